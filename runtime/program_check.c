@@ -157,7 +157,7 @@ static enum status check_persistent(const struct check *c, uint32_t i)
     if (b->bucket >= c->p->nbuckets)
         return FAULT("buffer %" PRIu32 " (%s): bucket %" PRIu32 " of %" PRIu32, i, b->name, b->bucket,
                      c->p->nbuckets);
-    if (b->dtype != DTYPE_F32 && (!isa_dtype_real(b->dtype) || b->kind == BUFFER_MASTER))
+    if (!isa_dtype_real((enum dtype)b->dtype))
         return FAULT("buffer %" PRIu32 " (%s): a %s buffer can't hold %s", i, b->name,
                      program_buffer_words[b->kind], isa_dtype_name(b->dtype));
     TRY(check_number_slot(c, "buffer", i, "shard", b->shard_slot));

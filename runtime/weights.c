@@ -330,10 +330,10 @@ static struct view master_view(const struct weights_place *w, uint32_t bucket, c
     for (uint32_t i = 0; i < w->p->nbuffers; i++) {
         const struct buffer *b = &w->p->buffers[i];
         if (b->kind != BUFFER_MASTER || b->bucket != bucket ||
-            b->bytes != (uint64_t)part->rows * part->ld * sizeof(float))
+            b->bytes != (uint64_t)part->rows * part->ld * isa_dtype_bytes(b->dtype))
             continue;
         v.data = w->arena + b->offset;
-        v.dtype = DTYPE_F32;
+        v.dtype = b->dtype;
     }
     return v;
 }

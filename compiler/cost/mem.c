@@ -259,11 +259,10 @@ static void set_widths(struct cost_rooms *x)
 {
     const struct cost *c = x->c;
     const struct train *t = &c->job->train;
-    bool fp32 = t->precision == DT_FP32;
     x->parameter = dtype_bytes(t->precision);
     x->gradient = dtype_bytes(t->grads);
     bool foretells = c->buffers->allocator < 0.5 && decision_skews(c->job, c->decision); /* a copy that is not changed yet */
-    x->state = fp32 && !foretells ? 0 : dtype_bytes(t->master);
+    x->state = t->master == train_working(t) && !foretells ? 0 : dtype_bytes(t->master);
     if (c->decision->zero >= 3 && c->buffers->master_shards > 0.5) {
         x->parameter = cost_larger(x->parameter, dtype_bytes(t->master));
         x->state = 0;
@@ -276,7 +275,7 @@ static void set_widths(struct cost_rooms *x)
     }
     /* an optimizer that shards its state reduces half-precision gradients after the step's last backward; Megatron's adds
      * each to its fp32 one as it comes */
-    x->copy = !fp32 && t->grads == DT_FP32 && c->decision->zero == 1 ? c->buffers->gradient_copy_bytes : 0;
+    x->copy = t->precision != DT_FP32 && t->grads == DT_FP32 && c->decision->zero == 1 ? c->buffers->gradient_copy_bytes : 0;
 }
 
 /* kinds of transfers that a rank takes part in, each with buffers of its own */

@@ -206,8 +206,7 @@ uint32_t explain_memory_items(struct arena *a, const struct cost *c, const struc
     if (c) {
         const struct decision *d = c->decision;
         const struct train *t = &c->job->train;
-        bool fp32 = t->precision == DT_FP32;
-        double parameter = dtype_bytes(t->precision), state = fp32 ? 0 : dtype_bytes(t->master);
+        double parameter = dtype_bytes(t->precision), state = t->master == train_working(t) ? 0 : dtype_bytes(t->master);
         if (d->zero >= 3 && c->buffers->master_shards > 0.5) { /* the shards are the masters */
             parameter = fmax(parameter, dtype_bytes(t->master));
             state = 0;

@@ -137,7 +137,8 @@ struct lower {
     struct program *p;
     bool evaluation;
     uint32_t stage_index, role;
-    enum dtype ctype, gtype; /* computed in; of weights' gradients, which are summed between ranks in it, too */
+    enum dtype ctype, mtype; /* computed in; of master weights */
+    enum dtype gtype;        /* of weights' gradients, which are summed between ranks in it, too */
     uint32_t tokens, local; /* rows of a microbatch: whole; of this rank's TOKENS values */
     bool splits;            /* the role's schedule has I and W */
     bool skews;             /* decision_skews(), of a training program */

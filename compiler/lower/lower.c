@@ -402,6 +402,11 @@ static struct job_info job_info(const struct job *j)
                              .lr_stable = t->lr_stable, .tokens_per_step = per_step};
 }
 
+static enum dtype dtype_of(enum dtype_name d)
+{
+    return d == DT_FP32 ? DTYPE_F32 : DTYPE_BF16;
+}
+
 /* One role's program, in program order.  train: NULL, or the role's training program, whose slots and persistent
  * buffers its evaluation program repeats. */
 static struct lowered lower_role(struct arena *a, const struct cost *c, const struct job *job, const struct decision *d,
@@ -414,8 +419,9 @@ static struct lowered lower_role(struct arena *a, const struct cost *c, const st
     for (uint32_t i = 0; train && i < train->nslots; i++)
         program_slot(l.p, train->slots[i].name, train->slots[i].kind, train->slots[i].arg, train->slots[i].most);
     l.p->job = job_info(job);
-    l.ctype = job->train.precision == DT_FP32 ? DTYPE_F32 : DTYPE_BF16;
-    l.gtype = job->train.grads == DT_FP32 ? DTYPE_F32 : DTYPE_BF16;
+    l.ctype = dtype_of(train_working(&job->train));
+    l.mtype = dtype_of(job->train.master);
+    l.gtype = dtype_of(job->train.grads);
     l.sp = d->sp && d->tp > 1;
     l.skews = !l.evaluation && decision_skews(job, d);
     l.tokens = d->microbatch * (uint32_t)job->train.sequence / d->cp;

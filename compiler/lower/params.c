@@ -146,8 +146,8 @@ static void add_buffers(struct lower *l, uint32_t bucket)
     b->master = b->moment1 = b->moment2 = b->gradient = NONE;
     if (b->moved)
         return;
-    if (l->ctype != DTYPE_F32 || decision_skews(l->job, l->d))
-        b->master = add_buffer(l, "master", name, BUFFER_MASTER, DTYPE_F32, own, bucket, slot);
+    if (l->mtype != l->ctype || decision_skews(l->job, l->d))
+        b->master = add_buffer(l, "master", name, BUFFER_MASTER, l->mtype, own, bucket, slot);
     bool adam = l->job->train.optimizer == OPT_ADAMW;
     enum dtype moments = l->job->train.moments == DT_FP32 ? DTYPE_F32 : DTYPE_BF16;
     if (adam || l->job->train.momentum > 0)

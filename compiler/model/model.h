@@ -138,6 +138,12 @@ struct train {
     struct span span, batch_span, sequence_span, precision_span, optimizer_span;
 };
 
+/* format of the working copy of the weights: what is computed in, which in 8 bits nothing is kept in */
+static inline enum dtype_name train_working(const struct train *t)
+{
+    return t->precision == DT_FP8 ? DT_BF16 : t->precision;
+}
+
 /* One wish on a degree: value rel n, or value in list. */
 enum relation { REL_ANY, REL_EQ, REL_LE, REL_GE, REL_IN };
 struct wish {

@@ -41,11 +41,14 @@ static enum dtype wanted(const struct formats *f, enum op op, size_t k)
     case OP_SQNORM:
         return f->gradients;
     case OP_ADAMW:
-        return k == OPND(ADAMW, copy) ? f->compute : k == OPND(ADAMW, g) ? f->gradients : f->moments;
+        return k == OPND(ADAMW, p) ? f->master : k == OPND(ADAMW, copy) ? f->compute : k == OPND(ADAMW, g) ? f->gradients : f->moments;
     case OP_ADAMW_AHEAD:
-        return k == OPND(ADAMW_AHEAD, copy) ? f->compute : k == OPND(ADAMW_AHEAD, g) ? f->gradients : f->moments;
+        return k == OPND(ADAMW_AHEAD, p)      ? f->master
+               : k == OPND(ADAMW_AHEAD, copy) ? f->compute
+               : k == OPND(ADAMW_AHEAD, g)    ? f->gradients
+                                              : f->moments;
     case OP_SGD:
-        return k == OPND(SGD, copy) ? f->compute : k == OPND(SGD, g) ? f->gradients : f->moments;
+        return k == OPND(SGD, p) ? f->master : k == OPND(SGD, copy) ? f->compute : k == OPND(SGD, g) ? f->gradients : f->moments;
     case OP_MATMUL_NT:
     case OP_MATMUL_NN:
     case OP_GROUPED_NT:

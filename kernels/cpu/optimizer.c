@@ -1,5 +1,6 @@
-/* Gradient norm, clipping and the update rules.  Scalars in fp64, elements in fp32; moments may be stored in
- * bf16, and are rounded after they were used.
+/* Gradient norm, clipping and the update rules.  Scalars in fp64, elements in fp32; parameters and moments
+ * may be stored in bf16, and are rounded to nearest even after they were used: of a bf16 weight changes below half its last
+ * place, some 1/512 of it, are lost.
  *
  * AdamW: Loshchilov & Hutter, arXiv 1711.05101, algorithm 2, with the decay multiplied by the learning rate.
  */
@@ -67,9 +68,10 @@ void cpu_ADAMW(struct kernel_args *k)
                               V(ADAMW, step)->data, *(const double *)V(ADAMW, scale)->data);
     size_t n = p->cols;
     for (uint32_t i = 0; i < p->rows && a.scale >= 0; i++) {
-        float *param = (float *)p->data + (size_t)i * p->ld;
         float *mean = row_open(m, i, k->scratch + n), *square = row_open(v, i, k->scratch + 2 * n);
+        float *param = row_open(p, i, k->scratch + 3 * n);
         adamw_row(&a, p->cols, row_load(g, i, k->scratch), param, mean, square);
+        row_store(p, i, param);
         row_store(m, i, mean);
         row_store(v, i, square);
         if (copy->data)
@@ -110,7 +112,7 @@ VARIANTS void cpu_SGD(struct kernel_args *k)
     float scale = (float)*(const double *)V(SGD, scale)->data;
     for (uint32_t i = 0; i < p->rows && scale >= 0; i++) {
         const float *grad = row_load(g, i, k->scratch);
-        float *param = (float *)p->data + (size_t)i * p->ld;
+        float *param = row_open(p, i, k->scratch + 2 * (size_t)p->cols);
         float *mean = m->data ? row_open(m, i, k->scratch + p->cols) : NULL;
         for (uint32_t j = 0; j < p->cols; j++) {
             float d = grad[j] * scale + decay * param[j];
@@ -118,6 +120,7 @@ VARIANTS void cpu_SGD(struct kernel_args *k)
                 d = mean[j] = momentum * mean[j] + d;
             param[j] -= lr * d;
         }
+        row_store(p, i, param);
         if (mean)
             row_store(m, i, mean);
         if (copy->data)

@@ -1,7 +1,6 @@
 /* Clipping and the update rules: one pass over parameter, moments, gradient and the copy that the model computes with.
  *
- * Learning rate, bias corrections and the clipping scale are read from device memory.  Formats other than the parameter's
- * are told apart while running: the branch is the same for all threads. */
+ * Learning rate, bias corrections and the clipping scale are read from device memory.  Formats are told apart while running: the branch is the same for all threads. */
 
 #include "kernels/cuda/fused.cuh"
 
@@ -34,9 +33,8 @@ template <int N> __device__ __forceinline__ void store_any(const any &a, size_t 
 }
 
 struct update_args {
-    float *p;
-    struct any copy, m, v, g;
-    size_t ld_p, rows, cols;
+    struct any p, copy, m, v, g;
+    size_t rows, cols;
     const double *scale, *step; /* scale: NULL = 1 */
     bool ahead;                 /* only the copy is written */
     float beta1, beta2, keep1, keep2, eps, momentum;
@@ -68,13 +66,13 @@ template <int N> __global__ void __launch_bounds__(BLOCK) adamw_kernel(const __g
     for (size_t i = (size_t)blockIdx.y * blockDim.y + threadIdx.y; j < a.cols && i < a.rows && r.scale >= 0;
          i += (size_t)gridDim.y * blockDim.y) {
         float p[N], m[N], v[N], g[N];
-        load<N>(p, a.p + i * a.ld_p + j);
+        load_any<N>(p, a.p, i, j);
         load_any<N>(m, a.m, i, j);
         load_any<N>(v, a.v, i, j);
         load_any<N>(g, a.g, i, j);
         UNROLL for (int e = 0; e < N; e++) adamw(a, r, g[e], &p[e], &m[e], &v[e]);
         if (!a.ahead) {
-            store<N>(a.p + i * a.ld_p + j, p);
+            store_any<N>(a.p, i, j, p);
             store_any<N>(a.m, i, j, m);
             store_any<N>(a.v, i, j, v);
         }
@@ -90,7 +88,7 @@ template <int N> __global__ void __launch_bounds__(BLOCK) sgd_kernel(const __gri
     for (size_t i = (size_t)blockIdx.y * blockDim.y + threadIdx.y; j < a.cols && i < a.rows && scale >= 0;
          i += (size_t)gridDim.y * blockDim.y) {
         float p[N], m[N], g[N];
-        load<N>(p, a.p + i * a.ld_p + j);
+        load_any<N>(p, a.p, i, j);
         load_any<N>(g, a.g, i, j);
         if (a.m.data)
             load_any<N>(m, a.m, i, j);
@@ -100,7 +98,7 @@ template <int N> __global__ void __launch_bounds__(BLOCK) sgd_kernel(const __gri
             m[e] = a.m.data ? a.momentum * m[e] + d : d;
             p[e] -= lr * m[e];
         }
-        store<N>(a.p + i * a.ld_p + j, p);
+        store_any<N>(a.p, i, j, p);
         if (a.m.data)
             store_any<N>(a.m, i, j, m);
         if (a.copy.data)
@@ -120,13 +118,12 @@ struct update_args update_operands(const struct view *p, const struct view *copy
         flat = flat && (!one || !one->data || one->ld == p->cols);
         *packed = *packed && (!one || view_packed(one));
     }
-    a.p = static_cast<float *>(p->data);
+    a.p = any_of(p);
     a.copy = any_of(copy);
     a.m = any_of(m);
     if (v)
         a.v = any_of(v);
     a.g = any_of(g);
-    a.ld_p = p->ld;
     a.rows = flat ? 1 : p->rows;
     a.cols = flat ? (size_t)p->rows * p->cols : p->cols;
     a.scale = scale ? static_cast<const double *>(scale->data) : nullptr;
@@ -159,11 +156,10 @@ struct update_args adamw_operands(const struct kernel_args *k, bool *packed)
 /* Many tensors in one launch: a block takes MANY_PACKS packs of one of them.  The list is part of the kernel's arguments. */
 const unsigned MANY_PACKS = 4 * BLOCK;
 struct tensor {
-    float *p;
-    void *copy, *m, *v;
+    void *p, *copy, *m, *v;
     const void *g;
     unsigned first, packs; /* first block */
-    bool wide_copy, wide_m, wide_v, wide_g;
+    bool wide_p, wide_copy, wide_m, wide_v, wide_g;
     int64_t count; /* of SQNORM */
 };
 struct tensors {
@@ -189,18 +185,18 @@ __global__ void __launch_bounds__(BLOCK) adamw_many_kernel(const __grid_constant
 {
     const struct tensor &t = own_tensor(all);
     struct rates r = rates_of(a.scale, a.step, a.decay);
-    struct any copy = {t.copy, 0, t.wide_copy}, mean = {t.m, 0, t.wide_m}, square = {t.v, 0, t.wide_v},
+    struct any param = {t.p, 0, t.wide_p}, copy = {t.copy, 0, t.wide_copy}, mean = {t.m, 0, t.wide_m}, square = {t.v, 0, t.wide_v},
                gradient = {const_cast<void *>(t.g), 0, t.wide_g};
     unsigned first = (blockIdx.x - t.first) * MANY_PACKS + threadIdx.x;
     for (unsigned k = first; k < t.packs && k < first + MANY_PACKS && r.scale >= 0; k += BLOCK) {
         size_t j = (size_t)k * PACK;
         float p[PACK], m[PACK], v[PACK], g[PACK];
-        load<PACK>(p, t.p + j);
+        load_any<PACK>(p, param, 0, j);
         load_any<PACK>(m, mean, 0, j);
         load_any<PACK>(v, square, 0, j);
         load_any<PACK>(g, gradient, 0, j);
         UNROLL for (int e = 0; e < PACK; e++) adamw(a, r, g[e], &p[e], &m[e], &v[e]);
-        store<PACK>(t.p + j, p);
+        store_any<PACK>(param, 0, j, p);
         store_any<PACK>(mean, 0, j, m);
         store_any<PACK>(square, 0, j, v);
         if (t.copy)
@@ -254,9 +250,9 @@ bool fits_square(const struct kernel_args *first, const struct kernel_args *k)
 struct tensor tensor_of_adamw(const struct kernel_args *k)
 {
     const struct view *p = AT(k, ADAMW, p), *copy = AT(k, ADAMW, copy), *m = AT(k, ADAMW, m), *v = AT(k, ADAMW, v), *g = AT(k, ADAMW, g);
-    struct tensor t = {static_cast<float *>(p->data), copy->data, m->data, v->data, g->data, 0,
-                       (unsigned)((size_t)p->rows * p->cols / PACK), copy->dtype == DTYPE_F32, m->dtype == DTYPE_F32,
-                       v->dtype == DTYPE_F32, g->dtype == DTYPE_F32, 1};
+    struct tensor t = {p->data, copy->data, m->data, v->data, g->data, 0, (unsigned)((size_t)p->rows * p->cols / PACK),
+                       p->dtype == DTYPE_F32, copy->dtype == DTYPE_F32, m->dtype == DTYPE_F32, v->dtype == DTYPE_F32,
+                       g->dtype == DTYPE_F32, 1};
     return t;
 }
 

@@ -35,6 +35,8 @@ static const struct {
     {"head-bias", NULL, NULL, NULL, NULL, "untied(bias=yes, scale=0.5, softcap=8)", NULL, 1e-5, true},
     {"bf16", NULL, NULL, NULL, NULL, NULL, "precision bf16", 1e-3, true},
     {"bf16-grads", NULL, NULL, NULL, NULL, NULL, "precision bf16(grads=bf16)", 3e-3, true},
+    {"bf16-alone", NULL, NULL, NULL, NULL, NULL, "precision bf16(master=bf16, grads=bf16, moments=bf16)", 3e-3, true},
+    {"bf16-alone-sgd", NULL, NULL, NULL, NULL, NULL, "optimizer sgd(lr=1e-2, momentum=0.9)\n    precision bf16(master=bf16)", 3e-3, false},
     {"bf16-tied", "layernorm", "positions(24)", "mha(heads=4, bias=yes)", "gelu(96, bias=yes)", "tied", "precision bf16", 1e-3, false},
 };
 
@@ -64,7 +66,7 @@ static bool write_model(const char *path, size_t i)
             either(variants[i].head, "untied"));
     fprintf(f, "train {\n    sequence 20\n    batch 8 sequences\n");
     const char *train = either(variants[i].train, "");
-    if (strncmp(train, "precision", 9) != 0)
+    if (!strstr(train, "precision"))
         fprintf(f, "    precision fp32\n");
     if (strncmp(train, "optimizer", 9) != 0)
         fprintf(f, "    optimizer adamw(lr=1e-3)\n");

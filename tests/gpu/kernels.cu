@@ -34,7 +34,7 @@ struct bench {
     unsigned n; /* instructions, fused where more than one */
     struct cuda_shape shape[MOST_OPS];
     uint32_t absent; /* optional operands of the first that are left out */
-    enum dtype g;    /* of operands that may be fp32 or bf16 by themselves; the others are bf16 */
+    enum dtype g;    /* of operands that may be fp32 or bf16 by themselves, of several where none is C the first; the others are bf16 */
     struct link links[12];
     unsigned nlinks;
 };
@@ -71,7 +71,7 @@ const struct bench benches[] = {
     ROW(OP_XENT_SUM, {T, V}, {{"vocab", 128256}}, 0, 128256),
     ROW(OP_XENT_I, {T, V}, {{"vocab", 128256}, {"scale", 1}}, 0, 128256),
     {1, {{OP_SQNORM, {T, F}, {{"count", 1}}, 0, 0}}, 0, DTYPE_F32, {}, 0},
-    {1, {{OP_ADAMW, {T, F}, {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"decay", 0.1}}, 0, 0}}, 0, DTYPE_BF16, {}, 0},
+    {1, {{OP_ADAMW, {T, F}, {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"decay", 0.1}}, 0, 0}}, 0, DTYPE_F32, {}, 0},
     ROW(OP_DISPATCH, {T, H, {"k", 2}, {"m", 16384}}, NONE, 0, 0),
     ROW(OP_COMBINE, {T, H, {"k", 2}, {"m", 16384}}, NONE, 0, 0),
     ROW(OP_COMBINE_W, {T, H, {"k", 2}, {"m", 16384}}, NONE, 0, 0),

@@ -106,9 +106,22 @@ static uint32_t extent(const struct cuda_shape *c, const char *text)
     return star ? dim(c, text, (size_t)(star - text)) * dim(c, star + 1, strlen(star + 1)) : dim(c, text, strlen(text));
 }
 
-static enum dtype dtype_of(char letter, const struct mode *m)
+bool cuda_cases_other(const struct isa_info *info, uint32_t operand)
 {
-    switch (letter) {
+    bool later = false;
+    for (uint32_t i = 0; i < info->noperands; i++) {
+        if (info->operand[i].dtype == 'C')
+            return false;
+        later |= i < operand && info->operand[i].dtype == 'G';
+    }
+    return later && info->operand[operand].dtype == 'G';
+}
+
+static enum dtype dtype_of(const struct isa_info *info, uint32_t operand, const struct mode *m)
+{
+    if (cuda_cases_other(info, operand))
+        return m->c;
+    switch (info->operand[operand].dtype) {
     case 'C':
         return m->c;
     case 'G':
@@ -125,9 +138,10 @@ static enum dtype dtype_of(char letter, const struct mode *m)
 
 static void make_operand(const struct cuda_case *c, const struct mode *m, struct set *s, uint32_t i, uint64_t *random)
 {
-    const struct isa_operand *o = &isa_info(c->shape.op)->operand[i];
+    const struct isa_info *info = isa_info(c->shape.op);
+    const struct isa_operand *o = &info->operand[i];
     uint32_t rows = extent(&c->shape, o->rows), cols = extent(&c->shape, o->cols);
-    enum dtype dtype = dtype_of(o->dtype, m);
+    enum dtype dtype = dtype_of(info, i, m);
     uint32_t size = isa_dtype_bytes(dtype), gap = m->layout == GAPS ? 16 - cols % 8 : m->layout == CROOKED ? 3 : 0;
     uint32_t ld = cols + (rows > 1 ? gap : 0);
     bool add = o->mark == MARK_ADD && m->add;
@@ -166,7 +180,7 @@ void cuda_cases_views(const struct cuda_shape *s, uint32_t absent, enum dtype c,
         if (absent >> i & 1)
             continue;
         uint32_t rows = extent(s, info->operand[i].rows), cols = extent(s, info->operand[i].cols);
-        k->operand[i] = (struct view){NULL, dtype_of(info->operand[i].dtype, &m), false, rows, cols, cols};
+        k->operand[i] = (struct view){NULL, dtype_of(info, i, &m), false, rows, cols, cols};
     }
 }
 
@@ -239,7 +253,8 @@ static bool gaps_kept(const struct view *v, const uint8_t *before, const uint8_t
 
 static bool compare(const struct cuda_case *c, const struct mode *m, const struct set *s, uint32_t i)
 {
-    const struct isa_operand *o = &isa_info(c->shape.op)->operand[i];
+    const struct isa_info *info = isa_info(c->shape.op);
+    const struct isa_operand *o = &info->operand[i];
     const struct view *want = &s->k.operand[i];
     struct view have = *want;
     have.data = s->device[i] + s->offset[i];
@@ -328,7 +343,7 @@ static bool run_case(const struct cuda_place *p, const struct cuda_case *c, cons
     return fine;
 }
 
-/* does the row have operands of this kind that make a difference? */
+/* does the row have operands of these kinds? */
 static bool has_letter(const struct isa_info *info, const char *letters)
 {
     for (uint32_t i = 0; i < info->noperands; i++)
@@ -355,7 +370,7 @@ unsigned cuda_cases_check(const struct cuda_place *p, const char *filter, unsign
             continue;
         for (unsigned bits = 0; bits < 8 * NLAYOUTS; bits++) {
             struct mode m = {dtypes[bits & 1], dtypes[bits >> 1 & 1], bits >> 2 & 1, (enum layout)(bits >> 3)};
-            if ((m.c != DTYPE_F32 && !has_letter(info, "C")) || (m.g != DTYPE_F32 && !has_letter(info, "GA")) || (m.add && !has_add(info)))
+            if ((m.c != DTYPE_F32 && !has_letter(info, "CG")) || (m.g != DTYPE_F32 && !has_letter(info, "GA")) || (m.add && !has_add(info)))
                 continue;
             failed += !run_case(p, &cuda_table[i], &m);
             ++*nruns;

@@ -40,6 +40,9 @@ struct cuda_shape {
 /* views without memory or gaps, and attributes; bits of absent: optional operands left out */
 void cuda_cases_views(const struct cuda_shape *s, uint32_t absent, enum dtype c, enum dtype g, struct kernel_args *k);
 
+/* Does the operand have another format than the first such?  Of an instruction without C those of G differ. */
+bool cuda_cases_other(const struct isa_info *info, uint32_t operand);
+
 /* fp32 or bf16 elements and others, for tests that make their own operands */
 double cuda_cases_get(const struct view *v, uint32_t i, uint32_t j);
 void cuda_cases_set(const struct view *v, uint32_t i, uint32_t j, double x);

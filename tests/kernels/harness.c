@@ -3,8 +3,10 @@
  * survive. */
 
 #include "tests/kernels/harness.h"
+
 #include "kernels/cpu/rows.h"
 #include "runtime/device.h"
+#include "tests/kernels/cuda_cases.h"
 
 #include <CUnit/CUnit.h>
 #include <math.h>
@@ -56,9 +58,11 @@ static uint32_t shape(const struct kernel_case *c, const struct sample *s, const
     return shape_value(c, s, text, (size_t)(star - text)) * shape_value(c, s, star + 1, strlen(star + 1));
 }
 
-static enum dtype operand_dtype(char letter, const struct mode *m)
+static enum dtype operand_dtype(const struct isa_info *info, uint32_t operand, const struct mode *m)
 {
-    switch (letter) {
+    if (cuda_cases_other(info, operand))
+        return m->c;
+    switch (info->operand[operand].dtype) {
     case 'C':
         return m->c;
     case 'G':
@@ -211,7 +215,7 @@ static void run_mode(const struct kernel_case *c, const struct mode *m)
         size_t n = (size_t)s.rows[i] * s.cols[i];
         s.v[i] = calloc(n, sizeof **s.v);
         before[i] = calloc(n, sizeof **before);
-        place(p, s.rows[i], s.cols[i], operand_dtype(info->operand[i].dtype, m), m->high);
+        place(p, s.rows[i], s.cols[i], operand_dtype(info, i, m), m->high);
         for (size_t e = 0; e < n; e++) {
             double x = draw(&random);
             element_set(p, (uint32_t)(e / s.cols[i]), (uint32_t)(e % s.cols[i]),

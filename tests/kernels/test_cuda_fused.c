@@ -321,7 +321,7 @@ static void test_many(void)
     for (unsigned i = 0; i < MOST; i++) {
         enum dtype d = i & 1 ? DTYPE_F32 : DTYPE_BF16;
         struct kernel_args *k = next(&s, OP_ADAMW);
-        SET(k, ADAMW, p, p[i] = make(&s, DTYPE_F32, 1, sizes[i], true));
+        SET(k, ADAMW, p, p[i] = make(&s, i > 2 ? DTYPE_BF16 : DTYPE_F32, 1, sizes[i], true));
         SET(k, ADAMW, m, m[i] = make(&s, d, 1, sizes[i], true));
         v[i] = make(&s, DTYPE_F32, 1, sizes[i], false);
         for (uint32_t j = 0; j < sizes[i]; j++)

@@ -69,7 +69,7 @@ static const struct refusal bad_tables[] = {
      "buffer 0 (x): only rings of the step on the device have slots in places of their own"},
     {"bytes 4096 offset 4096", "bytes 4096 offset 4096 bucket 0",
      "buffer 1 (y): a step buffer has no bucket and no shard"},
-    {"w master f32", "w master bf16", "buffer 2 (w): a master buffer can't hold bf16"},
+    {"w master f32", "w master f64", "buffer 2 (w): a master buffer can't hold f64"},
     {"w master f32 bytes 1024", "w master f32 bytes 1028",
      "buffer 2 (w): 1028 bytes of f32 in 4 shards are not the 1024 elements of bucket dense"},
     {"bucket 0 shard", "bucket 1 shard", "buffer 2 (w): bucket 1 of 1"},

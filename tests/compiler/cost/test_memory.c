@@ -216,6 +216,7 @@ static void test_state(void)
         double bytes;
     } state[] = {{"precision bf16(master=fp32, grads=fp32)", 18},
                  {"precision bf16(master=fp32, grads=bf16)", 16},
+                 {"precision bf16(master=bf16, grads=bf16, moments=bf16)", 8},
                  {"precision fp16(master=fp32, grads=fp16)", 16},
                  {"precision fp32", 16}};
     for (size_t i = 0; i < ARRAY_LEN(state); i++) {

@@ -12,6 +12,7 @@
 #include "compiler/model/sema.h"
 #include "compiler/simulate/predict.h"
 #include "compiler/support/units.h"
+#include "tests/compiler/random_plan.h"
 #include "tests/compiler/random_sizes.h"
 #include "tests/e2e/e2e.h"
 
@@ -74,6 +75,8 @@ static void tag_all(struct sample *s, const struct sized_draw *x)
     tag_if(s, w->never_overlap & OVERLAP_CP, "never overlap cp");
     tag_if(s, x->job->model.predict, "predict");
     tag_if(s, x->job->train.precision == DT_FP8, "fp8");
+    tag_if(s, x->job->train.master == DT_BF16, "master bf16");
+    tag_if(s, x->job->train.grads == DT_BF16, "grads bf16");
 }
 
 /* the most that may be live at a time in some run, of the fullest role */
@@ -129,6 +132,17 @@ static void show(struct arena *a, const struct sized_draw *x, const struct plan 
     show_ranks(a, x, p);
 }
 
+/* formats that the jobs of sized_draw() don't have, of every other draw */
+static void draw_formats(uint64_t seed, struct train *t)
+{
+    uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
+    if (t->precision == DT_FP32 || random_below(&state, 2))
+        return;
+    t->master = random_below(&state, 2) ? DT_FP32 : DT_BF16;
+    t->moments = random_below(&state, 2) ? DT_FP32 : DT_BF16;
+    t->grads = t->reduce = random_below(&state, 2) ? DT_FP32 : DT_BF16;
+}
+
 /* false: no decision, or one whose programs get stuck */
 static bool try_draw(uint64_t seed, bool verbose, struct sample *s)
 {
@@ -136,6 +150,8 @@ static bool try_draw(uint64_t seed, bool verbose, struct sample *s)
     struct sized_draw x;
     const char *why = "";
     bool drawn = sized_draw(a, seed, &x);
+    if (drawn)
+        draw_formats(seed, &x.job->train);
     if (drawn)
         job_emits(a, x.job);
     struct plan *p = drawn ? compile_decision(a, x.job, x.topo, &x.decision, &(struct compile_options){0}, &why) : NULL;

@@ -62,6 +62,7 @@ static const struct edit {
     {false, "grads=fp32", "grads=bf16"},
     {false, "grads=fp32", "reduce=bf16"},
     {false, "grads=fp32", "moments=bf16"},
+    {false, "grads=fp32", "master=bf16"},
     {false, "lr=1e-3", "lr=2e-3"},
     {false, "beta1=0.9,", "beta1=0.8,"},
     {false, "beta2=0.95", "beta2=0.9"},
