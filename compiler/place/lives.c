@@ -121,7 +121,7 @@ static struct accesses find_accesses(struct arena *a, const struct lives *l, con
         for (uint32_t k = 0; !turn && k < l->nparts; k++)
             c.first[k + 1] += c.first[k];
         if (!turn)
-            c.list = ARENA_ARRAY(a, struct access, c.first[l->nparts] + 1u);
+            c.list = arena_grow(a, NULL, 0, c.first[l->nparts] + 1u, sizeof *c.list);
     }
     return c;
 }

@@ -27,11 +27,48 @@ static int by_weight(const void *x, const void *y)
     return (a->index > b->index) - (a->index < b->index);
 }
 
-/* what is placed, by offset */
+/* what is placed, by offset; an array per field, since every item is compared with all that are there */
 struct placed {
-    uint64_t start, end;
-    uint32_t index;
+    uint64_t *start, *end;
+    uint32_t *index;
 };
+
+static struct placed new_placed(struct arena *a, uint32_t n)
+{
+    return (struct placed){ARENA_ARRAY(a, uint64_t, n + 1u), ARENA_ARRAY(a, uint64_t, n + 1u), ARENA_ARRAY(a, uint32_t, n + 1u)};
+}
+
+/* the lowest offset where `bytes` fit beside those of n placed items that a row of conflicts has.  Which ones it has follows no
+ * pattern that a processor could foresee, so there is no branch on it but the last one's. */
+static uint64_t lowest_fit(const struct placed *p, uint32_t n, const uint64_t *row, uint64_t bytes)
+{
+    uint64_t at = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        uint64_t conflict = -(row[p->index[k] / 64] >> p->index[k] % 64 & 1), end = p->end[k] & conflict;
+        if ((p->start[k] & conflict) >= at + bytes)
+            break;
+        at = end > at ? end : at;
+    }
+    return at;
+}
+
+static void insert(struct placed *p, uint32_t n, uint64_t start, uint64_t end, uint32_t index)
+{
+    uint32_t low = 0, high = n; /* behind what starts there, too */
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (p->start[middle] > start)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    memmove(p->start + low + 1, p->start + low, (n - low) * sizeof *p->start);
+    memmove(p->end + low + 1, p->end + low, (n - low) * sizeof *p->end);
+    memmove(p->index + low + 1, p->index + low, (n - low) * sizeof *p->index);
+    p->start[low] = start;
+    p->end[low] = end;
+    p->index[low] = index;
+}
 
 /* false: it ends no lower than `limit` */
 static bool pack_in_order(const struct conflicts *c, const struct item *items, uint64_t limit, struct placed *placed,
@@ -40,24 +77,12 @@ static bool pack_in_order(const struct conflicts *c, const struct item *items, u
     *top = 0;
     for (uint32_t n = 0; n < c->n; n++) {
         const struct item *x = &items[n];
-        const uint64_t *row = c->bits + (size_t)x->index * c->words;
-        uint64_t at = 0;
-        uint32_t k = 0, before = 0;
-        for (; k < n; k++) {
-            const struct placed *y = &placed[k];
-            if (!(row[y->index / 64] >> y->index % 64 & 1))
-                continue;
-            if (y->start >= at + x->bytes)
-                break;
-            at = y->end > at ? y->end : at;
-        }
+        uint64_t at = lowest_fit(placed, n, c->bits + (size_t)x->index * c->words, x->bytes), end = at + x->bytes;
         offset[x->index] = at;
-        if (at + x->bytes >= limit)
+        if (end >= limit)
             return false;
-        *top = at + x->bytes > *top ? at + x->bytes : *top;
-        for (before = n; before && placed[before - 1].start > at; before--)
-            placed[before] = placed[before - 1];
-        placed[before] = (struct placed){at, at + x->bytes, x->index};
+        *top = end > *top ? end : *top;
+        insert(placed, n, at, end, x->index);
     }
     return true;
 }
@@ -78,7 +103,7 @@ uint64_t place_pack(struct arena *a, const struct conflicts *c, const uint64_t *
 {
     struct arena_mark mark = arena_mark(a);
     struct item *items = ARENA_ARRAY(a, struct item, c->n + 1u);
-    struct placed *placed = ARENA_ARRAY(a, struct placed, c->n + 1u);
+    struct placed placed = new_placed(a, c->n);
     uint64_t *tried = ARENA_ARRAY(a, uint64_t, c->n + 1u), best = UINT64_MAX;
     for (enum order order = 0; order < NORDERS && best > bound + bound / ENOUGH; order++) {
         uint64_t top;
@@ -88,7 +113,7 @@ uint64_t place_pack(struct arena *a, const struct conflicts *c, const uint64_t *
                 items[i].weight = items[i].bytes / PLACE_ALIGN * (degree(c, i) + 1);
         }
         qsort(items, c->n, sizeof *items, by_weight);
-        bool better = pack_in_order(c, items, best, placed, tried, &top);
+        bool better = pack_in_order(c, items, best, &placed, tried, &top);
         if (!better)
             continue;
         best = top;
