@@ -31,7 +31,7 @@ static bool writes(const struct program *p, const struct insn *x, const struct o
 /* Products convert the operand that is no weight to 8 bits, both ways round at once: forward products their
  * input, those of input gradients the gradient; weight gradients find both.  Projections side by side share
  * one conversion, as long as nothing else is written where it lay. */
-static double quantize_insn_s(const struct cost *c, const struct program *p, const struct insn *x, double elements)
+static bool finds_converted(const struct program *p, const struct insn *x)
 {
     const struct operand *a = operand_at(p, x, 1);
     for (const struct insn *y = x; y > p->insns && x - y < 8;) {
@@ -40,9 +40,14 @@ static double quantize_insn_s(const struct cost *c, const struct program *p, con
             break;
         if (y->op == x->op && y->action == x->action && y->microbatch == x->microbatch && b->buffer == a->buffer &&
             b->offset == a->offset)
-            return 0;
+            return true;
     }
-    return cost_quantize_s(c, elements);
+    return false;
+}
+
+static double quantize_insn_s(const struct cost *c, const struct program *p, const struct insn *x, double elements)
+{
+    return finds_converted(p, x) ? 0 : cost_quantize_s(c, elements);
 }
 
 static double matmul_insn_s(const struct cost *c, const struct program *p, const struct insn *x)
@@ -184,20 +189,21 @@ static int64_t unit_ns(const struct cost *c, const struct insn *x, bool first)
     return x->action == 'F' ? c->unit.f_ns : x->action == 'B' ? c->unit.b_ns : 0;
 }
 
-/* does it take its time from its body alone?  Conversions to 8 bits are shared with instructions before it */
-static bool stands_alone(const struct cost *c, const struct program *p, const struct insn *x)
+static bool in_8_bits(const struct program *p, const struct insn *x)
 {
     if (isa_info((enum op)x->op)->unit != UNIT_MATMUL)
-        return isa_info((enum op)x->op)->unit != UNIT_STREAM || !cost_joins(c);
+        return false;
     bool grouped = x->op == OP_GROUPED_NT || x->op == OP_GROUPED_NN || x->op == OP_GROUPED_TN;
-    return p->attrs[x->attr + (grouped ? ATTR(GROUPED_NT, fp8) : ATTR(MATMUL_NT, fp8))].u.i == 0;
+    return p->attrs[x->attr + (grouped ? ATTR(GROUPED_NT, fp8) : ATTR(MATMUL_NT, fp8))].u.i != 0;
 }
 
+/* A body takes its own time, but for what joins its neighbours; products in 8 bits take two, with and without the conversion. */
 int64_t cost_insn_once(const struct cost *c, const struct program *p, uint32_t i, bool first, int64_t *known)
 {
-    int64_t *ns = &known[p->insns[i].operand];
-    if (c->unit.on || !stands_alone(c, p, &p->insns[i]))
+    const struct insn *x = &p->insns[i];
+    if (c->unit.on || (isa_info((enum op)x->op)->unit == UNIT_STREAM && cost_joins(c)))
         return cost_insn_ns(c, p, i, first);
+    int64_t *ns = &known[x->operand + (in_8_bits(p, x) && finds_converted(p, x))];
     if (!*ns)
         *ns = cost_insn_ns(c, p, i, first);
     return *ns;
