@@ -96,15 +96,26 @@ static struct mat whole(uint32_t buffer, uint32_t instance, enum dtype dtype, ui
     return (struct mat){buffer, instance, 0, rows, cols, cols, dtype, NONE, 0};
 }
 
+static uint32_t hash_name(const char *name)
+{
+    uint32_t h = 0;
+    for (; *name; name++)
+        h = h * 31 + (unsigned char)*name;
+    return h;
+}
+
 struct mat lower_temp(struct lower *l, const char *name, enum dtype dtype, uint32_t rows, uint32_t cols)
 {
     char full[40];
     snprintf(full, sizeof full, "t.%s%s.%s.%ux%u", l->temps, name, isa_dtype_name(dtype), rows, cols);
-    for (uint32_t i = l->p->nbuffers; i-- > 0;)
-        if (!strcmp(l->p->buffers[i].name, full))
-            return whole(i, NONE, dtype, rows, cols);
-    uint64_t bytes = (uint64_t)rows * cols * isa_dtype_bytes(dtype);
-    return whole(lower_step_buffer(l, full, dtype, bytes, NONE), NONE, dtype, rows, cols);
+    uint32_t n = l->p->nbuffers, *hint = &l->temp[hash_name(full) % TEMP_HINTS], i = *hint;
+    if (i >= n || strcmp(l->p->buffers[i].name, full) != 0)
+        for (i = n; i-- > 0 && strcmp(l->p->buffers[i].name, full) != 0;)
+            ;
+    if (i >= n)
+        i = lower_step_buffer(l, full, dtype, (uint64_t)rows * cols * isa_dtype_bytes(dtype), NONE);
+    *hint = i;
+    return whole(i, NONE, dtype, rows, cols);
 }
 
 struct mat lower_ring_mat(struct lower *l, uint32_t buffer, enum dtype dtype, uint32_t rows, uint32_t cols)

@@ -128,6 +128,7 @@ struct shards {
 
 enum { HALF_INPUT = 1, HALF_WEIGHT = 2 };
 
+enum { TEMP_HINTS = 256 }; /* a power of two */
 struct lower {
     struct arena *arena;
     const struct cost *cost;
@@ -155,6 +156,7 @@ struct lower {
     uint32_t step_block, metrics, scale;
     bool recomputing;
     const char *temps; /* in front of temporaries' names: not the same ones for both actions of a pair */
+    uint32_t temp[TEMP_HINTS]; /* by a hash of its name: the buffer that the latest one is */
     uint32_t halves; /* of the backward pass that is being written: B both, I the input's, W the weight's; F none */
     bool undivided;  /* the operator that is being written does the weight's half with the input's */
     VEC(uint32_t) channels;  /* per instruction */

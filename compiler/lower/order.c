@@ -17,7 +17,7 @@
 /* ---- 1. dependences ---- */
 
 struct access_state {
-    uint32_t write, read[NQUEUES];
+    uint32_t write, readers, read[NQUEUES]; /* readers: queues that have read since, as bits */
 };
 
 /* an operand: its buffer's first state (a ring has one per slot), and its ring */
@@ -102,7 +102,8 @@ static void find_deps(struct arena *list, struct arena *scratch, struct role *r,
     struct seam seam = {.insn = NO_INSN};
     uint32_t phase[NPHASES + 1];
     bool seams = program_phases(p, phase);
-    memset(state, 0xff, nstates * sizeof *state);
+    for (uint32_t s = 0; s < nstates; s++)
+        state[s].write = NO_INSN;
     r->deps.list.n = 0;
     for (uint32_t at = 0; at < p->ninsns; at++) {
         uint32_t i = order ? order[at] : at;
@@ -118,17 +119,18 @@ static void find_deps(struct arena *list, struct arena *scratch, struct role *r,
                 continue;
             struct access_state *s = touched[k] = &state[x[k].base + (x[k].ring == NONE ? 0 : slot_of(r, x[k].ring, n->microbatch))];
             add_dep(list, r, s->write, i, at);
-            for (uint32_t q = 0; x[k].writes && q < NQUEUES; q++)
-                add_dep(list, r, s->read[q], i, at);
+            for (uint32_t left = x[k].writes ? s->readers : 0; left; left &= left - 1)
+                add_dep(list, r, s->read[__builtin_ctz(left)], i, at);
         }
         for (uint32_t k = 0; k < ntouched; k++) {
             if (x[k].base == NONE)
                 continue;
             if (x[k].writes) {
-                memset(touched[k], 0xff, sizeof *touched[k]);
                 touched[k]->write = i;
+                touched[k]->readers = 0;
             } else if (touched[k]->write != i) {
                 touched[k]->read[n->queue] = i;
+                touched[k]->readers |= 1u << n->queue;
             }
         }
     }

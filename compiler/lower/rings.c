@@ -39,25 +39,31 @@ void lower_split_rings(struct arena *a, struct program *p)
     arena_reset(a, mark);
 }
 
-/* rings that a body's operands lie in */
+/* rings that bodies' operands lie in, by first operand: n of them, in `list` from there on */
 struct body_rings {
-    uint32_t n, ring[ISA_MAX_OPERANDS];
+    uint8_t *n;
+    uint32_t *list;
 };
 
-static struct body_rings rings_of(const struct program *p, const struct insn *n)
+static struct body_rings find_rings(struct arena *a, const struct program *p)
 {
-    struct body_rings b = {0};
-    for (uint32_t k = n->operand; k < n->operand + isa_info((enum op)n->op)->noperands; k++) {
-        uint32_t ring = p->operands[k].buffer == NONE ? NONE : p->buffers[p->operands[k].buffer].ring, i = 0;
-        while (i < b.n && b.ring[i] != ring)
-            i++;
-        if (ring != NONE && i == b.n)
-            b.ring[b.n++] = ring;
+    struct body_rings b = {ARENA_ARRAY(a, uint8_t, p->noperands + 1u), ARENA_ARRAY(a, uint32_t, p->noperands + 1u)};
+    bool *seen = ARENA_ARRAY(a, bool, p->noperands + 1u);
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        uint32_t first = p->insns[i].operand, count = isa_info((enum op)p->insns[i].op)->noperands;
+        for (uint32_t k = first; !seen[first] && k < first + count; k++) {
+            uint32_t ring = p->operands[k].buffer == NONE ? NONE : p->buffers[p->operands[k].buffer].ring, x = 0;
+            while (x < b.n[first] && b.list[first + x] != ring)
+                x++;
+            if (ring != NONE && x == b.n[first])
+                b.list[first + b.n[first]++] = ring;
+        }
+        seen[first] = true;
     }
     return b;
 }
 
-static void size_rings(struct arena *a, struct role *r)
+static void size_rings(struct arena *a, struct role *r, const struct body_rings *rings)
 {
     struct program *p = r->p;
     struct arena_mark mark = arena_mark(a);
@@ -66,10 +72,9 @@ static void size_rings(struct arena *a, struct role *r)
         const struct insn *n = &p->insns[i];
         if (n->microbatch == NONE)
             continue;
-        struct body_rings b = rings_of(p, n);
         struct ring_life use = {r->start[i], r->end[i], r->end[i], n->seq, n->seq, n->action, true};
-        for (uint32_t k = 0; k < b.n; k++)
-            ring_life_join(&life[(size_t)b.ring[k] * r->microbatches + n->microbatch], &use);
+        for (uint32_t k = 0; k < rings->n[n->operand]; k++)
+            ring_life_join(&life[(size_t)rings->list[n->operand + k] * r->microbatches + n->microbatch], &use);
     }
     lower_take_cells(a, r, life);
     arena_reset(a, mark);
@@ -84,6 +89,7 @@ struct folding {
     struct arena *arena;
     struct program *p;
     const struct role *role;
+    const struct body_rings *rings;
     struct operand *operands; /* new */
     uint32_t noperands, operands_room, n, room;
     struct folded *table;
@@ -130,12 +136,12 @@ static uint32_t fold_operands(struct folding *f, const struct insn *n)
 
 static void fold_insn(struct folding *f, struct insn *n)
 {
-    struct body_rings b = rings_of(f->p, n);
+    const uint32_t *ring = f->rings->list + n->operand;
     uint64_t slots = 0;
     bool wide = false;
-    for (uint32_t k = 0; k < b.n; k++) {
-        wide |= __builtin_mul_overflow(slots, (uint64_t)f->role->depth[b.ring[k]], &slots);
-        slots += slot_of(f->role, b.ring[k], n->microbatch);
+    for (uint32_t k = 0; k < f->rings->n[n->operand]; k++) {
+        wide |= __builtin_mul_overflow(slots, (uint64_t)f->role->depth[ring[k]], &slots);
+        slots += slot_of(f->role, ring[k], n->microbatch);
     }
     if (wide || slots == UINT64_MAX) { /* no number for them: its own list */
         n->operand = fold_operands(f, n);
@@ -155,12 +161,13 @@ static void fold_insn(struct folding *f, struct insn *n)
 void lower_fold_rings(struct arena *a, struct role *r)
 {
     struct program *p = r->p;
-    size_rings(a, r);
+    struct arena_mark mark = arena_mark(a);
+    struct body_rings rings = find_rings(a, p);
+    size_rings(a, r, &rings);
     for (uint32_t b = 0; b < p->nbuffers; b++)
         if (p->buffers[b].ring != NONE)
             p->buffers[b].bytes = p->buffers[b].stride * r->depth[p->buffers[b].ring];
-    struct arena_mark mark = arena_mark(a);
-    struct folding f = {.arena = a, .p = p, .role = r};
+    struct folding f = {.arena = a, .p = p, .role = r, .rings = &rings};
     widen(&f);
     for (uint32_t i = 0; i < p->ninsns; i++)
         fold_insn(&f, &p->insns[i]);
