@@ -2,7 +2,8 @@
  * program_form.h.
  *
  * Linear: parts are found by hash tables over their encoded bytes, symbols of a run by one over (buffer,
- * offset). Numbers are given in order of first use, so equal programs give equal bytes.  Requires
+ * offset).  A run of instructions that share the lists of one before it (program_share.h) has that one's frame,
+ * and is not encoded again.  Numbers are given in order of first use, so equal programs give equal bytes.  Requires
  * program_check(). */
 
 #include "runtime/hash.h"
@@ -28,9 +29,18 @@ struct symbol {
     bool absolute;
 };
 
+/* a run that has been encoded: its frame, and the slot of every ring class in it */
+struct written {
+    uint32_t frame, slot, nslots; /* slot: the first in the encoder's slots */
+};
+
 struct encoder {
     const struct program *p;
     struct pool segments, frames, waits;
+    struct pool runs; /* the instructions' lists and lines; their numbers are indices of written */
+    struct written *written;
+    uint32_t nwritten, written_room;
+    struct bytes slots; /* of all of written, 4 bytes each */
     struct bytes calls, seq;
     struct bytes scratch; /* the part being made */
     /* the current run */
@@ -395,11 +405,13 @@ static uint32_t write_waits(struct encoder *e, const uint32_t *list, uint32_t n)
     return pool_number(&e->waits, b);
 }
 
-static void write_run(struct encoder *e, const uint32_t *list, uint32_t n)
+/* the run's segment and frame */
+static uint32_t write_frame(struct encoder *e, const uint32_t *list, uint32_t n, uint64_t noperands)
 {
     const struct insn *first = &e->p->insns[list[0]];
     struct bytes *b = &e->scratch;
     uint32_t line = 0;
+    start_run(e, noperands);
     b->n = 0;
     bytes_number(b, (uint8_t)first->action);
     bytes_number(b, first->stage == UINT16_MAX ? 0 : first->stage + 1u);
@@ -411,15 +423,53 @@ static void write_run(struct encoder *e, const uint32_t *list, uint32_t n)
     b->n = 0;
     bytes_number(b, segment);
     bytes_raw(b, e->frame.at, e->frame.n);
-    uint32_t frame = pool_number(&e->frames, b), waits = write_waits(e, list, n);
+    return pool_number(&e->frames, b);
+}
 
+/* what has been written for a run of these instructions, now or before */
+static const struct written *find_written(struct encoder *e, const uint32_t *list, uint32_t n, uint64_t noperands)
+{
+    const struct insn *first = &e->p->insns[list[0]];
+    const uint32_t head[2] = {(uint32_t)(uint8_t)first->action, first->stage};
+    struct bytes *b = &e->scratch;
+    b->n = 0;
+    bytes_raw(b, head, sizeof head);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct insn *in = &e->p->insns[list[i]];
+        const uint32_t own[4] = {in->op, in->operand, in->attr, in->line};
+        bytes_raw(b, own, sizeof own);
+    }
+    uint32_t number = pool_number(&e->runs, b);
+    if (number < e->nwritten)
+        return &e->written[number];
+    if (e->nwritten == e->written_room) {
+        e->written_room = 2 * e->written_room + 64;
+        e->written = program_alloc(e->written, e->written_room, sizeof *e->written);
+    }
+    struct written *w = &e->written[e->nwritten++];
+    w->frame = write_frame(e, list, n, noperands);
+    w->slot = (uint32_t)(e->slots.n / sizeof *e->ring_slot);
+    w->nslots = e->nclasses;
+    for (uint32_t i = 0; i < e->nclasses; i++)
+        bytes_raw(&e->slots, &e->ring_slot[e->classes[i]], sizeof *e->ring_slot);
+    return w;
+}
+
+static void write_run(struct encoder *e, const uint32_t *list, uint32_t n, uint64_t noperands)
+{
+    const struct insn *first = &e->p->insns[list[0]];
+    const struct written *w = find_written(e, list, n, noperands);
+    uint32_t frame = w->frame, waits = write_waits(e, list, n);
     int64_t microbatch = form_index(first->microbatch), layer = form_index(first->layer);
     bytes_signed(&e->calls, (int64_t)frame - (int64_t)e->last_frame);
     bytes_signed(&e->calls, (int64_t)waits - (int64_t)e->last_waits);
     bytes_signed(&e->calls, microbatch - e->last_microbatch);
     bytes_signed(&e->calls, layer - e->last_layer);
-    for (uint32_t i = 0; i < e->nclasses; i++)
-        bytes_number(&e->calls, e->ring_slot[e->classes[i]]);
+    for (uint32_t i = 0; i < w->nslots; i++) {
+        uint32_t slot;
+        memcpy(&slot, e->slots.at + (w->slot + i) * sizeof slot, sizeof slot);
+        bytes_number(&e->calls, slot);
+    }
     e->last_frame = (uint64_t)frame + 1;
     e->last_waits = waits;
     e->last_microbatch = microbatch;
@@ -438,8 +488,7 @@ static void write_queue(struct encoder *e, const uint32_t *list, uint32_t n)
     for (uint32_t i = 0; i < n; ncalls++) {
         uint64_t noperands;
         uint32_t end = run_end(e, list, i, n, &noperands);
-        start_run(e, noperands);
-        write_run(e, list + i, end - i);
+        write_run(e, list + i, end - i, noperands);
         i = end;
     }
     bytes_number(&calls, ncalls);
@@ -497,6 +546,9 @@ enum status program_encode(const struct program *p, uint8_t **bytes, size_t *siz
     pool_free(&e.segments);
     pool_free(&e.frames);
     pool_free(&e.waits);
+    pool_free(&e.runs);
+    free(e.written);
+    free(e.slots.at);
     free(e.scratch.at);
     free(e.frame.at);
     free(e.symbols);
