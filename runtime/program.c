@@ -324,13 +324,14 @@ void program_trim(struct program *p)
 
 uint64_t program_workspace_bytes(const struct program *p, uint32_t sm)
 {
-    uint64_t most = 0;
+    uint64_t most = 0, *seen = program_alloc(NULL, (size_t)p->noperands + 1, sizeof *seen);
+    memset(seen, 0, ((size_t)p->noperands + 1) * sizeof *seen);
     for (uint32_t i = 0; sm && i < p->ninsns; i++) {
         const struct insn *in = &p->insns[i];
         const struct isa_info *info = isa_info((enum op)in->op);
-        struct workspace_of w = {.attr = {0}};
-        if (in->queue != QUEUE_COMPUTE)
+        if (in->queue != QUEUE_COMPUTE || program_seen(seen, in))
             continue;
+        struct workspace_of w = {.attr = {0}};
         for (uint32_t k = 0; k < info->noperands; k++) {
             const struct operand *o = &p->operands[in->operand + k];
             if (o->buffer == NONE)
@@ -344,5 +345,6 @@ uint64_t program_workspace_bytes(const struct program *p, uint32_t sm)
         uint64_t bytes = workspace_bytes((enum op)in->op, &w, sm);
         most = bytes > most ? bytes : most;
     }
+    free(seen);
     return most;
 }

@@ -214,10 +214,8 @@ struct value conserve_value(struct conserve *c, uint32_t node, const struct exte
     struct value v = {.kind = VALUE_NODES, .node = node, .row = row, .col = col};
     if (!over || extent_whole(over, c->nodes->at[node].domain))
         return v;
-    struct block *block = ARENA_NEW(c->scratch, struct block);
     struct term *term = ARENA_NEW(c->scratch, struct term);
-    *block = (struct block){.extent = *over, .count = 1};
-    *term = (struct term){node, {1, block}};
+    *term = (struct term){node, sets_one(c->nodes->sets, &(struct block){.extent = *over, .count = 1})};
     v.node = NODE_ZERO;
     v.nterms = 1;
     v.terms = term;

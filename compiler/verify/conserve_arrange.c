@@ -16,9 +16,8 @@ static struct routed *new_routed(struct machine *m, const struct extent *row, ui
                                        uint32_t rows)
 {
     struct routed *t = ARENA_NEW(m->c->scratch, struct routed);
-    struct block *b = ARENA_NEW(m->c->scratch, struct block);
-    *b = (struct block){.extent = *row, .count = 1};
-    *t = (struct routed){.tokens = {1, b}, .blocks = blocks, .rows = rows};
+    struct blocks own = sets_one(m->c->nodes->sets, &(struct block){.extent = *row, .count = 1});
+    *t = (struct routed){.tokens = own, .blocks = blocks, .rows = rows};
     return t;
 }
 

@@ -346,21 +346,21 @@ static bool is_flat(struct machine *m, uint32_t i, bool gather, uint32_t mask)
 {
     const struct operand *x =
         prove_operand(m->program, i, gather ? OPND(ALL_GATHER, x) : OPND(REDUCE_SCATTER, x));
+    bool bucket = m->program->buffers[x->buffer].bucket != NONE, zeros = true, weight = false;
     struct whole w;
     uint32_t part;
+    struct arena_mark before = arena_mark(m->c->scratch);
     if (!store_read_flat(m->store, x, &w, &part))
-        return m->program->buffers[x->buffer].bucket != NONE ||
-               mask == prove_mask(&m->c->plan->mesh, m->c->plan->mesh.dim[MESH_DP]);
-    bool zeros = true;
-    for (uint32_t k = 0; k < w.n; k++) {
+        return bucket || mask == prove_mask(&m->c->plan->mesh, m->c->plan->mesh.dim[MESH_DP]);
+    for (uint32_t k = 0; k < w.n && !weight; k++) {
         const struct value *v = &w.at[k].value;
         if (v->kind != VALUE_NODES)
             continue;
         zeros = false;
-        if (part || (!gather && m->c->nodes->at[v->nterms ? v->terms[0].node : v->node].weight))
-            return true;
+        weight = !gather && m->c->nodes->at[v->nterms ? v->terms[0].node : v->node].weight;
     }
-    return part || zeros || m->program->buffers[x->buffer].bucket != NONE;
+    arena_reset(m->c->scratch, before);
+    return part || zeros || weight || bucket;
 }
 
 /* ---- transfers ---- */

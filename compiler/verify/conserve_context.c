@@ -221,10 +221,8 @@ static struct value share(struct machine *m, uint32_t node, const struct extent 
     m->c->nodes->at[node].domain = DOMAIN_MICROBATCH;
     if (all_rows(&f, over))
         return v;
-    struct block *block = ARENA_NEW(m->c->scratch, struct block);
     struct term *term = ARENA_NEW(m->c->scratch, struct term);
-    *block = (struct block){.extent = *over, .count = 1};
-    *term = (struct term){node, {1, block}};
+    *term = (struct term){node, sets_one(m->c->nodes->sets, &(struct block){.extent = *over, .count = 1})};
     v.node = NODE_ZERO;
     v.nterms = 1;
     v.terms = term;

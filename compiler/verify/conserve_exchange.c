@@ -16,7 +16,7 @@ static struct routed *united(struct machine *m, const struct routed *t, uint32_t
     for (uint32_t k = 0; k < m->c->plan->mesh.ndigits; k++) {
         uint32_t digit = m->c->plan->mesh.order[k];
         if (mask & AXIS_BIT(digit) &&
-            !blocks_reduce(m->c->scratch, &all->tokens, digit, m->c->plan->mesh.size[digit], &all->tokens))
+            !sets_reduce(m->c->nodes->sets, &all->tokens, digit, m->c->plan->mesh.size[digit], &all->tokens))
             return NULL;
     }
     return all;

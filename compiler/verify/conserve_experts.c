@@ -308,7 +308,7 @@ static bool check_home(struct machine *m, uint32_t i, const struct value *x, con
     for (uint32_t k = 0; k < m->c->plan->mesh.ndigits; k++) {
         uint32_t digit = m->c->plan->mesh.order[k];
         if (x->routed->home & AXIS_BIT(digit) &&
-            !blocks_reduce(m->c->scratch, all, digit, m->c->plan->mesh.size[digit], all))
+            !sets_reduce(m->c->nodes->sets, all, digit, m->c->plan->mesh.size[digit], all))
             return conserve_fail(m, i, "its tokens are not the members' own");
     }
     return blocks_equal(all, &x->routed->tokens) ||

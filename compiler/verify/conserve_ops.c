@@ -273,10 +273,9 @@ static bool write_outputs(struct machine *m, uint32_t i, const struct rule *rule
         if (never)
             v = (struct value){.kind = VALUE_ZERO};
         if (first && !never) {
-            struct block *block = ARENA_NEW(m->c->scratch, struct block);
+            struct block block = {.extent = b->at[over], .count = 1, .first = first};
             struct term *term = ARENA_NEW(m->c->scratch, struct term);
-            *block = (struct block){.extent = b->at[over], .count = 1, .first = first};
-            *term = (struct term){node, {1, block}};
+            *term = (struct term){node, sets_one(m->c->nodes->sets, &block)};
             v.node = NODE_ZERO;
             v.nterms = 1;
             v.terms = term;

@@ -17,19 +17,18 @@ struct defined {
     struct verdict *verdict;
     struct site site;
     struct store *store;
-    struct store_place *place; /* of every operand */
     uint32_t *known;           /* per operand: losses of its cell + 1 when it was last defined, 0 = not yet */
     bool careful, failed;
 };
 
 static bool is_known(const struct defined *c, uint32_t operand)
 {
-    return !c->careful && c->known[operand] == c->store->cells[c->place[operand].cell].losses + 1;
+    return !c->careful && c->known[operand] == c->store->cells[c->store->place[operand].cell].losses + 1;
 }
 
 static void know(struct defined *c, uint32_t operand)
 {
-    c->known[operand] = c->store->cells[c->place[operand].cell].losses + 1;
+    c->known[operand] = c->store->cells[c->store->place[operand].cell].losses + 1;
 }
 
 /* persistent state is there from the start; the metrics are not */
@@ -81,7 +80,7 @@ static void check_insn(struct defined *c, uint32_t i)
         if (o->buffer == NONE || o->mark == MARK_READ)
             continue;
         if (is_known(c, p->insns[i].operand + k)) {
-            store_drop_near(c->store, &c->place[p->insns[i].operand + k]);
+            store_drop_near(c->store, &c->store->place[p->insns[i].operand + k]);
             continue;
         }
         store_define(c->store, o, i);
@@ -94,11 +93,7 @@ static bool define_program(struct defined *c)
 {
     struct arena *scratch = arena_new();
     c->store = store_new(scratch, c->program, &c->plan->mesh);
-    c->place = ARENA_ARRAY(scratch, struct store_place, c->program->noperands + 1u);
     c->known = ARENA_ARRAY(scratch, uint32_t, c->program->noperands + 1u);
-    for (uint32_t k = 0; k < c->program->noperands; k++)
-        if (c->program->operands[k].buffer != NONE)
-            c->place[k] = store_place(c->store, &c->program->operands[k]);
     define_state(c);
     for (uint32_t i = 0; i < c->program->ninsns && prove_count(c->verdict, 5) < 20 && (c->careful || !c->failed); i++)
         check_insn(c, i);

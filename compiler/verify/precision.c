@@ -5,9 +5,11 @@
  * compared with what the job says of its use: compute format for the model's values, `grads` for weight
  * gradients, fp32 for what the optimizer keeps.  A COPY that converts would round in between, and no step
  * needs one.  Transfers and collectives follow: what they read was written in its own format (store.c).  One
- * pass over the instructions. */
+ * pass over the instructions, once for each list of operands. */
 
 #include "compiler/verify/prove.h"
+
+#include "runtime/program_share.h"
 
 struct formats {
     enum dtype compute, gradients, moments, master; /* compute: also of the working copy */
@@ -137,7 +139,8 @@ static bool moves_weights(const struct plan *p, const struct program *q, uint32_
     return x->cols == place->cols && x->cols != p->job->model.width;
 }
 
-static void check_insn(struct arena *a, const struct plan *p, const struct program *q,
+/* false: not all are right */
+static bool check_insn(struct arena *a, const struct plan *p, const struct program *q,
                        const struct formats *f, struct site at, struct verdict *v)
 {
     enum op op = (enum op)q->insns[at.insn].op;
@@ -163,8 +166,9 @@ static void check_insn(struct arena *a, const struct plan *p, const struct progr
             continue;
         prove_report(a, p, v, at, "its operand %s is %s, expected %s", info->operand[k].name,
                      isa_dtype_name((enum dtype)o->dtype), isa_dtype_name(want));
-        return;
+        return false;
     }
+    return true;
 }
 
 /* correction biases: the working copy is the only one */
@@ -205,16 +209,27 @@ static void check_buffer(struct arena *a, const struct plan *p, const struct buf
                      isa_dtype_name(want));
 }
 
+/* the same lists of operands come again for every microbatch (program_share.h) */
+static void check_program(struct arena *a, const struct plan *p, const struct program *q, const struct formats *f,
+                          struct site at, struct verdict *v)
+{
+    struct arena *scratch = arena_new();
+    uint64_t *seen = ARENA_ARRAY(scratch, uint64_t, q->noperands + 1u);
+    for (uint32_t i = 0; i < q->nbuffers; i++)
+        check_buffer(a, p, &q->buffers[i], f, at, v);
+    for (at.insn = 0; at.insn < q->ninsns && prove_count(v, 7) < 20; at.insn++)
+        if (!program_seen(seen, &q->insns[at.insn]) && !check_insn(a, p, q, f, at, v))
+            seen[q->insns[at.insn].operand] = 0; /* every one is reported */
+    arena_free(scratch);
+}
+
 void verify_precision(struct arena *a, const struct plan *p, struct verdict *v)
 {
     struct formats f = job_formats(&p->job->train);
     for (uint32_t role = 0; role < p->nroles; role++)
         for (int kind = 0; kind < NPROGRAM_KINDS; kind++) {
             const struct program *q = prove_program(p, role, kind);
-            struct site at = {7, role, NONE, kind == PROGRAM_EVAL, NONE};
-            for (uint32_t i = 0; q && i < q->nbuffers; i++)
-                check_buffer(a, p, &q->buffers[i], &f, at, v);
-            for (at.insn = 0; q && at.insn < q->ninsns && prove_count(v, 7) < 20; at.insn++)
-                check_insn(a, p, q, &f, at, v);
+            if (q)
+                check_program(a, p, q, &f, (struct site){7, role, NONE, kind == PROGRAM_EVAL, NONE}, v);
         }
 }

@@ -22,9 +22,11 @@ struct place {
     struct region region;
     uint32_t first, n; /* overlapping places, itself included, in race.near */
 };
-/* the last accesses to a place, as positions on their queues + 1; 0 = none */
+/* The last accesses to a place, as positions on their queues + 1; 0 = none.  Reads before the last write are not among them
+ * where that comes after them: what comes after it does too. */
 struct last {
-    uint32_t read[NQUEUES], write, write_queue;
+    uint32_t read[NQUEUES], write;
+    uint8_t write_queue, readers; /* readers: queues that have read, as bits */
 };
 
 struct race {
@@ -157,7 +159,8 @@ static void report(struct race *c, uint32_t i, uint32_t earlier, bool write, boo
                  other_write ? "writes" : "reads");
 }
 
-static void check_access(struct race *c, uint32_t i, uint32_t operand, bool write)
+/* false: it races */
+static bool check_access(struct race *c, uint32_t i, uint32_t operand, bool write)
 {
     const struct place *mine = &c->places.at[c->of[c->program->insns[i].operand + operand]];
     const uint32_t *before = c->clocks->before[i];
@@ -165,13 +168,31 @@ static void check_access(struct race *c, uint32_t i, uint32_t operand, bool writ
         const struct last *p = &c->last[c->near[mine->first + k]];
         if (p->write > before[p->write_queue]) {
             report(c, i, c->clocks->insn[p->write_queue][p->write - 1], write, true, operand);
-            return;
+            return false;
         }
-        for (int q = 0; write && q < NQUEUES; q++)
+        for (uint32_t left = write ? p->readers : 0; left; left &= left - 1) {
+            uint32_t q = (uint32_t)__builtin_ctz(left);
             if (p->read[q] > before[q]) {
                 report(c, i, c->clocks->insn[q][p->read[q] - 1], true, false, operand);
-                return;
+                return false;
             }
+        }
+    }
+    return true;
+}
+
+static void note_access(struct race *c, uint32_t i, uint32_t operand, bool write, bool ordered)
+{
+    struct last *mine = &c->last[c->of[c->program->insns[i].operand + operand]];
+    uint8_t queue = c->program->insns[i].queue;
+    if (write) {
+        mine->write = c->clocks->position[i] + 1;
+        mine->write_queue = queue;
+        mine->readers = ordered ? 0 : mine->readers;
+    }
+    if (prove_operand(c->program, i, operand)->mark != MARK_WRITE) {
+        mine->read[queue] = c->clocks->position[i] + 1;
+        mine->readers |= (uint8_t)(1u << queue);
     }
 }
 
@@ -259,22 +280,13 @@ static void race_program(struct race *c)
     }
     for (uint32_t i = 0; i < p->ninsns && prove_count(c->verdict, 4) < 20; i++) {
         uint32_t n = isa_info((enum op)p->insns[i].op)->noperands;
+        bool ordered[ISA_MAX_OPERANDS];
         check_within(c, i);
         for (uint32_t k = 0; k < n; k++)
+            ordered[k] = prove_operand(p, i, k)->buffer == NONE || check_access(c, i, k, writes(prove_operand(p, i, k)));
+        for (uint32_t k = 0; k < n; k++)
             if (prove_operand(p, i, k)->buffer != NONE)
-                check_access(c, i, k, writes(prove_operand(p, i, k)));
-        for (uint32_t k = 0; k < n; k++) {
-            const struct operand *o = prove_operand(p, i, k);
-            if (o->buffer == NONE)
-                continue;
-            struct last *mine = &c->last[c->of[p->insns[i].operand + k]];
-            if (writes(o)) {
-                mine->write = c->clocks->position[i] + 1;
-                mine->write_queue = p->insns[i].queue;
-            }
-            if (o->mark != MARK_WRITE)
-                mine->read[p->insns[i].queue] = c->clocks->position[i] + 1;
-        }
+                note_access(c, i, k, writes(prove_operand(p, i, k)), ordered[k]);
     }
 }
 

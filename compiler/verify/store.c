@@ -29,23 +29,42 @@ uint32_t store_part(const struct program *p, const struct operand *o)
 
 /* The operand in its cell; at a slot, the range that all values cover: as parts one below the other, or where they are no
  * such parts, as one run with what lies between. */
-static struct region region_of(const struct store *s, const struct operand *o, uint32_t *cell)
+struct store_place store_find_place(const struct store *s, const struct operand *o)
 {
-    struct region r;
+    struct store_place place;
+    struct region *r = &place.region;
     uint64_t size = isa_dtype_bytes((enum dtype)o->dtype);
-    *cell = cell_of(s, o, &r.at);
-    r.rows = o->rows;
-    r.width = o->cols * size;
-    r.pitch = o->rows == 1 ? r.width : o->ld * size;
+    place.cell = cell_of(s, o, &r->at);
+    r->rows = o->rows;
+    r->width = o->cols * size;
+    r->pitch = o->rows == 1 ? r->width : o->ld * size;
     if (o->slot == UINT16_MAX)
-        return r;
+        return place;
     uint64_t most = (uint64_t)s->program->slots[o->slot].most;
     if (store_part(s->program, o))
-        r.rows *= most + 1;
+        r->rows *= most + 1;
     else
-        r = (struct region){.at = r.at, .rows = 1, .width = region_end(&r) - r.at + most * o->slot_stride};
-    r.pitch = r.width;
-    return r;
+        *r = (struct region){.at = r->at, .rows = 1, .width = region_end(r) - r->at + most * o->slot_stride};
+    r->pitch = r->width;
+    return place;
+}
+
+/* of the program's operands; beyond them for any other */
+static size_t operand_index(const struct store *s, const struct operand *o)
+{
+    return ((uintptr_t)o - (uintptr_t)s->program->operands) / sizeof *o;
+}
+
+static struct region region_of(const struct store *s, const struct operand *o, uint32_t *cell)
+{
+    size_t k = operand_index(s, o);
+    struct store_place other, *at = &s->place[k];
+    if (k >= s->program->noperands) {
+        other = store_find_place(s, o);
+        at = &other;
+    }
+    *cell = at->cell;
+    return at->region;
 }
 
 /* a piece there; its value is the caller's to write */
@@ -176,7 +195,7 @@ static bool is_whole(const struct piece *p, const struct region *r, const struct
 static uint32_t find_whole(struct store *s, const struct cell *c, const struct region *r,
                            const struct operand *o)
 {
-    size_t k = ((uintptr_t)o - (uintptr_t)s->program->operands) / sizeof *o;
+    size_t k = operand_index(s, o);
     uint32_t none, *hint = k < s->program->noperands ? &s->hint[k] : &none, i = 0;
     none = NONE;
     if (*hint < c->n && is_whole(&c->pieces[*hint], r, o))
@@ -329,13 +348,6 @@ uint64_t store_missing(struct store *s, const struct operand *o)
             area += cuts.at[k].rows * cuts.at[k].width;
     }
     return r.rows * r.width - area;
-}
-
-struct store_place store_place(const struct store *s, const struct operand *o)
-{
-    struct store_place at = {0};
-    at.region = region_of(s, o, &at.cell);
-    return at;
 }
 
 void store_drop_near(struct store *s, const struct store_place *at)

@@ -36,7 +36,13 @@ struct store {
     uint32_t *first; /* first cell of every buffer */
     uint32_t *near;  /* cells that share bytes */
     bool *holds;     /* by cell: it may have pieces */
-    uint32_t *hint;  /* by operand of the program: the piece that it has last been */
+    struct store_place *place; /* by operand of the program: where it lies */
+    uint32_t *hint;            /* likewise: the piece that it has last been */
+};
+/* where an operand lies.  As long as its cell has no further losses, bytes that were defined there stay so. */
+struct store_place {
+    struct region region; /* in the cell */
+    uint32_t cell;
 };
 
 /* part of an operand that one piece gives: rectangle in elements of the operand */
@@ -73,12 +79,7 @@ uint64_t store_missing(struct store *s, const struct operand *o);
 /* define them, with VALUE_BYTES */
 void store_define(struct store *s, const struct operand *o, uint32_t writer);
 
-/* where an operand lies.  As long as its cell has no further losses, bytes that were defined there stay so. */
-struct store_place {
-    uint32_t cell;
-    struct region region;
-};
-struct store_place store_place(const struct store *s, const struct operand *o);
+struct store_place store_find_place(const struct store *s, const struct operand *o);
 /* what else lies on these bytes is lost, as by a write */
 void store_drop_near(struct store *s, const struct store_place *at);
 

@@ -79,6 +79,10 @@ struct store *store_new(struct arena *a, const struct program *p, const struct m
     }
     s->holds = ARENA_ARRAY(a, bool, s->ncells + 1u);
     s->hint = ARENA_ARRAY(a, uint32_t, p->noperands + 1u);
+    s->place = ARENA_ARRAY(a, struct store_place, p->noperands + 1u);
+    for (uint32_t k = 0; k < p->noperands; k++)
+        if (p->operands[k].buffer != NONE)
+            s->place[k] = store_find_place(s, &p->operands[k]);
     find_near(s);
     return s;
 }
@@ -86,7 +90,7 @@ struct store *store_new(struct arena *a, const struct program *p, const struct m
 struct piece *pieces_add(struct store *s, struct cell *c)
 {
     if (c->n == c->room) {
-        uint32_t room = c->room ? 2 * c->room : 4;
+        uint32_t room = c->room ? 2 * c->room : 1; /* most cells hold one matrix */
         struct piece *p = ARENA_ARRAY(s->arena, struct piece, room);
         if (c->n)
             memcpy(p, c->pieces, c->n * sizeof *p);
@@ -202,25 +206,31 @@ static bool take_out(struct store *s, struct cell *c, uint32_t i, const struct r
     return true;
 }
 
+/* the pieces of a cell that lie on these bytes of the arena */
+static void drop_pieces(struct cell *c, uint64_t start, uint64_t end)
+{
+    for (uint32_t i = 0; i < c->n;) {
+        const struct piece *p = &c->pieces[i];
+        if (c->start + p->at >= end || c->start + piece_end(p) <= start) {
+            i++;
+            continue;
+        }
+        if (i != --c->n)
+            c->pieces[i] = c->pieces[c->n];
+        c->losses++;
+    }
+}
+
 void pieces_drop_near(struct store *s, uint32_t cell, const struct region *r)
 {
     const struct cell *c = &s->cells[cell];
-    uint64_t start = c->start + r->at, end = c->start + region_end(r);
-    for (uint32_t k = 0; k < c->nnear; k++) {
-        uint32_t at = s->near[c->near + k];
-        if (!s->holds[at])
+    const uint32_t *near = s->near + c->near, *end = near + c->nnear;
+    bool *holds = s->holds;
+    for (; near < end; near++) {
+        if (!holds[*near])
             continue;
-        struct cell *other = &s->cells[at];
-        for (uint32_t i = 0; i < other->n;) {
-            const struct piece *p = &other->pieces[i];
-            if (other->start + p->at < end && other->start + piece_end(p) > start) {
-                other->pieces[i] = other->pieces[--other->n];
-                other->losses++;
-            } else {
-                i++;
-            }
-        }
-        s->holds[at] = other->n != 0;
+        drop_pieces(&s->cells[*near], c->start + r->at, c->start + region_end(r));
+        holds[*near] = s->cells[*near].n != 0;
     }
 }
 

@@ -28,10 +28,23 @@ static uint64_t hash_recipe(const struct recipe *r, uint64_t seed)
     return h;
 }
 
+/* for the table, where recipes are compared as well: of those inputs and attributes alone that the opcode has */
+static uint64_t hash_used(const struct recipe *r)
+{
+    const struct isa_info *info = r->op < NOPS ? isa_info((enum op)r->op) : NULL;
+    uint32_t inputs = info ? info->noperands : RECIPE_INPUTS, attrs = info ? info->nattrs : RECIPE_ATTRS;
+    uint64_t h = (uint64_t)r->op << 16 | r->output;
+    for (uint32_t i = 0; i < inputs; i++)
+        h = (h ^ r->input[i]) * 0x9e3779b97f4a7c15u;
+    for (uint32_t i = 0; i < attrs; i++)
+        h = (h ^ h >> 32 ^ r->attr[i]) * 0xd6e8feb86659fd93u;
+    return h ^ h >> 32;
+}
+
 struct nodes *nodes_new(struct arena *a)
 {
     struct nodes *g = ARENA_NEW(a, struct nodes);
-    *g = (struct nodes){.arena = a, .room = 256, .table_room = 1024};
+    *g = (struct nodes){.arena = a, .room = 256, .table_room = 1024, .sets = sets_new(a)};
     g->at = ARENA_ARRAY(a, struct node, g->room);
     g->table = ARENA_ARRAY(a, uint32_t, g->table_room); /* node + 1; 0 = free */
     g->at[NODE_ZERO] = (struct node){.recipe = {.op = RECIPE_SUM}, .name = "zero"};
@@ -42,7 +55,7 @@ struct nodes *nodes_new(struct arena *a)
 /* sums hash by their fingerprint, others by their recipe */
 static uint64_t node_hash(const struct node *n)
 {
-    return n->recipe.op == RECIPE_SUM ? n->sum[0] : hash_recipe(&n->recipe, 1);
+    return n->recipe.op == RECIPE_SUM ? n->sum[0] : hash_used(&n->recipe);
 }
 
 static bool same_recipe(const struct recipe *x, const struct recipe *y)
@@ -213,7 +226,7 @@ const char *value_add(struct arena *a, struct nodes *g, const struct value *x, c
             t.node = x->terms[i].node;
             if (g->at[t.node].recipe.op == OP_ATTENTION)
                 return arena_printf(a, "parts of %s are added: they must be merged", nodes_name(g, t.node));
-            if (!blocks_union(a, &x->terms[i].blocks, &y->terms[j].blocks, &t.blocks))
+            if (!sets_union(g->sets, &x->terms[i].blocks, &y->terms[j].blocks, &t.blocks))
                 return arena_printf(a, "contributions to %s would count twice: %s are there, %s are added",
                                     nodes_name(g, t.node), blocks_text(a, &x->terms[i].blocks),
                                     blocks_text(a, &y->terms[j].blocks));
@@ -261,7 +274,7 @@ const char *value_reduce(struct arena *a, struct nodes *g, const struct mesh *me
         if (g->at[t.node].max != max)
             return arena_printf(a, "%s is a %s", nodes_name(g, t.node),
                                 max ? "sum, not a maximum" : "maximum, not a sum");
-        if (!blocks_reduce(a, &x->terms[i].blocks, digit, size, &t.blocks))
+        if (!sets_reduce(g->sets, &x->terms[i].blocks, digit, size, &t.blocks))
             return arena_printf(a, "over %s contributions to %s would count twice: each rank has %s",
                                 digit_name(a, mesh, digit), nodes_name(g, t.node), blocks_text(a, &x->terms[i].blocks));
         settle(g, out, terms, t);

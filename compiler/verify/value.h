@@ -13,7 +13,7 @@
  * for example a row-parallel product over its own feature columns, or a weight gradient over its own tokens.
  */
 
-#include "compiler/verify/extent.h"
+#include "compiler/verify/sets.h"
 
 /* An instruction's meaning: opcode, which of its outputs, attributes and input nodes.  Equal recipes are one
  * node. */
@@ -50,6 +50,7 @@ struct nodes {
     int64_t group; /* rows of a microbatch on all ranks of a sequence */
     uint32_t n, room, *table, table_room;
     struct node *at;
+    struct sets *sets; /* of contributions to them */
 };
 struct nodes *nodes_new(struct arena *a);
 uint32_t nodes_find(const struct nodes *g, const struct recipe *r); /* NONE = unknown */
