@@ -1,8 +1,10 @@
 /* Which candidate of the search becomes the plan.
  *
  * Search ranks decisions by its estimates; what counts are the placed arena and the simulated step of the very instructions.
- * So candidates are compiled in the order of their estimates, and the fastest by simulation of those that fit is taken; one
- * whose estimate is slower than that is not compiled, nor are more than RIVALS behind the first that fits.  What compiling
+ * So candidates are compiled in the order of the search, plainer ones first among equals, and the fastest by simulation of
+ * those that fit is taken.  One that promises no gain is not compiled, nor are more than RIVALS behind the first that fits;
+ * as estimates are off by a percent now and then, those that promise to be that close are compiled as well while it costs
+ * little, and take its place if they are faster by more than plainness is worth.  What compiling
  * has shown of a decision (bytes placed and seconds simulated, over those estimated) is expected of those alike.  Where no
  * candidate fits, the search is repeated for less memory, by what placing took more, until one fits or nothing is left. */
 
@@ -14,7 +16,10 @@
 #include <string.h>
 
 enum { RIVALS = 3, ROUNDS = 8 };
-#define WORTH 0.005 /* a rival must promise to be faster by that share */
+#define WORTH 0.005     /* a rival must promise to be faster by that share, */
+#define NEAR 0.01       /* or, while little was lowered, not to be slower than by this; */
+#define PLAINNESS 0.003 /* then it must be faster by that */
+#define USUAL_NEAR 200000u /* instructions, lowered in a fraction of a second */
 #define LEAST_CUT 0.005 /* of memory, in the first round; twice that in every next one */
 
 uint64_t fit_peak_bytes(const struct plan *p)
@@ -105,6 +110,8 @@ struct fitting {
     const struct candidate *nearest; /* that */
     struct trial trials[TRIALS];
     uint32_t ntrials, nrivals;
+    uint64_t lowered; /* instructions of plans that were compiled */
+    double fastest;   /* worth of the fastest plan */
     double least_ratio; /* of this round's candidates that are too large */
     struct plan *best;
     bool stuck;
@@ -141,50 +148,65 @@ static double promised_s(const struct fitting *f, const struct candidate *x)
     return x->estimate.step_time_s;
 }
 
-static void learn(struct fitting *f, const struct candidate *x, uint64_t placed, const struct plan *p)
+static void learn(struct fitting *f, struct candidate *x, uint64_t placed, const struct plan *p)
 {
     double bytes = (double)placed / (double)(x->estimate.peak_bytes ? x->estimate.peak_bytes : 1);
+    x->placed_bytes = p ? fit_peak_bytes(p) : placed;
+    x->simulated_s = p ? 1e-9 * (double)p->timeline->step_ns : 0;
+    for (uint32_t r = 0; p && r < p->nroles; r++)
+        f->lowered += p->train[r]->ninsns;
     if (!p)
         f->least_ratio = fmin(f->least_ratio, bytes);
     if (f->ntrials < TRIALS)
         f->trials[f->ntrials++] =
-            (struct trial){&x->decision, bytes, p ? 1e-9 * (double)p->timeline->step_ns / x->estimate.step_time_s : 0};
+            (struct trial){&x->decision, bytes, x->simulated_s / x->estimate.step_time_s};
     if (p || placed >= f->least)
         return;
     f->least = placed;
     f->nearest = x;
 }
 
-/* The plan of a candidate, with as much room for experts' rows as fits; NULL if it is too large, or stuck. */
-static struct plan *fit_candidate(struct fitting *f, const struct candidate *x)
+struct plan *fit_decision(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
+                          const struct compile_options *o, uint64_t *placed, const char **why)
 {
-    const char *why = "";
-    struct arena *a = f->arena;
     struct arena_mark mark = arena_mark(a);
-    struct decision roomy = x->decision;
-    roomy.room = usual_room(f->job, f->topo, &roomy);
-    bool bounds = has_room(f->job, &x->decision);
-    f->limit = decision_memory_bytes(f->job, f->topo, &roomy);
-    uint64_t peak = bounds ? (uint64_t)peak_of_room(a, f->job, f->topo, &x->decision, roomy.room, f->options) : 0;
+    struct decision roomy = *decision;
+    roomy.room = usual_room(job, topo, &roomy);
+    bool bounds = has_room(job, decision);
+    uint64_t limit = decision_memory_bytes(job, topo, &roomy);
     struct plan *p = NULL;
-    if (peak <= f->limit) {
-        p = compile_decision(a, f->job, f->topo, &roomy, f->options, &why);
-        if (!p) {
-            diag_error(f->diag, (struct span){0}, "bug", "the lowered step gets stuck: %s", why);
-            f->stuck = true;
+    *why = NULL;
+    *placed = bounds ? (uint64_t)peak_of_room(a, job, topo, decision, roomy.room, o) : 0;
+    if (*placed <= limit) {
+        p = compile_decision(a, job, topo, &roomy, o, why);
+        if (!p)
             return NULL;
-        }
-        peak = fit_peak_bytes(p);
-        if (peak > f->limit) {
+        *placed = fit_peak_bytes(p);
+        if (*placed > limit) {
             plan_close(p);
             p = NULL;
         }
     }
     if (!p && bounds)
-        p = fit_room(a, f->job, f->topo, &x->decision, f->options, roomy.room, (double)peak, f->limit, &why);
-    learn(f, x, peak, p);
+        p = fit_room(a, job, topo, decision, o, roomy.room, (double)*placed, limit, why);
+    *why = NULL;
     if (!p)
         arena_reset(a, mark);
+    return p;
+}
+
+/* The plan of a candidate; NULL if it is too large, or stuck. */
+static struct plan *fit_candidate(struct fitting *f, struct candidate *x)
+{
+    const char *why;
+    uint64_t placed;
+    struct plan *p = fit_decision(f->arena, f->job, f->topo, &x->decision, f->options, &placed, &why);
+    f->limit = decision_memory_bytes(f->job, f->topo, &x->decision);
+    f->stuck = why != NULL;
+    if (f->stuck)
+        diag_error(f->diag, (struct span){0}, "bug", "the lowered step gets stuck: %s", why);
+    else
+        learn(f, x, placed, p);
     return p;
 }
 
@@ -199,14 +221,35 @@ static double best_worth(const struct fitting *f)
     return f->best ? worth(f, 1e-9 * (double)f->best->timeline->step_ns, &f->best->decision) : INFINITY;
 }
 
-/* Candidates in the order of their estimates, until none is left that promises to be faster than the best. */
-static void try_candidates(struct fitting *f, const struct search_result *found)
+/* Is it worth compiling x, of what it promises?  With `*gain` it must then be faster. */
+static bool promising(const struct fitting *f, const struct candidate *x, double *gain)
 {
-    f->least_ratio = INFINITY;
-    for (uint32_t i = 0; i < found->ncandidates && !f->stuck && f->nrivals <= RIVALS; i++) {
-        const struct candidate *x = &found->candidates[i];
+    double promised = worth(f, promised_s(f, x), &x->decision), best = best_worth(f);
+    bool faster = promised < best * (1 - WORTH) && f->nrivals <= RIVALS;
+    *gain = faster ? 0 : PLAINNESS;
+    return faster || (promised < best * (1 + NEAR) && f->lowered < (f->options->near ? f->options->near : USUAL_NEAR));
+}
+
+/* the better of the best plan and p, which must be faster by `gain`; the other is closed */
+static void keep_better(struct fitting *f, struct plan *p, double gain)
+{
+    double new = worth(f, 1e-9 * (double)p->timeline->step_ns, &p->decision);
+    bool better = new < best_worth(f) * (1 - gain);
+    f->fastest = fmin(f->fastest, new);
+    if (f->best)
+        plan_close(better ? f->best : p);
+    f->best = better ? p : f->best;
+}
+
+/* Candidates in their order, until none is left that promises to be faster than the best. */
+static void try_candidates(struct fitting *f, struct search_result *found)
+{
+    double gain;
+    f->least_ratio = f->fastest = INFINITY;
+    for (uint32_t i = 0; i < found->ncandidates && !f->stuck; i++) {
+        struct candidate *x = &found->candidates[i];
         double bytes = bytes_of(f, &x->decision);
-        if (worth(f, promised_s(f, x), &x->decision) >= best_worth(f) * (1 - WORTH))
+        if (!promising(f, x, &gain))
             continue;
         if (bytes * (double)x->estimate.peak_bytes > (double)f->limit) {
             f->least_ratio = fmin(f->least_ratio, bytes);
@@ -216,11 +259,9 @@ static void try_candidates(struct fitting *f, const struct search_result *found)
         if (!p)
             continue;
         f->nrivals++;
-        bool faster = worth(f, 1e-9 * (double)p->timeline->step_ns, &p->decision) < best_worth(f);
-        if (f->best)
-            plan_close(faster ? f->best : p);
-        f->best = faster ? p : f->best;
+        keep_better(f, p, gain);
     }
+    found->least = fmin(found->least, f->fastest);
 }
 
 /* Searches for less and less memory, until something fits as it is placed. */
@@ -274,7 +315,7 @@ static void does_not_fit(struct fitting *f)
     diag_help(f->diag, "%s", advice(f));
 }
 
-enum status fit_plan(struct arena *a, struct diag *d, struct job *job, struct topo *topo, const struct search_result *found,
+enum status fit_plan(struct arena *a, struct diag *d, struct job *job, struct topo *topo, struct search_result *found,
                      uint32_t top, const struct compile_options *o, struct plan **plan)
 {
     struct fitting f = {.arena = a, .diag = d, .job = job, .topo = topo, .options = o, .least = UINT64_MAX};

@@ -5,11 +5,17 @@
 
 #include "compiler/llmc.h"
 
-/* The fastest by simulation of the candidates whose placed arena fits, lowered, placed and simulated; searches for less memory
- * where none does, keeping `top` candidates.  STATUS_NO_PLAN after a diagnostic where nothing fits, STATUS_BUG where a lowered
- * step gets stuck. */
-enum status fit_plan(struct arena *a, struct diag *d, struct job *job, struct topo *topo, const struct search_result *found,
+/* The fastest by simulation of the candidates whose placed arena fits, lowered, placed and simulated, or a plainer one within a
+ * fraction of a percent; searches for less memory where none fits, keeping `top` candidates.  Those of `found` that were
+ * compiled say afterwards what came out, and `least` is no more than the fastest of them.  STATUS_NO_PLAN after a diagnostic
+ * where nothing fits, STATUS_BUG where a lowered step gets stuck. */
+enum status fit_plan(struct arena *a, struct diag *d, struct job *job, struct topo *topo, struct search_result *found,
                      uint32_t top, const struct compile_options *o, struct plan **plan);
+
+/* The plan of one decision, with as much room for experts' rows as fits; `placed` are the bytes of its fullest arena.  NULL
+ * where they are too many, or, with the reason in `why`, where the lowered step gets stuck, which is a bug. */
+struct plan *fit_decision(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
+                          const struct compile_options *o, uint64_t *placed, const char **why);
 
 /* of the fullest role */
 uint64_t fit_peak_bytes(const struct plan *p);

@@ -11,6 +11,7 @@ enum { COMPILE_TOP = 16 }; /* candidates that are kept where nobody says how man
 
 struct compile_options {
     uint64_t top, budget;
+    uint64_t near; /* instructions up to which candidates that only come near the best are compiled, too; 0: as usual */
     bool full;     /* verify with all ranks unfolded */
     bool progress; /* one line per pass on stderr */
     bool unit;     /* unit costs instead of the cost model, for tests of schedules */

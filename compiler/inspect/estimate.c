@@ -127,6 +127,39 @@ static const char *candidate_lines(struct arena *a, const struct job *job, const
     return lines;
 }
 
+/* the step of a candidate, and its bytes: of its programs where it was compiled */
+static struct candidate candidate_known(const struct candidate *c)
+{
+    struct candidate known = *c;
+    if (c->simulated_s > 0)
+        known.estimate.step_time_s = c->simulated_s;
+    if (c->placed_bytes)
+        known.estimate.peak_bytes = c->placed_bytes;
+    return known;
+}
+
+static void print_others(struct arena *a, const struct job *job, const struct topo *topo, const struct search_result *r, FILE *out)
+{
+    bool planned = false, compiled = false, large = false;
+    fprintf(out, "\n  others, by the search's estimate\n  %4s %10s %8s %9s  %s\n", "", "step", "MFU %", "memory", "plan");
+    for (uint32_t i = 1; i < r->ncandidates; i++) {
+        const struct candidate x = candidate_known(&r->candidates[i]);
+        bool fits = x.simulated_s > 0 || !x.placed_bytes;
+        fprintf(out, "  %3u. %10s %8.1f %9s%c %s\n", i + 1, units_show_seconds(x.estimate.step_time_s).s,
+                100 * estimate_predicted(job, topo, &x).mfu, units_show_bytes(x.estimate.peak_bytes).s,
+                x.simulated_s > 0 ? '=' : fits ? ' ' : '!', candidate_lines(a, job, r, i));
+        planned |= !x.emittable;
+        compiled |= x.simulated_s > 0;
+        large |= !fits;
+    }
+    if (compiled)
+        fprintf(out, "  = compiled: step and memory are those of its programs\n");
+    if (large)
+        fprintf(out, "  ! compiled: too large as its buffers were placed\n");
+    if (planned)
+        fprintf(out, "  * not emitted yet\n");
+}
+
 void estimate_print(const struct job *job, const struct topo *topo, const struct search_result *r, FILE *out)
 {
     if (r->ncandidates == 0)
@@ -139,18 +172,7 @@ void estimate_print(const struct job *job, const struct topo *topo, const struct
         fprintf(out, r->gap < 0.001 ? ",\n           less than 0.1 %% from the best" : ",\n           at most %.1f %% from the best", 100 * r->gap);
     fprintf(out, ", %s\n", units_show_seconds(r->seconds).s);
     if (r->ncandidates > 1)
-        fprintf(out, "\n  others, by the search's estimate\n  %4s %10s %8s %9s  %s\n", "", "step", "MFU %", "memory", "plan");
-    for (uint32_t i = 1; i < r->ncandidates; i++) {
-        const struct candidate *c = &r->candidates[i];
-        fprintf(out, "  %3u. %10s %8.1f %9s  %s\n", i + 1, units_show_seconds(c->estimate.step_time_s).s,
-                100 * estimate_predicted(job, topo, c).mfu, units_show_bytes(c->estimate.peak_bytes).s,
-                candidate_lines(a, job, r, i));
-    }
-    bool planned = false;
-    for (uint32_t i = 1; i < r->ncandidates; i++)
-        planned |= !r->candidates[i].emittable;
-    if (planned)
-        fprintf(out, "  * not emitted yet\n");
+        print_others(a, job, topo, r, out);
     arena_free(a);
 }
 
@@ -207,9 +229,11 @@ void estimate_json(const struct job *job, const struct topo *topo, const struct 
     strbuf_json_key(o, "seconds", r->seconds, "},\n");
     strbuf_text(o, " \"candidates\": [");
     for (uint32_t i = 1; i < r->ncandidates; i++) {
+        const struct candidate x = candidate_known(&r->candidates[i]);
         strbuf_text(o, i > 1 ? ",\n {" : "{");
-        candidate_json(job, topo, &r->candidates[i], o);
-        strbuf_text(o, "}");
+        candidate_json(job, topo, &x, o);
+        strbuf_printf(o, ", \"compiled\": %s", x.placed_bytes ? "true" : "false");
+        strbuf_printf(o, ", \"fits\": %s}", x.simulated_s > 0 || !x.placed_bytes ? "true" : "false");
     }
     strbuf_text(o, "]}\n");
 }

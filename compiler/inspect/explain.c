@@ -1,6 +1,7 @@
 /* `llmc explain`: what is asked, in which order.  The search runs once as `llmc plan` or `llmc estimate`
  * would; everything else changes one thing of its answer, or of its question, and looks again. */
 
+#include "compiler/fit.h"
 #include "compiler/inspect/explain_private.h"
 #include "compiler/inspect/forecast.h"
 #include "compiler/simulate/predict.h"
@@ -94,6 +95,31 @@ static const char *difference(struct arena *a, const struct decision *d, const s
     return text;
 }
 
+static double worth(const struct explanation *x, double step_s, const struct decision *d)
+{
+    return step_s * (x->job->wishes.objective == MINIMIZE_GPU_TIME ? d->gpus_used : 1);
+}
+
+/* What the search's estimate has ahead of the plan is compiled as the plan was, and compared by that. */
+static void compile_faster(struct explanation *x, struct explain_other *o)
+{
+    struct candidate *c = &o->candidate;
+    const char *stuck;
+    if (!x->plan || !o->fits || !c->emittable || o->slower >= 0)
+        return;
+    struct plan *p = fit_decision(x->arena, x->job, x->topo, &c->decision, &(struct compile_options){0}, &c->estimate.peak_bytes, &stuck);
+    o->compiled = true;
+    o->fits = p != NULL;
+    if (!p) {
+        o->why = stuck ? stuck : arena_printf(x->arena, "needs %s once placed", units_show_bytes(c->estimate.peak_bytes).s);
+        return;
+    }
+    c->estimate.step_time_s = 1e-9 * (double)p->timeline->step_ns;
+    o->slower = worth(x, c->estimate.step_time_s, &c->decision) /
+                    worth(x, 1e-9 * (double)x->plan->timeline->step_ns, &x->plan->decision) - 1;
+    plan_close(p);
+}
+
 static void find_others(struct explanation *x)
 {
     struct neighbour *list = ARENA_ARRAY(x->arena, struct neighbour, NDIMENSIONS);
@@ -113,6 +139,7 @@ static void find_others(struct explanation *x)
         o.what = difference(x->arena, &n->candidate.decision, &x->chosen.decision, n->dimension);
         if (n->memory)
             o.why = arena_printf(x->arena, "needs %s", units_show_bytes(n->candidate.estimate.peak_bytes).s);
+        compile_faster(x, &o);
         vec_push(x->arena, &x->others, o);
     }
 }
@@ -133,7 +160,7 @@ static void find_left_out(struct explanation *x)
                 : true;
 }
 
-enum status explain(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo,
+enum status explain(struct arena *a, struct diag *d, struct job *job, struct topo *topo,
                     const struct plan *plan, const struct explain_options *o, FILE *out)
 {
     struct explanation x = {.arena = a,

@@ -53,8 +53,8 @@ static void others_json(const struct explanation *x, struct strbuf *o)
         text(o, "dimension", r->dimension, ", ");
         text(o, "change", r->what, ", ");
         strbuf_json_key(o, "loses", r->slower, ", ");
-        strbuf_printf(o, "\"fits\": %s, \"against_wishes\": %s, ", r->fits ? "true" : "false",
-                      r->wished ? "true" : "false");
+        strbuf_printf(o, "\"fits\": %s, \"compiled\": %s, \"against_wishes\": %s, ", r->fits ? "true" : "false",
+                      r->compiled ? "true" : "false", r->wished ? "true" : "false");
         text(o, "why", r->why, ",\n   ");
         candidate_json(x->job, &r->candidate, o);
         strbuf_text(o, "}");

@@ -14,8 +14,8 @@ struct explain_other {
     double slower;                /* by the objective, as a fraction */
     bool wished;                  /* the plan block forbids it */
     struct candidate candidate;
-    bool fits;
-    const char *why; /* where it does not */
+    bool fits, compiled; /* compiled: its step and bytes, and `slower`, are of programs, not estimated */
+    const char *why;     /* where it does not fit */
 };
 
 /* the chosen plan where one figure of the cluster is different */
@@ -37,8 +37,8 @@ struct explain_change {
 
 struct explanation {
     struct arena *arena;
-    const struct job *job;
-    const struct topo *topo;
+    struct job *job;
+    struct topo *topo;
     const struct plan *plan; /* or NULL */
     const struct search_result *found;
     struct candidate chosen; /* with the search's estimate, which all others are compared by */

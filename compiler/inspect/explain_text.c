@@ -69,7 +69,7 @@ static void print_head(const struct explanation *x, FILE *out)
     fprintf(out, "\n  %s\n", decision_lines(x->arena, x->job, &c->decision, 2));
     if (x->plan)
         fprintf(out, "  compiled, placed and simulated instruction by instruction; other plans, below, are compared with the search's\n"
-                     "  estimate of this one: %s per step, %s\n",
+                     "  estimate of this one, %s per step and %s, and compiled where that has them ahead\n",
                 units_show_seconds(c->estimate.step_time_s).s, units_show_bytes(c->estimate.peak_bytes).s);
     if (x->plan && x->rank == UINT32_MAX)
         fprintf(
@@ -77,8 +77,8 @@ static void print_head(const struct explanation *x, FILE *out)
             "  not among the %u best of a new search: it was chosen by other limits or by another version\n",
             x->found->ncandidates);
     else if (x->plan && x->rank)
-        fprintf(out, "  the search has %u plan%s before it: their buffers, once placed, did not fit\n",
-                x->rank, x->rank > 1 ? "s" : "");
+        fprintf(out, "  the search has %u plan%s before it by estimates; compiled, none is so much faster or fits\n", x->rank,
+                x->rank > 1 ? "s" : "");
     fprintf(out, "  profile %s\n", estimate_basis(x->arena, x->job, x->topo, &c->decision));
     const struct candidate *l = &x->left_out;
     double other = x->has_left_out ? l->estimate.step_time_s / c->estimate.step_time_s - 1 : 0;
@@ -121,8 +121,8 @@ static void print_others(const struct explanation *x, bool all, FILE *out)
         const char *emitted = o->candidate.emittable == x->chosen.emittable ? ""
                               : o->candidate.emittable                      ? ", can be emitted"
                                                                             : ", not emitted yet";
-        fprintf(out, "  %+6.1f %% %9s %9s  %s%s%s\n", 100 * o->slower, units_show_seconds(e->step_time_s).s,
-                units_show_bytes(e->peak_bytes).s, o->what, emitted,
+        fprintf(out, "  %+6.1f %% %9s %9s  %s%s%s%s\n", 100 * o->slower, units_show_seconds(e->step_time_s).s,
+                units_show_bytes(e->peak_bytes).s, o->what, emitted, o->compiled ? ", compiled" : "",
                 o->wished ? ", against the plan block" : "");
     }
     if (*misses)

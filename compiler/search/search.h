@@ -11,6 +11,8 @@ struct candidate {
     struct estimate estimate;
     bool emittable;
     const char *cannot; /* what the lowering lacks, if not emittable */
+    uint64_t placed_bytes; /* of the fullest arena, where the candidate was compiled; else 0 */
+    double simulated_s;    /* of a step, where that arena fits; else 0 */
 };
 
 /* What cuts parts off the space.  Counted are branches, each of one configuration to very many: not the unit of `space`,
@@ -44,7 +46,7 @@ struct search_result {
      * `fastest` is faster by that share, and not first, for the first is plainer. */
     double gap, given_up;
     struct candidate fastest;
-    double least; /* no decision's objective is less, in seconds or GPU-seconds; by estimates */
+    double least; /* no decision's objective is less, in seconds or GPU-seconds; by estimates, and of what was compiled */
     double seconds;
 };
 #define SEARCH_BUDGET 3000000 /* work of about twenty seconds */

@@ -7,6 +7,7 @@
 #include "tests/compiler/random_plan.h"
 
 #include <CUnit/CUnit.h>
+#include <math.h>
 
 void suite_fit(void);
 
@@ -19,12 +20,13 @@ struct entry {
     int of; /* estimated at this share of the simulated step of that decision */
     double share;
 };
-static const struct {
+struct rule {
     const char *rule;
     struct entry list[MOST];
     uint32_t n;
     int chosen;
-} cases[] = {
+};
+static const struct rule cases[] = {
     {"the fastest by simulation is taken", {{SLOW, SLOW, 1}, {FAST, FAST, 1}}, 2, FAST},
     {"a promise that is not kept changes nothing", {{FAST, FAST, 1}, {SLOW, FAST, 0.5}}, 2, FAST},
     {"half a percent must be promised", {{SLOW, SLOW, 1}, {FAST, SLOW, 0.996}}, 2, SLOW},
@@ -41,6 +43,17 @@ static const struct {
      5,
      SLOW},
 };
+/* where little was lowered yet */
+static const struct rule near_cases[] = {
+    {"one that promises as much is tried", {{SLOW, SLOW, 1}, {FAST, SLOW, 1}}, 2, FAST},
+    {"one that promises a little less is tried", {{SLOW, SLOW, 1}, {FAST, SLOW, 1.009}}, 2, FAST},
+    {"one that promises more than a percent less is not", {{SLOW, SLOW, 1}, {FAST, SLOW, 1.011}}, 2, SLOW},
+    {"the first stays among equals", {{FAST, FAST, 1}, {SLOW, FAST, 1}}, 2, FAST},
+    {"rivals are not counted",
+     {{SLOW, SLOW, 1}, {SLOW, SLOW, 0.5}, {SLOW, SLOW, 0.5}, {SLOW, SLOW, 0.5}, {FAST, SLOW, 0.5}},
+     5,
+     FAST},
+};
 
 /* seconds of the simulated step */
 static double step_s(const struct plan *p)
@@ -48,45 +61,94 @@ static double step_s(const struct plan *p)
     return 1e-9 * (double)p->timeline->step_ns;
 }
 
-static void test_rules(void)
-{
-    struct arena *a = arena_new();
-    struct job *job = text_job(a, tiny_llama);
-    struct topo *topo = random_host(a, 4);
-    const struct compile_options none = {0};
+/* the decisions and what their steps take */
+struct known {
+    struct arena *a;
+    struct job *job;
+    struct topo *topo;
     struct decision d[NDECISIONS];
     double took_s[NDECISIONS];
+};
+
+static void open_known(struct known *k)
+{
+    k->a = arena_new();
+    k->job = text_job(k->a, tiny_llama);
+    k->topo = random_host(k->a, 4);
     for (int i = 0; i < NDECISIONS; i++) {
         const char *why = "";
-        d[i] = text_decision(a, job, topo, decisions[i]);
-        struct plan *p = compile_decision(a, job, topo, &d[i], &none, &why);
+        k->d[i] = text_decision(k->a, k->job, k->topo, decisions[i]);
+        struct plan *p = compile_decision(k->a, k->job, k->topo, &k->d[i], &(struct compile_options){0}, &why);
         CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-        took_s[i] = step_s(p);
+        k->took_s[i] = step_s(p);
         plan_close(p);
     }
-    CU_ASSERT_FATAL(took_s[FAST] < 0.97 * took_s[OTHER] && took_s[OTHER] < 0.97 * took_s[SLOW]);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct candidate list[MOST];
-        struct search_result found = {.ncandidates = cases[i].n, .candidates = list};
-        for (uint32_t k = 0; k < cases[i].n; k++) {
-            const struct entry *e = &cases[i].list[k];
-            list[k] = (struct candidate){.decision = d[e->decision], .emittable = true};
-            list[k].estimate.step_time_s = e->share * took_s[e->of];
-            list[k].estimate.peak_bytes = 1 << 20;
-        }
-        struct plan *p = NULL;
-        CU_ASSERT_EQUAL(fit_plan(a, diag_new(a), job, topo, &found, MOST, &none, &p), STATUS_OK);
-        CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-        if (step_s(p) != took_s[cases[i].chosen])
-            printf("\n    %s: %g s, wanted %g s", cases[i].rule, step_s(p), took_s[cases[i].chosen]);
-        CU_ASSERT_EQUAL(step_s(p), took_s[cases[i].chosen]);
-        plan_close(p);
+    CU_ASSERT_FATAL(k->took_s[FAST] < 0.97 * k->took_s[OTHER] && k->took_s[OTHER] < 0.97 * k->took_s[SLOW]);
+}
+
+static void check_rule(struct known *k, const struct rule *r, uint64_t near)
+{
+    struct candidate list[MOST];
+    struct search_result found = {.ncandidates = r->n, .candidates = list, .least = INFINITY};
+    const struct compile_options o = {.near = near};
+    for (uint32_t i = 0; i < r->n; i++) {
+        const struct entry *e = &r->list[i];
+        list[i] = (struct candidate){.decision = k->d[e->decision], .emittable = true};
+        list[i].estimate.step_time_s = e->share * k->took_s[e->of];
+        list[i].estimate.peak_bytes = 1 << 20;
     }
-    arena_free(a);
+    struct plan *p = NULL;
+    CU_ASSERT_EQUAL(fit_plan(k->a, diag_new(k->a), k->job, k->topo, &found, MOST, &o, &p), STATUS_OK);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    if (step_s(p) != k->took_s[r->chosen])
+        printf("\n    %s: %g s, wanted %g s", r->rule, step_s(p), k->took_s[r->chosen]);
+    CU_ASSERT_EQUAL(step_s(p), k->took_s[r->chosen]);
+    double fastest_s = INFINITY;
+    for (uint32_t i = 0; i < r->n; i++) { /* what was compiled says what came out */
+        CU_ASSERT_EQUAL(list[i].simulated_s > 0, list[i].placed_bytes > 0);
+        CU_ASSERT(!list[i].placed_bytes || list[i].simulated_s == k->took_s[r->list[i].decision]);
+        if (list[i].placed_bytes)
+            fastest_s = fmin(fastest_s, list[i].simulated_s);
+    }
+    CU_ASSERT(list[0].placed_bytes > 0);
+    CU_ASSERT_EQUAL(found.least, fastest_s);
+    plan_close(p);
+}
+
+static void test_rules(void)
+{
+    struct known k;
+    open_known(&k);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_rule(&k, &cases[i], 1);
+    for (size_t i = 0; i < sizeof near_cases / sizeof *near_cases; i++)
+        check_rule(&k, &near_cases[i], 0);
+    arena_free(k.a);
+}
+
+/* one decision alone: as it is where it fits, else with the bytes that it takes */
+static void test_decision(void)
+{
+    struct known k;
+    open_known(&k);
+    for (int tight = 0; tight < 2; tight++) {
+        uint64_t placed = 0;
+        const char *why;
+        struct plan *p = fit_decision(k.a, k.job, k.topo, &k.d[FAST], &(struct compile_options){0}, &placed, &why);
+        CU_ASSERT_EQUAL(p == NULL, tight);
+        CU_ASSERT_PTR_NULL(why);
+        if (p)
+            CU_ASSERT_EQUAL(step_s(p), k.took_s[FAST]);
+        CU_ASSERT(placed > 0);
+        plan_close(p);
+        k.job->wishes.memory = placed - 1;
+    }
+    arena_free(k.a);
 }
 
 void suite_fit(void)
 {
     CU_pSuite s = CU_add_suite("fit", NULL, NULL);
     CU_add_test(s, "rules of the choice", test_rules);
+    CU_add_test(s, "one decision", test_decision);
 }

@@ -52,6 +52,24 @@ static bool agrees(struct arena *a, const struct job *job, const struct topo *to
            bytes == e->peak_bytes && e->compute_s > 0 && f->found->gap == p->search.gap;
 }
 
+/* Others that were compiled: none is below the plan's gap or faster by more than plainness is worth, and which fit is told. */
+static bool others_hold(const struct job *job, const struct topo *topo, const struct forecast *f)
+{
+    bool by_gpus = job->wishes.objective == MINIMIZE_GPU_TIME;
+    const struct decision *d = &f->plan->decision;
+    double own = 1e-9 * (double)f->plan->timeline->step_ns * (by_gpus ? d->gpus_used : 1);
+    for (uint32_t i = 1; i < f->found->ncandidates; i++) {
+        const struct candidate *c = &f->found->candidates[i];
+        double worth = c->simulated_s * (by_gpus ? c->decision.gpus_used : 1);
+        uint64_t most = decision_memory_bytes(job, topo, &c->decision);
+        if (c->simulated_s > 0 && (worth < own * (1 - f->found->gap) * (1 - 1e-12) || worth < 0.997 * own || c->placed_bytes > most))
+            return false;
+        if (c->placed_bytes && c->simulated_s <= 0 && c->placed_bytes <= most)
+            return false;
+    }
+    return true;
+}
+
 /* 1: both ways give the same plan; 0: both give none; -1: they disagree */
 static int try_job(uint64_t seed)
 {
@@ -66,6 +84,7 @@ static int try_job(uint64_t seed)
         enum status told = forecast(a, diag_new(a), job, topo, top, 0, &f);
         enum status is = compile_best(a, diag_new(a), again, topo, &(struct compile_options){.top = top > COMPILE_TOP ? top : 0}, &p, NULL);
         bool good = p ? told == STATUS_OK && f.plan && agrees(a, job, topo, &f, p) : told != STATUS_OK || (is == STATUS_NO_PLAN && !f.plan);
+        good = good && (!p || others_hold(job, topo, &f));
         for (uint32_t i = 1; good && p && i < f.found->ncandidates; i++) /* told once */
             good = strcmp(decision_text(a, job, &f.found->candidates[i].decision), decision_text(a, job, &p->decision)) != 0 ||
                    strcmp(decision_layout(a, &f.found->candidates[i].decision), decision_layout(a, &p->decision)) != 0;
