@@ -23,6 +23,7 @@
 #define REAL(n) {#n, ATTR_REAL, false},
 #define REALO(n) {#n, ATTR_REAL, true},
 #define BIND(n) {#n, ATTR_BIND, false},
+#define BINDO(n) {#n, ATTR_BIND, true},
 #define PEER(n) {#n, ATTR_PEER, false},
 #define GROUP(n) {#n, ATTR_GROUP, false},
 #define INSN(opname, q, u, operands, attributes, text)                                                       \

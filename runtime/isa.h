@@ -65,6 +65,7 @@ struct isa_info {
 #define REAL(n) char n;
 #define REALO(n) char n;
 #define BIND(n) char n;
+#define BINDO(n) char n;
 #define PEER(n) char n;
 #define GROUP(n) char n;
 #define INSN(name, queue, unit, operands, attributes, meaning)                                               \
@@ -89,6 +90,7 @@ struct isa_info {
 #undef REAL
 #undef REALO
 #undef BIND
+#undef BINDO
 #undef PEER
 #undef GROUP
 

@@ -47,7 +47,8 @@ static const struct range {
               {"parts", 1, UINT32_MAX},
               {"kparts", 1, UINT32_MAX},
               {"by", 1, UINT32_MAX},
-              {"fp8", 0, 4}};
+              {"fp8", 0, 4},
+              {"alibi", 0, UINT32_MAX}};
 
 /* relations between names of a row: '%' divisible by, '<' less than, '=' at most */
 static const struct relation {

@@ -82,7 +82,7 @@ static void print_operand(const struct program *p, const struct operand *o, FILE
 
 static void print_attr(const struct program *p, const struct isa_attr *row, const struct attr *a, FILE *out)
 {
-    if (row->optional && !a->u.i)
+    if (row->optional && !a->u.i && (row->kind != ATTR_BIND || a->slot == NONE))
         return;
     fprintf(out, " %s=", row->name);
     switch (row->kind) {

@@ -36,6 +36,8 @@ const char *workspace_attention_refused(const struct workspace_heads *h, bool ba
         return "the device is older than sm_80";
     if (!h->sequences || !h->sequence || h->head % 8 || h->value % 8 || !h->head || !h->value)
         return "dimensions of heads are no multiples of 8";
+    if (h->biased)
+        return "scores have linear biases";
     if (h->head > 256 || h->value > 256)
         return "heads have more than 256 dimensions";
     if (!backward || is_hopper(sm))
@@ -102,7 +104,8 @@ static uint64_t attention(const struct workspace_of *w, size_t q, size_t v, cons
     if (w->operand[q].dtype != DTYPE_BF16 || heads < 1 || kv < 1 || head < 1 || head > UINT32_MAX || sequence < 1)
         return own;
     const struct workspace_heads h = {w->operand[q].rows / (uint64_t)sequence, (uint64_t)sequence, (uint64_t)heads, (uint64_t)kv,
-                                      (uint32_t)head, w->operand[v].cols / (uint32_t)kv, attr[ATTR(ATTENTION, softcap)] != 0};
+                                      (uint32_t)head, w->operand[v].cols / (uint32_t)kv, attr[ATTR(ATTENTION, softcap)] != 0,
+                                      attr[ATTR(ATTENTION, alibi)] != 0};
     return workspace_attention_refused(&h, backward, sm) ? own : workspace_attention(&h, backward, sm).total;
 }
 

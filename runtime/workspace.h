@@ -37,7 +37,7 @@ struct workspace_attention {
 struct workspace_heads {
     uint64_t sequences, sequence, heads, kv; /* sequence: places of one */
     uint32_t head, value;                    /* dimensions */
-    bool capped;                             /* scores have a soft cap */
+    bool capped, biased;                     /* scores have a soft cap; linear biases */
 };
 struct workspace_attention workspace_attention(const struct workspace_heads *h, bool backward, uint32_t sm);
 /* NULL = cuDNN has an engine for it, in bf16; else why our own kernels take it */

@@ -206,6 +206,7 @@ static void attention_workspace(struct lives *l, const struct attn *t)
     for (int k = 0; k < 4; k++)
         w.attr[at[k]] = attr[k];
     w.attr[ATTR(ATTENTION_I, softcap)] = t->softcap != 0;
+    w.attr[ATTR(ATTENTION_I, alibi)] = t->alibi;
     w.operand[OPND(ATTENTION_I, q)].rows = (uint32_t)l->tokens;
     w.operand[OPND(ATTENTION_I, q)].dtype = l->element < 4 ? DTYPE_BF16 : DTYPE_F32;
     w.operand[OPND(ATTENTION_I, v)].cols = kv * (t->kind == ATTN_MLA ? t->v : t->head);

@@ -66,6 +66,9 @@ static inline int64_t exact_place_of(uint64_t part, uint64_t w, uint64_t sequenc
     return first + grown + (int64_t)w + ((int64_t)w >= half ? shift - 2 * grown : 0);
 }
 
+/* attention's linear biases: what a score of that head, of so many in all, gets per place; 0 where there are none */
+uint64_t exact_slope(int64_t heads, int64_t head);
+
 #define EXACT_KERNELS(K)                                                                                                 \
     K(TOKENS) K(FILL) K(COPY) K(ADD) K(EMBED) K(EMBED_W) K(POSITION) K(POSITION_W) K(RMSNORM) K(RMSNORM_I) K(RMSNORM_W)  \
     K(LAYERNORM) K(LAYERNORM_I) K(LAYERNORM_W) K(MATMUL_NT) K(MATMUL_NN) K(MATMUL_TN) K(BIAS_W) K(ROPE) K(ATTENTION)    \

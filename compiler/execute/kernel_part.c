@@ -14,6 +14,7 @@ struct part {
     uint32_t heads, kv, head, u; /* u: dimensions of a head's values */
     int64_t window;
     uint64_t scale, softcap;
+    int64_t alibi, first_head; /* linear biases: heads in all, 0 = none; number of the first one here */
     struct split q, k;
 };
 
@@ -22,6 +23,7 @@ struct part {
         (uint32_t) INTEGER(op, heads), (uint32_t)INTEGER(op, kv), (uint32_t)INTEGER(op, head),               \
             exact_share(V(op, v)->cols, INTEGER(op, kv)), INTEGER(op, window),                               \
             field_real(NUMBER(op, scale)), NUMBER(op, softcap) > 0 ? field_image(NUMBER(op, softcap)) : 0,   \
+            INTEGER(op, alibi), INTEGER(op, first_head),                                                     \
             {V(op, q)->rows, (uint64_t)INTEGER(op, parts), (uint64_t)INTEGER(op, sequence),                  \
              INTEGER(op, first), INTEGER(op, shift)},                                                        \
         {                                                                                                    \
@@ -57,6 +59,13 @@ static bool sees(const struct part *p, uint64_t i, uint64_t j)
     return si == sj && y <= x && (!p->window || y > x - p->window);
 }
 
+/* what row i's score of key j gets beside its product */
+static uint64_t bias(const struct part *p, uint64_t slope, uint64_t i, uint64_t j)
+{
+    uint64_t si, sj;
+    return slope ? field_mul(slope, field_integer(place(&p->k, j, &sj) - place(&p->q, i, &si))) : 0;
+}
+
 static uint64_t raw_score(const struct part *p, const uint64_t *q, const uint64_t *key)
 {
     return field_mul(field_dot(q, 1, key, 1, p->head), p->scale);
@@ -74,13 +83,14 @@ void exact_ATTENTION_PART(struct exact_args *k)
     const struct exact_view *q = V(ATTENTION_PART, q), *o = V(ATTENTION_PART, o);
     for (uint64_t i = 0; sensible(&p) && i < q->rows; i++)
         for (uint32_t h = 0; h < p.heads; h++) {
-            uint64_t total = 0, *out = at(o, i, h, p.u);
+            uint64_t total = 0, *out = at(o, i, h, p.u), slope = exact_slope(p.alibi, p.first_head + h);
             uint32_t g = h / (p.heads / p.kv);
             for (uint64_t j = 0; j < p.k.rows; j++) {
                 if (!sees(&p, i, j))
                     continue;
                 uint64_t raw = raw_score(&p, at(q, i, h, p.head), at(V(ATTENTION_PART, k), j, g, p.head));
-                uint64_t e = exact_exp(p.softcap ? field_hash(SALT_CAP, raw, p.softcap) : raw);
+                uint64_t score = p.softcap ? field_hash(SALT_CAP, raw, p.softcap) : raw;
+                uint64_t e = exact_exp(field_add(score, bias(&p, slope, i, j)));
                 total = field_add(total, e);
                 add_scaled(out, e, at(V(ATTENTION_PART, v), j, g, p.u), p.u);
             }
@@ -97,17 +107,18 @@ static void backward_row(struct exact_args *k, const struct part *p, uint64_t i,
     const uint64_t *q = at(V(ATTENTION_PART_I, q), i, h, n), *dout = at(V(ATTENTION_PART_I, dout), i, h, u);
     uint64_t delta = field_dot(at(V(ATTENTION_PART_I, o), i, h, u), 1, dout, 1, u);
     uint64_t inverse = field_inverse(V(ATTENTION_PART_I, lse)->at[i * p->heads + h]);
+    uint64_t slope = exact_slope(p->alibi, p->first_head + h);
     for (uint64_t j = 0; j < p->k.rows; j++) {
         if (!sees(p, i, j))
             continue;
         const uint64_t *key = at(V(ATTENTION_PART_I, k), j, g, n),
                        *value = at(V(ATTENTION_PART_I, v), j, g, u);
         uint64_t raw = raw_score(p, q, key),
-                 slope = p->softcap ? field_hash(SALT_CAP_SLOPE, raw, p->softcap) : 1;
-        uint64_t e = exact_exp(p->softcap ? field_hash(SALT_CAP, raw, p->softcap) : raw),
-                 prob = field_mul(e, inverse);
+                 steep = p->softcap ? field_hash(SALT_CAP_SLOPE, raw, p->softcap) : 1;
+        uint64_t score = p->softcap ? field_hash(SALT_CAP, raw, p->softcap) : raw;
+        uint64_t prob = field_mul(exact_exp(field_add(score, bias(p, slope, i, j))), inverse);
         uint64_t ds = field_mul(prob, field_sub(field_dot(dout, 1, value, 1, u), delta));
-        ds = field_mul(field_mul(ds, slope), p->scale);
+        ds = field_mul(field_mul(ds, steep), p->scale);
         add_scaled(at(V(ATTENTION_PART_I, dq), i, h, n), ds, key, n);
         add_scaled(at(V(ATTENTION_PART_I, dk), j, g, n), ds, q, n);
         add_scaled(at(V(ATTENTION_PART_I, dv), j, g, u), prob, dout, u);

@@ -118,6 +118,15 @@ static void sinks_back(struct lower *l, uint32_t piece, uint32_t opr)
     ATTR_INT_SET(l, i, SINK_W, head, o->attn->head);
 }
 
+void lower_biases(struct lower *l, uint32_t insn, size_t alibi, size_t first_head, const struct attn *t)
+{
+    if (!t->alibi)
+        return;
+    lower_int(l, insn, alibi, t->heads);
+    if (l->d->tp > 1)
+        lower_bind(l, insn, first_head, 0, lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_TP]), t->heads / l->d->tp);
+}
+
 static void attend(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
@@ -136,6 +145,7 @@ static void attend(struct lower *l, uint32_t piece, uint32_t opr)
     ATTR_REAL_SET(l, i, ATTENTION, scale, 1 / sqrt(t->scale));
     ATTR_INT_SET(l, i, ATTENTION, window, t->window);
     ATTR_REAL_SET(l, i, ATTENTION, softcap, t->softcap);
+    lower_biases(l, i, ATTR(ATTENTION, alibi), ATTR(ATTENTION, first_head), t);
 }
 
 void lower_attention(struct lower *l, uint32_t piece, uint32_t opr)
@@ -177,4 +187,5 @@ void lower_attention_back(struct lower *l, uint32_t piece, uint32_t opr)
     ATTR_REAL_SET(l, i, ATTENTION_I, scale, 1 / sqrt(t->scale));
     ATTR_INT_SET(l, i, ATTENTION_I, window, t->window);
     ATTR_REAL_SET(l, i, ATTENTION_I, softcap, t->softcap);
+    lower_biases(l, i, ATTR(ATTENTION_I, alibi), ATTR(ATTENTION_I, first_head), t);
 }

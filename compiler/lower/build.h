@@ -188,6 +188,8 @@ struct mat lower_ring_mat(struct lower *l, uint32_t buffer, enum dtype dtype, ui
 struct mat mat_columns(struct mat m, uint32_t first, uint32_t cols);
 /* key heads of a tp rank */
 uint32_t lower_key_heads(const struct lower *l, const struct attn *t);
+/* an instruction's attributes by index: the linear biases of the heads that this rank has */
+void lower_biases(struct lower *l, uint32_t insn, size_t alibi, size_t first_head, const struct attn *t);
 
 /* a value of the current microbatch; statistics k of an operator */
 struct mat lower_value(struct lower *l, uint32_t piece, uint32_t value);

@@ -154,6 +154,7 @@ static void copy(struct lower *l, struct mat x, struct mat y)
         ATTR_INT_SET(l, i, op, kparts, (keys).parts);                                                        \
         bind_places(l, i, ATTR(op, first), ATTR(op, shift), (struct rows){(q).rows / l->tokens, 0});         \
         bind_places(l, i, ATTR(op, kfirst), ATTR(op, kshift), keys);                                         \
+        lower_biases(l, i, ATTR(op, alibi), ATTR(op, first_head), (c)->t);                                   \
     } while (0)
 
 static void attend(struct lower *l, const struct context *c, struct mat o, struct mat lse, struct mat q,

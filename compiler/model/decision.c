@@ -486,6 +486,8 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
             REFUSE("tp = %u with queries normalised over all heads", d->tp);
         if (l->attn.sinks && d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL)
             REFUSE("sinks with heads exchanged over cp = %u", d->cp);
+        if (l->attn.alibi && d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL)
+            REFUSE("alibi with heads exchanged over cp = %u", d->cp);
         if (attn_reach(&l->attn, job->train.sequence) < job->train.sequence && !emittable_chunk(a, job, &l->attn, d, why))
             return false;
         if (l->is_moe && l->moe.expert.bias)

@@ -130,6 +130,8 @@ bool conserve_exchange(struct machine *m, uint32_t i);
 int64_t conserve_sequence(const struct machine *m);
 void conserve_own_rows(const struct machine *m, struct extent *row);
 bool conserve_places(struct machine *m, uint32_t i, size_t first, size_t shift, const struct extent *row);
+/* are attention's linear biases, by these attributes, those of its heads? */
+bool conserve_biases(struct machine *m, uint32_t i, size_t alibi, size_t first_head, const struct extent *heads);
 /* the node of a parameter or moment behind the optimizer */
 uint32_t conserve_updated(struct machine *m, uint32_t node);
 bool conserve_update(struct machine *m, uint32_t i);   /* conserve_state.c: ADAMW, SGD */

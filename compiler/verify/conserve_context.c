@@ -136,9 +136,23 @@ static bool whole_heads(const struct extent *e, int64_t head)
     return fine;
 }
 
+bool conserve_biases(struct machine *m, uint32_t i, size_t alibi, size_t first_head, const struct extent *heads)
+{
+    struct extent at;
+    if (!conserve_bind(m, i, first_head, heads->len, &at))
+        return false;
+    if (!prove_attr(m->program, i, alibi)->u.i) {
+        const struct attr *a = prove_attr(m->program, i, first_head);
+        return (!a->u.i && a->slot == NONE) || conserve_fail(m, i, "it has no biases, but says whose they are");
+    }
+    return extent_same(&at, heads) ||
+           conserve_fail_inputs(m, i, "its biases are those of heads %s, its queries are heads %s",
+                                extent_text(m->c->arena, &at), extent_text(m->c->arena, heads));
+}
+
 /* attributes and operands by name of either instruction */
 struct attention {
-    size_t q, k, v, head, sequence, parts, first, shift, kparts, kfirst, kshift;
+    size_t q, k, v, head, sequence, parts, first, shift, kparts, kfirst, kshift, alibi, first_head;
     struct value qv, kv, vv;
     struct extent heads, out; /* columns of log-sum-exps, of the output */
     struct recipe r;
@@ -148,7 +162,7 @@ struct attention {
         .q = OPND(op, q), .k = OPND(op, k), .v = OPND(op, v), .head = ATTR(op, head),                        \
         .sequence = ATTR(op, sequence), .parts = ATTR(op, parts), .first = ATTR(op, first),                  \
         .shift = ATTR(op, shift), .kparts = ATTR(op, kparts), .kfirst = ATTR(op, kfirst),                    \
-        .kshift = ATTR(op, kshift)                                                                           \
+        .kshift = ATTR(op, kshift), .alibi = ATTR(op, alibi), .first_head = ATTR(op, first_head)             \
     }
 
 static bool check_side(struct machine *m, uint32_t i, const char *name, const struct value *v, size_t parts,
@@ -191,6 +205,8 @@ static bool read_attention(struct machine *m, uint32_t i, struct attention *a)
                                     extent_text(m->c->arena, &a->kv.col));
     a->heads = extent_scaled(&a->qv.col, 1, head);
     a->out = extent_scaled(&a->heads, dims, 1);
+    if (!conserve_biases(m, i, a->alibi, a->first_head, &a->heads))
+        return false;
     if (!check_side(m, i, "rows", &a->qv, a->parts, a->first, a->shift) ||
         !check_side(m, i, "keys", &a->kv, a->kparts, a->kfirst, a->kshift))
         return false;
@@ -209,6 +225,7 @@ static void model_attrs(const struct machine *m, uint32_t i, const struct attent
     r->attr[ATTR(ATTENTION, scale)] = reference_real(prove_attr(m->program, i, scale)->u.f);
     r->attr[ATTR(ATTENTION, window)] = (uint64_t)prove_attr(m->program, i, window)->u.i;
     r->attr[ATTR(ATTENTION, softcap)] = reference_real(prove_attr(m->program, i, softcap)->u.f);
+    r->attr[ATTR(ATTENTION, alibi)] = (uint64_t)prove_attr(m->program, i, a->alibi)->u.i;
 }
 
 /* node over the contributions `over` of the rows' microbatch */

@@ -207,7 +207,7 @@ static bool check_attention(struct machine *m, uint32_t i, const struct recipe *
                              extent_text(m->c->arena, &b->at[name]), extent_text(m->c->arena, &heads));
     b->known[name] = true;
     b->at[name] = heads;
-    return true;
+    return conserve_biases(m, i, ATTR(ATTENTION, alibi), ATTR(ATTENTION, first_head), &heads);
 }
 
 /* columns of what a norm normalises */

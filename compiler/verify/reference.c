@@ -459,8 +459,6 @@ static const char *cannot_express(const struct job *job)
         const struct layer *l = m->layers[i];
         if (l->is_moe && l->moe.expert.bias)
             return "experts with biases";
-        if (l->attn.alibi)
-            return "this kind of attention";
     }
     if (m->predict && (m->positions || m->embed_norm))
         return "prediction modules with more than tokens in the embedding";

@@ -40,6 +40,7 @@ static void attention_attrs(const struct builder *b, const struct attn *t, struc
     NUMBER(*r, ATTENTION, scale, 1 / sqrt(t->scale));
     INTEGER(*r, ATTENTION, window, t->window);
     NUMBER(*r, ATTENTION, softcap, t->softcap);
+    INTEGER(*r, ATTENTION, alibi, t->alibi ? t->heads : 0);
 }
 
 static int64_t value_cols(const struct attn *t)

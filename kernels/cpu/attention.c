@@ -16,6 +16,7 @@ struct shape {
     uint32_t heads, kv, head, sequence, window;
     uint32_t u; /* dimensions of a head's values */
     float scale, softcap;
+    int64_t alibi, first_head; /* linear biases: heads in all, 0 = none; number of the first one here */
 };
 
 /* keys seen by query i: [first_key(i), i] */
@@ -40,9 +41,11 @@ VARIANTS static void cap_scores(const struct shape *s, float *score, size_t n)
 }
 
 /* score[0..n) of query i against keys k0.. -> probabilities, 0 where masked; returns the log-sum-exp */
-VARIANTS static float softmax_row(const struct shape *s, uint32_t i, uint32_t k0, uint32_t n, float *score)
+VARIANTS static float softmax_row(const struct shape *s, uint32_t i, uint32_t k0, uint32_t n, float slope, float *score)
 {
     uint32_t from = first_key(s, i) - k0, to = i + 1 - k0;
+    if (slope > 0)
+        row_bias(score + from, slope, (float)from - (float)(i - k0), to - from);
     float most = row_max(score + from, to - from);
     double sum = row_exp(score + from, score + from, most, to - from);
     float inverse = (float)(1 / sum);
@@ -60,6 +63,7 @@ static void forward_head(struct kernel_args *k, const struct shape *s, uint32_t 
     float *score = k->scratch, *tmp_k = score + 2 * (size_t)BLOCK * length,
           *tmp_v = tmp_k + (size_t)length * d;
     float *tmp_q = tmp_v + (size_t)length * u, *tmp_o = tmp_q + (size_t)BLOCK * d;
+    float slope = attention_slope(s->alibi, s->first_head + h);
     const float *key = tile_load(V(ATTENTION, k), row0, length, g * d, d, tmp_k, &ldk);
     const float *value = tile_load(V(ATTENTION, v), row0, length, g * u, u, tmp_v, &ldv);
     for (uint32_t i0 = 0; i0 < length; i0 += BLOCK) {
@@ -69,7 +73,7 @@ static void forward_head(struct kernel_args *k, const struct shape *s, uint32_t 
         cap_scores(s, score, (size_t)m * n);
         for (uint32_t i = 0; i < m; i++)
             ((float *)lse->data)[(size_t)(row0 + i0 + i) * lse->ld + h] =
-                softmax_row(s, i0 + i, k0, n, score + (size_t)i * n);
+                softmax_row(s, i0 + i, k0, n, slope, score + (size_t)i * n);
         float *out = tile_open(o, row0 + i0, h * u, u, tmp_o, &ldo);
         product(false, false, m, u, n, 1, score, n, value + (size_t)k0 * ldv, ldv, 0, out, ldo);
         tile_close(o, row0 + i0, m, h * u, u, out);
@@ -82,7 +86,8 @@ void cpu_ATTENTION(struct kernel_args *k)
         (uint32_t)INTEGER(ATTENTION, heads),  (uint32_t)INTEGER(ATTENTION, kv),
         (uint32_t)INTEGER(ATTENTION, head),   (uint32_t)INTEGER(ATTENTION, sequence),
         (uint32_t)INTEGER(ATTENTION, window), V(ATTENTION, v)->cols / (uint32_t)INTEGER(ATTENTION, kv),
-        (float)NUMBER(ATTENTION, scale),      (float)NUMBER(ATTENTION, softcap)};
+        (float)NUMBER(ATTENTION, scale),      (float)NUMBER(ATTENTION, softcap),
+        INTEGER(ATTENTION, alibi),            INTEGER(ATTENTION, first_head)};
     for (uint32_t row0 = 0; row0 < V(ATTENTION, q)->rows; row0 += s.sequence)
         for (uint32_t h = 0; h < s.heads; h++)
             forward_head(k, &s, row0, h);
@@ -90,19 +95,19 @@ void cpu_ATTENTION(struct kernel_args *k)
 
 /* scores -> probabilities (0 where masked), dprob -> gradient by the uncapped score, for m rows of a block */
 VARIANTS static void backward_rows(const struct shape *s, uint32_t i0, uint32_t m, uint32_t k0, uint32_t n,
-                                   const float *lse, uint32_t ldl, const float *delta, float *prob,
+                                   float slope, const float *lse, uint32_t ldl, const float *delta, float *prob,
                                    float *dprob)
 {
     for (uint32_t i = 0; i < m; i++) {
         uint32_t from = first_key(s, i0 + i) - k0, to = i0 + i + 1 - k0;
         float *restrict p = prob + (size_t)i * n, *restrict dp = dprob + (size_t)i * n;
-        float total = lse[(size_t)i * ldl], shift = delta[i];
+        float total = lse[(size_t)i * ldl], shift = delta[i], place = (float)(i0 + i - k0);
         memset(p, 0, from * sizeof *p);
         memset(dp, 0, from * sizeof *dp);
         for (uint32_t j = from; j < to; j++) {
             float ratio =
                 s->softcap > 0 ? p[j] / s->softcap : 0; /* tanh of the raw score, cap's slope 1 - tanh^2 */
-            p[j] = float_exp(p[j] - total);
+            p[j] = float_exp(p[j] + slope * ((float)j - place) - total);
             dp[j] = p[j] * (dp[j] - shift) * (1 - ratio * ratio);
         }
         memset(p + to, 0, (n - to) * sizeof *p);
@@ -120,6 +125,7 @@ static void backward_head(struct kernel_args *k, const struct shape *s, uint32_t
     float *score = k->scratch, *dscore = score + (size_t)BLOCK * length, delta[BLOCK];
     float *tmp_o = tmp + (size_t)BLOCK * d, *tmp_do = tmp_o + (size_t)BLOCK * u,
           *tmp_dq = tmp_do + (size_t)BLOCK * u;
+    float slope = attention_slope(s->alibi, s->first_head + h);
     for (uint32_t i0 = 0; i0 < length; i0 += BLOCK) {
         uint32_t m = length - i0 < BLOCK ? length - i0 : BLOCK, k0 = first_key(s, i0), n = i0 + m - k0;
         uint32_t row = row0 + i0;
@@ -131,7 +137,7 @@ static void backward_head(struct kernel_args *k, const struct shape *s, uint32_t
         product(false, true, m, n, d, s->scale, query, ldq, key + (size_t)k0 * ldk, ldk, 0, score, n);
         cap_scores(s, score, (size_t)m * n);
         product(false, true, m, n, u, 1, dout, lddo, value + (size_t)k0 * ldv, ldv, 0, dscore, n);
-        backward_rows(s, i0, m, k0, n, (const float *)lse->data + (size_t)row * lse->ld + h, lse->ld, delta,
+        backward_rows(s, i0, m, k0, n, slope, (const float *)lse->data + (size_t)row * lse->ld + h, lse->ld, delta,
                       score, dscore);
         float *dquery = tile_open(dq, row, h * d, d, tmp_dq, &lddq);
         product(false, false, m, d, n, s->scale, dscore, n, key + (size_t)k0 * ldk, ldk, 0, dquery, lddq);
@@ -153,7 +159,8 @@ void cpu_ATTENTION_I(struct kernel_args *k)
         (uint32_t)INTEGER(ATTENTION_I, heads),  (uint32_t)INTEGER(ATTENTION_I, kv),
         (uint32_t)INTEGER(ATTENTION_I, head),   (uint32_t)INTEGER(ATTENTION_I, sequence),
         (uint32_t)INTEGER(ATTENTION_I, window), V(ATTENTION_I, v)->cols / (uint32_t)INTEGER(ATTENTION_I, kv),
-        (float)NUMBER(ATTENTION_I, scale),      (float)NUMBER(ATTENTION_I, softcap)};
+        (float)NUMBER(ATTENTION_I, scale),      (float)NUMBER(ATTENTION_I, softcap),
+        INTEGER(ATTENTION_I, alibi),            INTEGER(ATTENTION_I, first_head)};
     const struct view *dk = V(ATTENTION_I, dk), *dv = V(ATTENTION_I, dv);
     uint32_t d = s.head, u = s.u, length = s.sequence, shared = s.heads / s.kv, ldk, ldv, lddk, lddv;
     float *tmp_k = k->scratch + 2 * (size_t)BLOCK * length, *tmp_v = tmp_k + (size_t)length * d;

@@ -19,6 +19,7 @@ struct job {
         keys; /* dimensions of a head's keys, values; keys of a sequence at hand */
     int64_t window;
     float scale, softcap;
+    int64_t alibi, first_head; /* linear biases: heads in all, 0 = none; number of the first one here */
     struct places q, k;
 };
 /* rows that are handled together, and what they see: of run r the keys [from[r], to[r]), at column[r] of n */
@@ -81,14 +82,22 @@ static void columns_of(const struct job *j, const struct block *b, uint32_t r, u
     *first = *first > *end ? *end : *first;
 }
 
+/* place of the key of run r's column 0 less that of row i */
+static float columns_ahead(const struct job *j, const struct block *b, uint32_t r, uint32_t i)
+{
+    return (float)(run_place(&j->k, r) + b->from[r] - b->column[r] - (b->place + i));
+}
+
 /* score[0..n) of row i -> probabilities, 0 where masked; returns the log-sum-exp, -inf if all is */
-static float softmax_row(const struct job *j, const struct block *b, uint32_t i, float *score)
+static float softmax_row(const struct job *j, const struct block *b, uint32_t i, float slope, float *score)
 {
     float most = -INFINITY;
     double sum = 0;
     uint32_t first, end, done = 0;
     for (uint32_t r = 0; r < 2 * j->k.parts; r++) {
         columns_of(j, b, r, i, &first, &end);
+        if (slope > 0)
+            row_bias(score + first, slope, columns_ahead(j, b, r, i) + (float)first, end - first);
         most = fmaxf(most, row_max(score + first, end - first));
     }
     for (uint32_t r = 0; r < 2 * j->k.parts; r++) {
@@ -164,6 +173,7 @@ static void forward_head(struct kernel_args *k, const struct job *j, uint32_t se
     float *score = k->scratch + LISTS(j);
     float *tmp_k = score + 2 * (size_t)BLOCK * j->keys, *tmp_v = tmp_k + (size_t)j->keys * d;
     float *tmp_q = tmp_v + (size_t)j->keys * u, *tmp_o = tmp_q + (size_t)BLOCK * d;
+    float slope = attention_slope(j->alibi, j->first_head + h);
     load_runs(j, V(ATTENTION_PART, k), sequence, h / (j->heads / j->kv), d, tmp_k, list[0], &ldk);
     load_runs(j, V(ATTENTION_PART, v), sequence, h / (j->heads / j->kv), u, tmp_v, list[1], &ldv);
     for (uint32_t r = 0; r < 2 * j->q.parts; r++)
@@ -177,7 +187,7 @@ static void forward_head(struct kernel_args *k, const struct job *j, uint32_t se
             cap_scores(j, score, (size_t)b.m * b.n);
             for (uint32_t i = 0; i < b.m; i++)
                 ((float *)lse->data)[(size_t)(b.row + i) * lse->ld + h] =
-                    softmax_row(j, &b, i, score + (size_t)i * b.n);
+                    softmax_row(j, &b, i, slope, score + (size_t)i * b.n);
             float *out = tile_open(o, b.row, h * u, u, tmp_o, &ldo);
             weigh(j, &b, u, score, 1, list[1], ldv, out, ldo);
             tile_close(o, b.row, b.m, h * u, u, out);
@@ -189,7 +199,7 @@ static void forward_head(struct kernel_args *k, const struct job *j, uint32_t se
         (uint32_t) INTEGER(op, heads), (uint32_t)INTEGER(op, kv), (uint32_t)INTEGER(op, head),               \
             V(op, v)->cols / (uint32_t)INTEGER(op, kv),                                                      \
             (uint32_t)(INTEGER(op, sequence) * INTEGER(op, kparts)), INTEGER(op, window),                    \
-            (float)NUMBER(op, scale), (float)NUMBER(op, softcap),                                            \
+            (float)NUMBER(op, scale), (float)NUMBER(op, softcap), INTEGER(op, alibi), INTEGER(op, first_head), \
             {V(op, q)->rows, (uint32_t)INTEGER(op, parts), (uint32_t)INTEGER(op, sequence),                  \
              INTEGER(op, first), INTEGER(op, shift)},                                                        \
         {                                                                                                    \
@@ -208,7 +218,7 @@ void cpu_ATTENTION_PART(struct kernel_args *k)
 }
 
 /* scores -> probabilities (0 where masked), dprob -> gradient by the uncapped score, for row i of a block */
-VARIANTS static void backward_row(const struct job *j, const struct block *b, uint32_t i, float total,
+VARIANTS static void backward_row(const struct job *j, const struct block *b, uint32_t i, float slope, float total,
                                   float shift, float *restrict p, float *restrict dp)
 {
     uint32_t first, end, done = 0;
@@ -216,9 +226,10 @@ VARIANTS static void backward_row(const struct job *j, const struct block *b, ui
         columns_of(j, b, r, i, &first, &end);
         memset(p + done, 0, (first - done) * sizeof *p);
         memset(dp + done, 0, (first - done) * sizeof *dp);
+        float ahead = columns_ahead(j, b, r, i);
         for (uint32_t c = first; c < end; c++) {
             float ratio = j->softcap > 0 ? p[c] / j->softcap : 0; /* tanh of the raw score */
-            p[c] = float_exp(p[c] - total);
+            p[c] = float_exp(p[c] + slope * (ahead + (float)c) - total);
             dp[c] = p[c] * (dp[c] - shift) * (1 - ratio * ratio);
         }
         done = end;
@@ -257,6 +268,7 @@ static void backward_head(struct kernel_args *k, const struct job *j, uint32_t s
     float *dscore = score + (size_t)BLOCK * j->keys, delta[BLOCK];
     float *tmp_o = tmp + (size_t)BLOCK * d, *tmp_do = tmp_o + (size_t)BLOCK * u,
           *dquery = tmp_do + (size_t)BLOCK * u;
+    float slope = attention_slope(j->alibi, j->first_head + h);
     for (uint32_t r = 0; r < 2 * j->q.parts; r++)
         for (uint32_t i0 = 0; i0 < half; i0 += BLOCK) {
             b->m = half - i0 < BLOCK ? half - i0 : BLOCK;
@@ -272,7 +284,7 @@ static void backward_head(struct kernel_args *k, const struct job *j, uint32_t s
             cap_scores(j, score, (size_t)b->m * b->n);
             times_keys(j, b, u, dout, lddo, 1, list[1], ld[1], dscore);
             for (uint32_t i = 0; i < b->m; i++)
-                backward_row(j, b, i, ((const float *)lse->data)[(size_t)(b->row + i) * lse->ld + h],
+                backward_row(j, b, i, slope, ((const float *)lse->data)[(size_t)(b->row + i) * lse->ld + h],
                              delta[i], score + (size_t)i * b->n, dscore + (size_t)i * b->n);
             weigh(j, b, d, dscore, j->scale, list[0], ld[0], dquery, d);
             store_dquery(j, V(ATTENTION_PART_I, dq), b, h, dquery);

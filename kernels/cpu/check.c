@@ -24,6 +24,12 @@ static const char *check_heads(const struct view *q, const struct view *kv_view,
     return softcap >= 0 ? NULL : "softcap is negative";
 }
 
+static const char *check_biases(int64_t alibi, int64_t first_head, int64_t heads)
+{
+    bool none = alibi == 0 && first_head == 0;
+    return none || (first_head >= 0 && alibi >= heads && first_head <= alibi - heads) ? NULL : "heads are not among those of the biases";
+}
+
 static const char *check_rope(const struct kernel_args *k)
 {
     int64_t head = INTEGER(ROPE, head), dims = INTEGER(ROPE, dims), scaling = INTEGER(ROPE, scaling);
@@ -61,15 +67,30 @@ static const char *check_parts(const struct view *q, const struct view *keys, in
     return NULL;
 }
 
-static const char *check_attention_part(const struct kernel_args *k)
-{
-#define PART_CHECKS(op)                                                                                      \
+#define HEAD_CHECKS(op)                                                                                      \
     const char *why =                                                                                        \
         check_heads(V(op, q), V(op, k), V(op, v), INTEGER(op, heads), INTEGER(op, kv), INTEGER(op, head),    \
                     INTEGER(op, sequence), INTEGER(op, window), NUMBER(op, softcap));                        \
+    why = why ? why : check_biases(INTEGER(op, alibi), INTEGER(op, first_head), INTEGER(op, heads))
+#define PART_CHECKS(op)                                                                                      \
+    HEAD_CHECKS(op);                                                                                         \
     return why ? why                                                                                         \
                : check_parts(V(op, q), V(op, k), INTEGER(op, sequence), INTEGER(op, parts),                  \
                              INTEGER(op, kparts), &k->attr[ATTR(op, first)], &k->attr[ATTR(op, kfirst)])
+static const char *check_attention(const struct kernel_args *k)
+{
+    HEAD_CHECKS(ATTENTION);
+    return why;
+}
+
+static const char *check_attention_i(const struct kernel_args *k)
+{
+    HEAD_CHECKS(ATTENTION_I);
+    return why;
+}
+
+static const char *check_attention_part(const struct kernel_args *k)
+{
     PART_CHECKS(ATTENTION_PART);
 }
 
@@ -77,6 +98,7 @@ static const char *check_attention_part_i(const struct kernel_args *k)
 {
     PART_CHECKS(ATTENTION_PART_I);
 #undef PART_CHECKS
+#undef HEAD_CHECKS
 }
 
 /* places of a sample's tokens: it has `sequence` of them or more, which the loader compares with the data's
@@ -208,14 +230,9 @@ const char *kernel_check(enum op op, const struct kernel_args *k)
     if (op == OP_ROPE)
         return check_rope(k);
     if (op == OP_ATTENTION)
-        return check_heads(V(ATTENTION, q), V(ATTENTION, k), V(ATTENTION, v), INTEGER(ATTENTION, heads),
-                           INTEGER(ATTENTION, kv), INTEGER(ATTENTION, head), INTEGER(ATTENTION, sequence),
-                           INTEGER(ATTENTION, window), NUMBER(ATTENTION, softcap));
+        return check_attention(k);
     if (op == OP_ATTENTION_I)
-        return check_heads(V(ATTENTION_I, q), V(ATTENTION_I, k), V(ATTENTION_I, v),
-                           INTEGER(ATTENTION_I, heads), INTEGER(ATTENTION_I, kv), INTEGER(ATTENTION_I, head),
-                           INTEGER(ATTENTION_I, sequence), INTEGER(ATTENTION_I, window),
-                           NUMBER(ATTENTION_I, softcap));
+        return check_attention_i(k);
     if (op == OP_ATTENTION_PART)
         return check_attention_part(k);
     if (op == OP_ATTENTION_PART_I)

@@ -190,6 +190,24 @@ VARIANTS double row_exp(float *out, const float *a, float shift, uint32_t n)
     return row_sum(out, n);
 }
 
+/* Press et al., arXiv 2108.12409, section 3.1 and, for heads that are no power of 2, the authors' code */
+float attention_slope(int64_t heads, int64_t head)
+{
+    int64_t whole = 1;
+    if (!heads)
+        return 0;
+    while (2 * whole <= heads)
+        whole *= 2;
+    double exponent = head < whole ? 8 * (double)(head + 1) : 4 * (double)(2 * (head - whole) + 1);
+    return (float)exp2(-exponent / (double)whole);
+}
+
+VARIANTS void row_bias(float *a, float slope, float ahead, uint32_t n)
+{
+    for (uint32_t j = 0; j < n; j++)
+        a[j] += slope * (ahead + (float)j);
+}
+
 VARIANTS void columns_store(const struct view *out, const double *sum)
 {
     if (out->dtype == DTYPE_F32) {

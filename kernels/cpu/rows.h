@@ -47,6 +47,9 @@ double row_sum(const float *a, uint32_t n);
 float row_max(const float *a, uint32_t n);
 /* out = e^(a - shift), out may be a; returns the sum of out */
 double row_exp(float *out, const float *a, float shift, uint32_t n);
+/* ATTENTION's slope of a head, 0 without biases; a += slope (ahead, ahead + 1, ...) */
+float attention_slope(int64_t heads, int64_t head);
+void row_bias(float *a, float slope, float ahead, uint32_t n);
 /* out (+)= the fp64 sums of n columns */
 void columns_store(const struct view *out, const double *sum);
 

@@ -49,6 +49,8 @@ static int clamp_window(int64_t window)
         (j).window = clamp_window(INTEGER(op, window));                                                      \
         (j).scale = (float)NUMBER(op, scale);                                                                \
         (j).softcap = (float)NUMBER(op, softcap);                                                            \
+        (j).alibi = (int)INTEGER(op, alibi);                                                                 \
+        (j).first_head = (int)INTEGER(op, first_head);                                                       \
         (j).mq = matrix(V(op, q));                                                                           \
         (j).mk = matrix(V(op, k));                                                                           \
         (j).mv = matrix(V(op, v));                                                                           \
@@ -194,11 +196,12 @@ const char *attention_statistics(const struct cuda_call *c, const struct view *l
     return cuda_launched();
 }
 
-static const char *check_heads(const struct view *q, const struct view *v, int64_t heads, int64_t kv, int64_t head, int64_t sequence)
+static const char *check_heads(const struct view *q, const struct view *v, int64_t heads, int64_t kv, int64_t head, int64_t sequence,
+                               int64_t alibi)
 {
     if (head > HEAD_LIMIT || v->cols / kv > HEAD_LIMIT)
         return "heads of more than 256 dimensions are not supported on GPUs";
-    if (heads > 65535 || q->rows / sequence > 65535)
+    if (heads > 65535 || alibi > PLACE_LIMIT || q->rows / sequence > 65535)
         return "more than 65535 heads or sequences are not supported on GPUs";
     return q->rows > PLACE_LIMIT || v->rows > PLACE_LIMIT ? "more than 2^28 rows are not supported on GPUs" : NULL;
 }
@@ -208,7 +211,8 @@ static const char *check_places(int64_t first, int64_t shift, int64_t parts)
 }
 
 #define CHECK_HEADS(op)                                                                                      \
-    check_heads(V(op, q), V(op, v), INTEGER(op, heads), INTEGER(op, kv), INTEGER(op, head), INTEGER(op, sequence))
+    check_heads(V(op, q), V(op, v), INTEGER(op, heads), INTEGER(op, kv), INTEGER(op, head), INTEGER(op, sequence), \
+                INTEGER(op, alibi))
 
 const char *attention_check(enum op op, const struct kernel_args *k)
 {

@@ -25,6 +25,7 @@ struct attention_job {
     int heads, kv, head, value; /* dimensions of a head's queries and keys, and of its values */
     int sequences, window;
     float scale, softcap;
+    int alibi, first_head; /* linear biases: heads in all, 0 = none; number of the first one here */
     struct attention_side q, k;
     struct attention_matrix mq, mk, mv, mo, dout, dq, dk, dv;
     float *lse, *delta; /* delta: [rows][heads], sum of dout o; workspace */
@@ -53,6 +54,17 @@ static __device__ inline int run_place(const struct attention_side &s, int r)
 static __device__ inline int attention_clamp(int x, int most)
 {
     return x < 0 ? 0 : x > most ? most : x;
+}
+
+/* slope of head h of those here, as isa.def has it; 0 without biases */
+static __device__ inline float attention_slope(const attention_job &j, int h)
+{
+    int whole = 1, n = j.first_head + h;
+    if (!j.alibi)
+        return 0;
+    while (2 * (long long)whole <= j.alibi)
+        whole *= 2;
+    return exp2f(-(n < whole ? 8 * (float)(n + 1) : 4 * (float)(2 * (n - whole) + 1)) / (float)whole);
 }
 
 /* tiles of the other side that a tile sees, in order of runs, then of places */

@@ -23,7 +23,7 @@ static __device__ inline void load_rows(float *lse, float *delta, const attentio
 }
 
 /* one score and its product with dout -> probability p and the gradient by the raw score, divided by scale */
-static __device__ inline void gradient(const attention_job &j, bool seen, float lse, float delta, float &s, float &ds)
+static __device__ inline void gradient(const attention_job &j, bool seen, float bias, float lse, float delta, float &s, float &ds)
 {
     float slope = 1, x = s * j.scale;
     if (j.softcap > 0) {
@@ -31,7 +31,7 @@ static __device__ inline void gradient(const attention_job &j, bool seen, float 
         slope = 1 - ratio * ratio;
         x = j.softcap * ratio;
     }
-    s = seen ? exp_2(x * LOG2_E - lse) : 0;
+    s = seen ? exp_2((x + bias) * LOG2_E - lse) : 0;
     ds = s * (ds - delta) * slope;
 }
 
@@ -57,7 +57,7 @@ template <int D, int U, int BM, int BN> __global__ void __launch_bounds__(BM * 2
         load_tile<BN, U, THREADS>(tile_v, j.mv, kr, now.at, now.end, g * j.value, j.value);
     }
     copies_commit();
-    float dq[D / 8][4] = {};
+    float dq[D / 8][4] = {}, steep = attention_slope(j, h);
     for (int step = 0; more; step++) {
         const int stage = step & 1;
         next = now;
@@ -90,11 +90,12 @@ template <int D, int U, int BM, int BN> __global__ void __launch_bounds__(BM * 2
                 mma_bf16(ds[t + 1], a, b[1]);
             }
         }
+        const float near = (float)(now.at + lane % 4 * 2 - wrow - now.reach); /* places from row to key of element c0 */
         UNROLL for (int t = 0; t < TILES; t++)
             UNROLL for (int i = 0; i < 4; i++) {
                 int row = wrow + i / 2 * 8, key = now.at + t * 8 + lane % 4 * 2 + i % 2, ahead = key - row;
                 bool seen = ahead <= now.reach && key < now.end && (!j.window || ahead > now.reach - j.window);
-                gradient(j, seen, lse[row], delta[row], s[t][i], ds[t][i]);
+                gradient(j, seen, steep * (near + (float)(t * 8 + i % 2 - i / 2 * 8)), lse[row], delta[row], s[t][i], ds[t][i]);
             }
         UNROLL for (int t = 0; t < TILES; t += 2) {
             frag_a a = pack_a(ds[t], ds[t + 1]);
@@ -164,6 +165,7 @@ __global__ void __launch_bounds__(BN * 2) attention_dkv(attention_job j)
     if (more)
         fetch(now, h, 0);
     copies_commit();
+    float steep = attention_slope(j, h);
     float dk[WITH_K ? D / 8 : 1][4] = {}, dv[WITH_V ? U / 8 : 1][4] = {};
     for (int step = 0; more; step++) {
         const int stage = step & 1;
@@ -203,11 +205,12 @@ __global__ void __launch_bounds__(BN * 2) attention_dkv(attention_job j)
                 }
             }
         }
+        const float near = (float)(now.reach + wkey - now.at - lane % 4 * 2); /* the same; rows are columns here */
         UNROLL for (int t = 0; t < TILES; t++)
             UNROLL for (int i = 0; i < 4; i++) {
                 int key = wkey + i / 2 * 8, column = t * 8 + lane % 4 * 2 + i % 2, behind = now.at + column - key;
                 bool seen = behind >= now.reach && (!j.window || behind < now.reach + j.window);
-                gradient(j, seen, lse[column], delta[column], s[t][i], ds[t][i]);
+                gradient(j, seen, steep * (near + (float)(i / 2 * 8 - t * 8 - i % 2)), lse[column], delta[column], s[t][i], ds[t][i]);
             }
         UNROLL for (int t = 0; t < TILES; t += 2) {
             if constexpr (WITH_V) {
@@ -231,6 +234,8 @@ __global__ void __launch_bounds__(BN * 2) attention_dkv(attention_job j)
         }
         __syncthreads();
         now = next;
+        if (next_h != h)
+            steep = attention_slope(j, next_h);
         h = next_h;
         more = another;
     }

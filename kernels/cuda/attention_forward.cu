@@ -41,6 +41,14 @@ static __device__ inline void hide(float (*s)[4], int row, int col, int end, int
         }
 }
 
+/* linear biases, by the slope in the scores' own unit; ahead: places from the row to the key of element c0 of tile 0 */
+template <int TILES> static __device__ inline void bias(float (*s)[4], float ahead, float slope)
+{
+    UNROLL for (int t = 0; t < TILES; t++)
+        UNROLL for (int i = 0; i < 4; i++)
+            s[t][i] += slope * (ahead + (float)(t * 8 + i % 2 - i / 2 * 8));
+}
+
 template <int D, int U, int BM, int BN>
 __global__ void __launch_bounds__(BM * 2) attention_forward(attention_job j)
 {
@@ -63,7 +71,7 @@ __global__ void __launch_bounds__(BM * 2) attention_forward(attention_job j)
     }
     copies_commit();
     float most[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0}, out[U / 8][4] = {};
-    float c = j.softcap > 0 ? LOG2_E : j.scale * LOG2_E;
+    float slope = attention_slope(j, h), c = j.softcap > 0 ? LOG2_E : j.scale * LOG2_E;
     frag_a query[KEEP ? DEPTH : 1];
     for (int step = 0; more; step++) {
         const int stage = step & 1;
@@ -103,6 +111,8 @@ __global__ void __launch_bounds__(BM * 2) attention_forward(attention_job j)
                 UNROLL for (int i = 0; i < 4; i++)
                     s[t][i] = j.softcap * tanhf(s[t][i] * j.scale / j.softcap);
         }
+        if (slope > 0)
+            bias<TILES>(s, (float)(now.at + lane % 4 * 2 - wrow - now.reach), slope * LOG2_E / c);
         if (now.at + BN - 1 > now.reach || now.at + BN > now.end ||
             (j.window && now.at - (BM - 1) <= now.reach - j.window))
             hide<TILES>(s, wrow, now.at + lane % 4 * 2, now.end, now.reach, j.window);

@@ -75,6 +75,7 @@ template <class T> __global__ void __launch_bounds__(PLAIN_THREADS) attention_pl
     int row0 = run_row(j.q, sequence, run), place = run_place(j.q, run) + i0;
     int own = (int)threadIdx.x / 32 * PLAIN_OWN, lane = (int)threadIdx.x % 32;
     float *weight = weights + own * PLAIN, out[PLAIN_OWN][PLAIN_COLS] = {}, most[PLAIN_OWN], sum[PLAIN_OWN] = {}, slope;
+    float steep = attention_slope(j, h);
     for (int r = 0; r < PLAIN_OWN; r++)
         most[r] = -INFINITY;
     load_plain<T>(tile_q, d, j.mq, row0, i0, j.q.length, h * d, d);
@@ -87,7 +88,8 @@ template <class T> __global__ void __launch_bounds__(PLAIN_THREADS) attention_pl
         for (int r = 0; r < PLAIN_OWN; r++) {
             int key = now.at + lane, ahead = key - own - r;
             bool seen = ahead <= now.reach && key < now.end && (!j.window || ahead > now.reach - j.window);
-            float s = seen ? capped(j, dot(tile_q + (own + r) * d, tile_k + lane * (d + 1), d) * j.scale, &slope) : -INFINITY, m = s;
+            float raw = dot(tile_q + (own + r) * d, tile_k + lane * (d + 1), d) * j.scale;
+            float s = seen ? capped(j, raw, &slope) + steep * (float)(ahead - now.reach) : -INFINITY, m = s;
             for (int step = 16; step; step /= 2)
                 m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, step));
             m = fmaxf(m, most[r]);
@@ -132,11 +134,11 @@ template <class T> __global__ void __launch_bounds__(PLAIN_THREADS) attention_su
 }
 
 /* probability and gradient by the raw score over scale; nothing where the row's log-sum-exp is -inf */
-static __device__ inline void plain_gradient(const attention_job &j, bool seen, float lse, float delta, float raw, float dp, float *p,
+static __device__ inline void plain_gradient(const attention_job &j, bool seen, float bias, float lse, float delta, float raw, float dp, float *p,
                                              float *ds)
 {
     float slope, x = capped(j, raw * j.scale, &slope);
-    *p = seen && lse > -INFINITY ? expf(x - lse) : 0;
+    *p = seen && lse > -INFINITY ? expf(x + bias - lse) : 0;
     *ds = *p * (dp - delta) * slope;
 }
 
@@ -157,6 +159,7 @@ template <class T> __global__ void __launch_bounds__(PLAIN_THREADS) attention_pl
         lse[r] = i < j.q.length ? j.lse[row * (size_t)j.ldl + (size_t)h] : -INFINITY;
         delta[r] = i < j.q.length ? j.delta[row * (size_t)j.heads + (size_t)h] : 0;
     }
+    float steep = attention_slope(j, h);
     load_plain<T>(tile_q, d, j.mq, row0, i0, j.q.length, h * d, d);
     load_plain<T>(tile_do, u, j.dout, row0, i0, j.q.length, h * u, u);
     attention_cursor now = ATTENTION_START;
@@ -170,7 +173,8 @@ template <class T> __global__ void __launch_bounds__(PLAIN_THREADS) attention_pl
             bool seen = ahead <= now.reach && key < now.end && (!j.window || ahead > now.reach - j.window);
             float raw = dot(tile_q + (own + r) * d, tile_k + lane * (d + 1), d);
             float dp = dot(tile_do + (own + r) * u, tile_v + lane * (u + 1), u);
-            plain_gradient(j, seen, lse[r], delta[r], raw, dp, &p, &weight[r * PLAIN + lane]);
+            float bias = steep * (float)(ahead - now.reach);
+            plain_gradient(j, seen, bias, lse[r], delta[r], raw, dp, &p, &weight[r * PLAIN + lane]);
         }
         __syncwarp();
         weigh(dq, weight, tile_k, d + 1, d);
@@ -196,6 +200,7 @@ template <class T> __global__ void __launch_bounds__(PLAIN_THREADS) attention_pl
     load_plain<T>(tile_k, d, j.mk, row0, j0, j.k.length, g * d, d);
     load_plain<T>(tile_v, u, j.mv, row0, j0, j.k.length, g * u, u);
     for (int h = g * group; h < (g + 1) * group; h++) {
+        float steep = attention_slope(j, h);
         attention_cursor now = ATTENTION_START;
         while (next_queries(j, place, here, PLAIN, now)) {
             int qr = run_row(j.q, sequence, now.run), i = now.at + lane;
@@ -210,7 +215,9 @@ template <class T> __global__ void __launch_bounds__(PLAIN_THREADS) attention_pl
                 bool seen = behind >= now.reach && (!j.window || behind < now.reach + j.window);
                 float raw = dot(tile_k + (own + r) * d, tile_q + lane * (d + 1), d);
                 float dp = dot(tile_v + (own + r) * u, tile_do + lane * (u + 1), u);
-                plain_gradient(j, seen, lse, delta, raw, dp, &weights[(own + r) * PLAIN + lane], &grads[(own + r) * PLAIN + lane]);
+                float bias = steep * (float)(now.reach - behind);
+                plain_gradient(j, seen, bias, lse, delta, raw, dp, &weights[(own + r) * PLAIN + lane],
+                               &grads[(own + r) * PLAIN + lane]);
             }
             __syncwarp();
             weigh(dk, grads + own * PLAIN, tile_q, d + 1, d);

@@ -83,7 +83,8 @@ const char *cudnn_job_get(enum op op, const struct kernel_args *k, int sm, struc
     if (k->operand[j->backward ? OPND(ATTENTION_I, q) : OPND(ATTENTION, q)].dtype != DTYPE_BF16)
         return "operands are not bf16";
     const struct workspace_heads h = {(uint64_t)j->batch, (uint64_t)j->sequence, (uint64_t)j->heads, (uint64_t)j->kv, (uint32_t)j->head,
-                                      (uint32_t)j->value, j->softcap > 0};
+                                      (uint32_t)j->value, j->softcap > 0,
+                                      (j->backward ? GET(ATTENTION_I, alibi) : GET(ATTENTION, alibi)) != 0};
     const char *why = workspace_attention_refused(&h, j->backward != 0, (uint32_t)sm);
     if (why)
         return why;

@@ -79,6 +79,9 @@ const struct layout_model layout_models[] = {
      "                router softmax(linear_bias=yes)\n            }\n        }\n        layer {\n"
      "            attn gqa(heads=8, kv=2, head=4, rope=500, bias=yes, sinks=yes)\n            ffn swiglu(24, limit=0.5)\n"
      "        }\n    }\n    head untied\n}\n" TRAIN("16")},
+    {"bloom", MODEL "    norm layernorm\n    embed tokens(norm=yes)\n    repeat 4 {\n        layer {\n"
+                    "            attn mha(heads=12, head=4, alibi=yes)\n            ffn gelu(32, bias=yes)\n"
+                    "        }\n    }\n    head tied\n}\n" TRAIN("12")},
 };
 const uint32_t layout_nmodels = sizeof layout_models / sizeof *layout_models;
 

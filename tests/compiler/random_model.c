@@ -69,13 +69,14 @@ static const char *scaling(struct draw *x)
                    "yarn(factor=16, original=4, fast=16, slow=2, mscale=0.7, mscale_all=0.7)");
 }
 
-static void draw_rope(struct draw *x, uint32_t head)
+/* says whether they turn */
+static bool draw_rope(struct draw *x, uint32_t head)
 {
     if (head % 2 || once_in(x, 4))
-        return;
+        return false;
     if (once_in(x, 2)) {
         strbuf_printf(x->out, ", rope=%s", WORD_OF(x, "10_000", "500"));
-        return;
+        return true;
     }
     const char *theta = WORD_OF(x, "10_000", "1e6"),
                *pairs = WORD_OF(x, "", ", pairs=adjacent", ", pairs=half");
@@ -85,6 +86,7 @@ static void draw_rope(struct draw *x, uint32_t head)
     if (!whole)
         strbuf_printf(x->out, ", dims=%u", dims);
     strbuf_printf(x->out, "%s, scaling=%s)", pairs, scaling(x));
+    return true;
 }
 
 static void draw_heads(struct draw *x)
@@ -99,7 +101,7 @@ static void draw_heads(struct draw *x)
         strbuf_printf(x->out, ", kv=%u", kv);
     if (!standard)
         strbuf_printf(x->out, ", head=%u", head);
-    draw_rope(x, head);
+    bool turned = draw_rope(x, head);
     if (once_in(x, 3))
         strbuf_text(x->out, WORD_OF(x, ", bias=yes", ", qkv_bias=yes"));
     if (once_in(x, 3))
@@ -111,6 +113,8 @@ static void draw_heads(struct draw *x)
     perhaps(x, 6, ", softcap=5");
     perhaps(x, 6, ", scale=6");
     perhaps(x, 4, ", sinks=yes");
+    if (!turned)
+        perhaps(x, 2, ", alibi=yes");
     strbuf_text(x->out, ")\n");
 }
 

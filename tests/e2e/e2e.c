@@ -210,6 +210,14 @@ void e2e_forget_key_biases(struct e2e_tensors *t)
     }
 }
 
+void e2e_forget_unturned_biases(struct e2e_tensors *t)
+{
+    for (size_t i = 0; i < t->count; i++) {
+        if (strstr(t->tensor[i].name, ".k_proj.bias"))
+            memset(t->tensor[i].values, 0, t->tensor[i].n * sizeof *t->tensor[i].values);
+    }
+}
+
 double e2e_difference(const struct e2e_tensors *a, const struct e2e_tensors *b, const char *name)
 {
     if (a->count != b->count)

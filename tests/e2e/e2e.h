@@ -47,6 +47,8 @@ void e2e_tensors_free(struct e2e_tensors *t);
 /* Key biases of GPT-2 have a gradient of zero by symmetry (softmax ignores a shift of all scores of a row): what is
  * left is rounding noise, which AdamW blows up to full steps.  Sets those entries to 0 in c_attn.bias ([q | k | v]). */
 void e2e_forget_key_biases(struct e2e_tensors *t);
+/* the same for biases of keys that nothing turns, under Llama's names */
+void e2e_forget_unturned_biases(struct e2e_tensors *t);
 /* ||a - b|| / ||b|| of the tensors of this name in both, or of all tensors where name is NULL; 1e300 if sets or sizes differ */
 double e2e_difference(const struct e2e_tensors *a, const struct e2e_tensors *b, const char *name);
 /* the tensor that differs most, and by how much */

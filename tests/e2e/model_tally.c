@@ -43,6 +43,7 @@ static void attention(struct tally *t, const struct job *job, const struct decis
     ANY(t, job, "attention's words", "chunk", at->chunk);
     ANY(t, job, "attention's words", "softcap", at->softcap > 0);
     ANY(t, job, "attention's words", "sinks", at->sinks);
+    ANY(t, job, "attention's words", "alibi", at->alibi);
     ANY(t, job, "attention's words", "scale", at->kind == ATTN_GQA && fabs(at->scale - at->head) > 0);
     ANY(t, job, "rope", "none", !at->rope.on);
     ANY(t, job, "rope", "plain", at->rope.on && at->rope.scaling == ROPE_PLAIN);

@@ -16,7 +16,7 @@ enum { STEPS = 6, QUICK_LAYOUTS = 4 };
     "adamw(lr=1e-3)\n}\n"
 static const struct {
     const char *name, *text;
-    int kinds; /* the first so many; heads are not exchanged where tp shares them, or with sinks */
+    int kinds; /* the first so many; heads are not exchanged where tp shares them, or with sinks or alibi */
 } models[] = {
     {"grouped", "llmc 1\nmodel grouped {\n    vocab 101\n    width 32\n    norm rmsnorm\n    embed tokens\n  "
                 "  repeat 2 {\n"
@@ -43,6 +43,10 @@ static const struct {
     {"one-key", "llmc 1\nmodel one_key {\n    vocab 101\n    width 32\n    norm rmsnorm\n    embed tokens\n    "
                 "repeat 2 {\n        layer parallel { attn gqa(heads=8, kv=1, rope=500, qkv_bias=yes, qk_norm=head)\n"
                 "                ffn swiglu(48) }\n    }\n    head untied\n" REST, 2},
+    {"biased", "llmc 1\nmodel biased {\n    vocab 101\n    width 32\n    norm layernorm\n    embed tokens(norm=yes)\n    repeat 1 {\n"
+               "        layer { attn gqa(heads=8, kv=2, window=7, alibi=yes)\n                ffn gelu(64) }\n"
+               "        layer { attn mha(heads=8, alibi=yes)\n                ffn gelu(64, bias=yes) }\n"
+               "    }\n    head tied\n" REST, 2},
 };
 enum { NMODELS = sizeof models / sizeof *models };
 
@@ -167,6 +171,11 @@ static void test_one_key(void)
     check_model(5);
 }
 
+static void test_biased(void)
+{
+    check_model(6);
+}
+
 void suite_context(void);
 void suite_context(void)
 {
@@ -177,4 +186,5 @@ void suite_context(void)
     CU_add_test(s, "learned positions", test_learned);
     CU_add_test(s, "normalised queries and keys", test_normed);
     CU_add_test(s, "one key head on all tensor-parallel ranks", test_one_key);
+    CU_add_test(s, "linear biases", test_biased);
 }

@@ -21,6 +21,8 @@ static const struct {
     {"swiglu-bias", NULL, NULL, NULL, "swiglu(48, bias=yes)", NULL, NULL, 1e-5, false},
     {"sinks", NULL, NULL, "gqa(heads=4, kv=2, rope=500, sinks=yes)", "swiglu(48, limit=0.5, alpha=1.702, offset=1)", NULL, NULL, 1e-5, true},
     {"sinks-bf16", "layernorm", "positions(24)", "mha(heads=4, window=7, sinks=yes)", "gelu(96)", "tied", "precision bf16", 1e-3, false},
+    {"alibi", "layernorm", NULL, "mha(heads=4, bias=yes, alibi=yes)", "gelu(96, bias=yes)", "tied", NULL, 1e-5, true},
+    {"alibi-bf16", NULL, NULL, "gqa(heads=12, kv=2, head=8, window=7, softcap=5, alibi=yes)", NULL, NULL, "precision bf16", 1e-3, false},
     {"chunk", NULL, NULL, "gqa(heads=4, kv=2, rope=500, chunk=5)", NULL, NULL, NULL, 1e-5, true},
     {"layernorm", "layernorm(bias=no)", NULL, NULL, NULL, NULL, NULL, 1e-5, false},
     {"tied-positions", "layernorm", "positions(24)", "mha(heads=4, bias=yes)", NULL, "tied", NULL, 1e-5, false},

@@ -278,3 +278,14 @@ void harness_differentiate(struct sample *s, double (*objective)(const struct sa
         s->v[out][e] = (above - below) / (2 * step);
     }
 }
+
+/* get_slopes() of the authors' repository: a geometric row of ratio 2^(-2^-(log2 n - 3)) where n is a power of 2, else that of
+ * the power below, then every second one of the power above */
+double harness_slope(int64_t n, int64_t h)
+{
+    if (n < 1)
+        return 0;
+    double power = floor(log2((double)n)), closest = exp2(power), more = (double)h - closest;
+    double start = more < 0 ? pow(2, -pow(2, -(power - 3))) : pow(2, -pow(2, -(power + 1 - 3)));
+    return start * pow(start, more < 0 ? (double)h : 2 * more);
+}

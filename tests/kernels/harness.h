@@ -37,6 +37,9 @@ void harness_check(const struct kernel_case *c);
 void harness_differentiate(struct sample *s, double (*objective)(const struct sample *s), uint32_t in,
                            uint32_t out);
 
+/* slope of head h of n's linear biases, as the paper's authors compute it (arXiv 2108.12409) */
+double harness_slope(int64_t n, int64_t h);
+
 #define INT_ATTR(s, op, name) ((s)->attr[ATTR(op, name)].i)
 #define REAL_ATTR(s, op, name) ((s)->attr[ATTR(op, name)].f)
 

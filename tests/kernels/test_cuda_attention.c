@@ -12,17 +12,21 @@ struct form {
     const char *what;
     double heads, kv, head, value, sequence, sequences, window, softcap;
     bool unaligned;
+    double alibi, first_head;
 };
 static const struct form forms[] = {
-    {"small heads", 2, 2, 16, 16, 40, 2, 0, 0, false},
-    {"shared key heads", 4, 2, 64, 64, 70, 1, 0, 0, false},
-    {"a window", 1, 1, 64, 64, 140, 1, 50, 0, false},
-    {"a soft cap", 2, 2, 32, 32, 70, 1, 0, 2.5, false},
-    {"96", 1, 1, 96, 96, 70, 1, 0, 0, false},
-    {"128", 1, 1, 128, 128, 70, 1, 30, 0, false},
-    {"latent attention", 1, 1, 192, 128, 40, 1, 0, 0, false},
-    {"256", 1, 1, 256, 256, 40, 1, 0, 3, false},
-    {"odd heads, odd rows", 2, 1, 10, 6, 37, 1, 0, 0, true},
+    {"small heads", 2, 2, 16, 16, 40, 2, 0, 0, false, 0, 0},
+    {"shared key heads", 4, 2, 64, 64, 70, 1, 0, 0, false, 0, 0},
+    {"a window", 1, 1, 64, 64, 140, 1, 50, 0, false, 0, 0},
+    {"a soft cap", 2, 2, 32, 32, 70, 1, 0, 2.5, false, 0, 0},
+    {"96", 1, 1, 96, 96, 70, 1, 0, 0, false, 0, 0},
+    {"128", 1, 1, 128, 128, 70, 1, 30, 0, false, 0, 0},
+    {"latent attention", 1, 1, 192, 128, 40, 1, 0, 0, false, 0, 0},
+    {"256", 1, 1, 256, 256, 40, 1, 0, 3, false, 0, 0},
+    {"biases", 4, 2, 64, 64, 140, 1, 0, 0, false, 12, 7},
+    {"biases beside a window and a cap", 2, 2, 32, 32, 140, 1, 40, 2.5, false, 2, 0},
+    {"biases, odd heads", 2, 1, 10, 6, 37, 1, 0, 0, true, 3, 1},
+    {"odd heads, odd rows", 2, 1, 10, 6, 37, 1, 0, 0, true, 0, 0},
 };
 
 static void set(struct cuda_case *c, uint32_t at, const char *name, double value)
@@ -43,6 +47,8 @@ static struct cuda_case whole(enum op op, const struct form *f, enum dtype dtype
     set(&c, 6, "window", f->window);
     set(&c, 7, "softcap", f->softcap);
     set(&c, 8, "scale", 1 / sqrt(f->head));
+    set(&c, 9, "alibi", f->alibi);
+    set(&c, 10, "first_head", f->first_head);
     return c;
 }
 
@@ -73,7 +79,8 @@ static const struct places rings[] = {
     {"rows that see nothing", 1, 0, 0, 1, 200, 0, 0},
 };
 
-static struct cuda_case ring(enum op op, const struct places *p, enum dtype c, enum dtype g, double head, double value, double softcap)
+static struct cuda_case ring(enum op op, const struct places *p, enum dtype c, enum dtype g, double head, double value, double softcap,
+                             double alibi)
 {
     struct cuda_case r = {.op = op, .c = c, .g = g};
     set(&r, 0, "heads", p->parts > 1 ? 1 : 2);
@@ -92,6 +99,8 @@ static struct cuda_case ring(enum op op, const struct places *p, enum dtype c, e
     set(&r, 13, "kparts", p->kparts);
     set(&r, 14, "kfirst", p->kfirst);
     set(&r, 15, "kshift", p->kshift);
+    set(&r, 16, "alibi", alibi);
+    set(&r, 17, "first_head", alibi > 0 ? 1 : 0);
     return r;
 }
 
@@ -101,8 +110,8 @@ static void test_parts(void)
         for (uint32_t mode = (uint32_t)i % 2; mode < 4; mode += 2) {
             enum dtype c = mode & 1 ? DTYPE_BF16 : DTYPE_F32, g = mode & 2 ? DTYPE_BF16 : DTYPE_F32;
             double most = mode ? 6e-3 : 2e-6;
-            struct cuda_case forward = ring(OP_ATTENTION_PART, &rings[i], c, g, 32, 16, 0);
-            struct cuda_case backward = ring(OP_ATTENTION_PART_I, &rings[i], c, g, 32, 16, 4);
+            struct cuda_case forward = ring(OP_ATTENTION_PART, &rings[i], c, g, 32, 16, 0, i & 2 ? 6 : 0);
+            struct cuda_case backward = ring(OP_ATTENTION_PART_I, &rings[i], c, g, 32, 16, 4, i & 2 ? 0 : 3);
             backward.add = i & 1;
             CU_ASSERT(cuda_compare(&forward, NULL, most) <= most);
             CU_ASSERT(cuda_compare(&backward, cuda_case_forward, 2 * most) <= 2 * most);

@@ -186,6 +186,7 @@ static void ref_attention(struct sample *s)
                     dot += AT(s, ATTENTION, q, i, h * d + e) * AT(s, ATTENTION, k, j, h / shared * d + e);
                 dot *= REAL_ATTR(s, ATTENTION, scale);
                 dot = cap > 0 ? cap * tanh(dot / cap) : dot;
+                dot -= (i - j) * harness_slope(INT_ATTR(s, ATTENTION, alibi), INT_ATTR(s, ATTENTION, first_head) + h);
                 sum += score[j - first] = window && i - j >= window ? 0 : exp(dot);
             }
             for (uint32_t j = first; j <= i; j++)
@@ -539,6 +540,24 @@ static const struct kernel_case cases[] = {
     {OP_ATTENTION,
      {{"t", 140}, {"u", 4}},
      {{"heads", 2}, {"kv", 1}, {"head", 4}, {"sequence", 140}, {"scale", 3}, {"window", 33}, {"softcap", 2}},
+     NULL,
+     ref_attention,
+     0,
+     4e-6,
+     0},
+    /* heads 1 to 6 of 7, of which 4 are the power of 2 */
+    {OP_ATTENTION,
+     {{"t", 70}, {"u", 2}},
+     {{"heads", 6}, {"kv", 3}, {"head", 2}, {"sequence", 35}, {"scale", 0.7}, {"alibi", 7}, {"first_head", 1}},
+     NULL,
+     ref_attention,
+     0,
+     0,
+     0},
+    {OP_ATTENTION,
+     {{"t", 140}, {"u", 4}},
+     {{"heads", 2}, {"kv", 1}, {"head", 4}, {"sequence", 140}, {"scale", 3}, {"window", 33}, {"softcap", 2}, {"alibi", 8},
+      {"first_head", 4}},
      NULL,
      ref_attention,
      0,

@@ -237,7 +237,9 @@ static double attend(const struct sample *s, uint32_t i, uint32_t h, double *out
         for (uint32_t e = 0; e < d; e++)
             dot += AT(s, ATTENTION_I, q, i, h * d + e) * AT(s, ATTENTION_I, k, j, kv * d + e);
         dot *= REAL_ATTR(s, ATTENTION_I, scale);
-        double weight = exp(cap > 0 ? cap * tanh(dot / cap) : dot);
+        dot = cap > 0 ? cap * tanh(dot / cap) : dot;
+        double weight =
+            exp(dot - (i - j) * harness_slope(INT_ATTR(s, ATTENTION_I, alibi), INT_ATTR(s, ATTENTION_I, first_head) + h));
         sum += weight;
         for (uint32_t e = 0; e < u; e++)
             out[e] += weight * AT(s, ATTENTION_I, v, j, kv * u + e);
@@ -430,6 +432,23 @@ static const struct kernel_case cases[] = {
     {OP_ATTENTION_I,
      {{"t", 72}, {"u", 2}},
      {{"heads", 1}, {"kv", 1}, {"head", 2}, {"sequence", 72}, {"scale", 2}, {"window", 9}, {"softcap", 1.5}},
+     prepare_attention,
+     ref_attention_i,
+     0,
+     1e-5,
+     0},
+    {OP_ATTENTION_I,
+     {{"t", 24}, {"u", 2}},
+     {{"heads", 6}, {"kv", 3}, {"head", 2}, {"sequence", 12}, {"scale", 1.3}, {"alibi", 7}, {"first_head", 1}},
+     prepare_attention,
+     ref_attention_i,
+     0,
+     1e-5,
+     0},
+    {OP_ATTENTION_I,
+     {{"t", 72}, {"u", 2}},
+     {{"heads", 1}, {"kv", 1}, {"head", 2}, {"sequence", 72}, {"scale", 2}, {"window", 9}, {"softcap", 1.5}, {"alibi", 3},
+      {"first_head", 2}},
      prepare_attention,
      ref_attention_i,
      0,

@@ -24,7 +24,7 @@ static int64_t sequence_of(int64_t row, int64_t rows, int64_t parts, int64_t seq
 struct call {
     const double *q, *k, *v;
     uint32_t t, u;
-    int64_t heads, kv, head, value, sequence, window, parts, kparts, first, shift, kfirst, kshift;
+    int64_t heads, kv, head, value, sequence, window, parts, kparts, first, shift, kfirst, kshift, alibi, first_head;
     double scale, softcap;
 };
 
@@ -34,7 +34,8 @@ struct call {
             INT_ATTR(s, op, heads), INT_ATTR(s, op, kv), INT_ATTR(s, op, head),                              \
             s->cols[OPND(op, v)] / INT_ATTR(s, op, kv), INT_ATTR(s, op, sequence), INT_ATTR(s, op, window),  \
             INT_ATTR(s, op, parts), INT_ATTR(s, op, kparts), INT_ATTR(s, op, first), INT_ATTR(s, op, shift), \
-            INT_ATTR(s, op, kfirst), INT_ATTR(s, op, kshift), REAL_ATTR(s, op, scale),                       \
+            INT_ATTR(s, op, kfirst), INT_ATTR(s, op, kshift), INT_ATTR(s, op, alibi),                        \
+            INT_ATTR(s, op, first_head), REAL_ATTR(s, op, scale),                                            \
             REAL_ATTR(s, op, softcap)                                                                        \
     }
 
@@ -46,7 +47,8 @@ static bool sees(const struct call *c, uint32_t i, uint32_t j)
            r <= p && (!c->window || r > p - c->window);
 }
 
-static double score(const struct call *c, uint32_t i, uint32_t j, uint32_t h)
+/* after scale and soft cap, before biases */
+static double capped(const struct call *c, uint32_t i, uint32_t j, uint32_t h)
 {
     double sum = 0;
     for (int64_t d = 0; d < c->head; d++)
@@ -54,6 +56,13 @@ static double score(const struct call *c, uint32_t i, uint32_t j, uint32_t h)
             c->q[(i * c->heads + h) * c->head + d] * c->k[(j * c->kv + h / (c->heads / c->kv)) * c->head + d];
     sum *= c->scale;
     return c->softcap > 0 ? c->softcap * tanh(sum / c->softcap) : sum;
+}
+
+static double score(const struct call *c, uint32_t i, uint32_t j, uint32_t h)
+{
+    int64_t ahead = place(j, c->u, c->kparts, c->sequence, c->kfirst, c->kshift) -
+                    place(i, c->t, c->parts, c->sequence, c->first, c->shift);
+    return capped(c, i, j, h) + (double)ahead * harness_slope(c->alibi, c->first_head + h);
 }
 
 /* log-sum-exp of a row and head; out: head numbers, or NULL */
@@ -131,7 +140,7 @@ static void add_pair(struct sample *s, const struct call *c, uint32_t i, uint32_
     int64_t key = j * c->kv + h / (c->heads / c->kv), row = i * c->heads + h;
     const double *dout = s->v[OPND(ATTENTION_PART_I, dout)] + row * c->value;
     const double *o = s->v[OPND(ATTENTION_PART_I, o)] + row * c->value;
-    double dp = 0, sc = score(c, i, j, h), p = exp(sc - s->v[OPND(ATTENTION_PART_I, lse)][row]);
+    double dp = 0, sc = capped(c, i, j, h), p = exp(score(c, i, j, h) - s->v[OPND(ATTENTION_PART_I, lse)][row]);
     double slope = c->softcap > 0 ? 1 - sc * sc / (c->softcap * c->softcap) : 1;
     for (int64_t d = 0; d < c->value; d++) {
         dp += dout[d] * (c->v[key * c->value + d] - o[d]);
@@ -362,6 +371,30 @@ static const struct kernel_case cases[] = {
       {"shift", 70},
       {"kshift", 210},
       {"window", 80}},
+     prepare_part_i,
+     ref_part_i,
+     0,
+     1e-5,
+     0},
+    {OP_ATTENTION_PART,
+     {{"t", 16}, {"u", 48}, {"w", 3}},
+     {HEADS, {"parts", 1}, {"kparts", 3}, RANK(2), {"kshift", 16}, {"window", 5}, {"softcap", 2}, {"alibi", 6}, {"first_head", 2}},
+     NULL,
+     ref_part,
+     0,
+     4e-6,
+     0},
+    {OP_ATTENTION_PART_I,
+     {{"t", 16}, {"u", 16}, {"w", 3}},
+     {STEEP, {"parts", 1}, {"kparts", 1}, RANK(1), KEYS(0), {"alibi", 4}},
+     prepare_part_i,
+     ref_part_i,
+     0,
+     1e-5,
+     0},
+    {OP_ATTENTION_PART_I,
+     {{"t", 8}, {"u", 24}, {"w", 3}},
+     {STEEP, {"parts", 1}, {"kparts", 3}, RANK(1), {"kshift", 16}, {"window", 6}, {"softcap", 1.5}, {"alibi", 5}, {"first_head", 1}},
      prepare_part_i,
      ref_part_i,
      0,

@@ -3,10 +3,10 @@
 
 Nothing here is shared with the compiler or its kernels: the models are written in PyTorch from their published
 definitions, gradients come from autograd, the optimizer is torch.optim.AdamW.  Where Hugging Face transformers is
-installed the same weights are loaded into GPT2LMHeadModel, LlamaForCausalLM or Qwen2ForCausalLM (also in float64) and
+installed the same weights are loaded into GPT2LMHeadModel, LlamaForCausalLM, Qwen2ForCausalLM or BloomForCausalLM (also in float64) and
 loss and gradients must agree; the versions and the outcome are recorded in the metadata of expected.safetensors.
 
-    python3 tests/reference/make_fixtures.py            rewrites tests/reference/<name>/ for every model below
+    python3 tests/reference/make_fixtures.py [NAME ...]     rewrites tests/reference/<name>/ for the models below
 
 What it writes per model:
     model.llm                   the job in our language
@@ -24,6 +24,7 @@ import json
 import math
 import os
 import struct
+import sys
 
 import numpy
 import torch
@@ -40,6 +41,9 @@ MODELS = {
                   sequence=24, batch=8, tied=False, weights="F32"),
     "qwen2": dict(family="qwen2", seed=33, vocab=99, width=32, layers=4, heads=4, kv=2, ffn=40, theta=10000.0,
                   sequence=16, batch=8, tied=True, weights="BF16"),
+    # heads that are no power of two; a checkpoint fuses q, k and v, and names its tensors in another way
+    "bloom": dict(family="bloom", seed=55, vocab=83, width=36, layers=4, heads=6, kv=6, ffn=66, sequence=20, batch=8, tied=True,
+                  weights="F32"),
     # what no published model combines: the less common choices of the language, in one small model
     "mixed": dict(family="mixed", seed=44, vocab=97, width=24, layers=2, heads=4, kv=2, head=12, ffn=40, theta=500.0,
                   rope_dims=8, llama3=(8.0, 1.0, 4.0, 64.0), score_scale=20, sequence=16, batch=8, tied=True,
@@ -75,9 +79,10 @@ def model_text(name, c):
         sublayers = (f"attn gqa(heads={c['heads']}, kv={c['kv']}, head={c['head']}, bias=yes, scale={c['score_scale']},\n"
                      f"                     rope={rotary})\n"
                      f"            ffn  geglu({c['ffn']}, bias=yes, approx=none)")
-    elif c["family"] == "gpt2":
+    elif c["family"] in ("gpt2", "bloom"):
         norm = "layernorm(eps=1e-5)"
-        sublayers = f"attn mha(heads={c['heads']}, bias=yes)\n            ffn  gelu({c['ffn']}, bias=yes)"
+        alibi = ", alibi=yes" if c["family"] == "bloom" else ""
+        sublayers = f"attn mha(heads={c['heads']}, bias=yes{alibi})\n            ffn  gelu({c['ffn']}, bias=yes)"
     else:
         norm = "rmsnorm(eps=1e-5)"
         bias = ", qkv_bias=yes" if c["family"] == "qwen2" else ""
@@ -91,7 +96,7 @@ model {name} {{
     width {c['width']}
     norm  {norm}
 
-    embed tokens
+    embed tokens{"(norm=yes)" if c["family"] == "bloom" else ""}
 {positions}    repeat {c['layers']} {{
         layer {{
             {sublayers}
@@ -134,6 +139,18 @@ def parameter_shapes(c):
             p[n + ".bias"] = (h,), False
         return p
     p["model.embed_tokens.weight"] = (c["vocab"], h), True
+    if c["family"] == "bloom":
+        for i in range(c["layers"]):
+            b = f"model.layers.{i}."
+            for n, rows, cols in (("self_attn.q_proj", h, h), ("self_attn.k_proj", h, h), ("self_attn.v_proj", h, h),
+                                  ("self_attn.o_proj", h, h), ("mlp.up_proj", f, h), ("mlp.down_proj", h, f)):
+                p[b + n + ".weight"] = (rows, cols), True
+                p[b + n + ".bias"] = (rows,), False
+        norms = [f"model.layers.{i}.{n}" for i in range(c["layers"]) for n in ("input_layernorm", "post_attention_layernorm")]
+        for n in ["model.embed_layernorm", "model.norm"] + norms:
+            p[n + ".weight"] = (h,), False
+            p[n + ".bias"] = (h,), False
+        return p
     for i in range(c["layers"]):
         b = f"model.layers.{i}."
         for n, rows, cols in (("self_attn.q", c["heads"] * hd, h), ("self_attn.k", c["kv"] * hd, h),
@@ -163,10 +180,14 @@ def initial_weights(c):
     return weights
 
 
-def attention(q, k, v, scale=None):
-    """causal; q, k, v: [batch, heads, sequence, head]; scores are divided by the root of scale"""
+def attention(q, k, v, scale=None, slopes=None):
+    """causal; q, k, v: [batch, heads, sequence, head]; scores are divided by the root of scale; with slopes a head's grow
+    by its slope times the distance to the key, which is negative"""
     s = q.shape[-2]
     scores = q @ k.transpose(-1, -2) / math.sqrt(scale or q.shape[-1])
+    if slopes is not None:
+        place = torch.arange(s, dtype=torch.float64)
+        scores = scores + slopes[:, None, None] * (place[None, :] - place[:, None])
     mask = torch.ones(s, s, dtype=torch.bool).triu(1)
     return torch.softmax(scores.masked_fill(mask, -math.inf), -1) @ v
 
@@ -227,6 +248,29 @@ def logits_gpt2(c, p, tokens):
     return layer_norm(x, p, "transformer.ln_f") @ p["transformer.wte.weight"].T
 
 
+def alibi_slopes(n):
+    """get_slopes() of the paper's repository (Press et al., arXiv:2108.12409)"""
+    if math.log2(n).is_integer():
+        start = 2 ** -(2 ** -(math.log2(n) - 3))
+        return [start * start ** i for i in range(n)]
+    closest = 2 ** math.floor(math.log2(n))
+    return alibi_slopes(closest) + alibi_slopes(2 * closest)[0::2][: n - closest]
+
+
+def logits_bloom(c, p, tokens):
+    linear = lambda x, n: x @ p[n + ".weight"].T + p[n + ".bias"]
+    slopes = torch.tensor(alibi_slopes(c["heads"]), dtype=torch.float64)
+    x = layer_norm(p["model.embed_tokens.weight"][tokens], p, "model.embed_layernorm")
+    for i in range(c["layers"]):
+        b = f"model.layers.{i}."
+        y = layer_norm(x, p, b + "input_layernorm")
+        q, k, v = (split_heads(linear(y, b + f"self_attn.{n}_proj"), c["heads"]) for n in "qkv")
+        x = x + linear(merge_heads(attention(q, k, v, slopes=slopes)), b + "self_attn.o_proj")
+        y = layer_norm(x, p, b + "post_attention_layernorm")
+        x = x + linear(gelu_tanh(linear(y, b + "mlp.up_proj")), b + "mlp.down_proj")
+    return layer_norm(x, p, "model.norm") @ p["model.embed_tokens.weight"].T
+
+
 def logits_llama(c, p, tokens):
     def linear(x, n):
         y = x @ p[n + ".weight"].T
@@ -248,7 +292,7 @@ def logits_llama(c, p, tokens):
 
 
 def loss_of(c, p, inputs, targets):
-    logits = (logits_gpt2 if c["family"] == "gpt2" else logits_llama)(c, p, inputs)
+    logits = {"gpt2": logits_gpt2, "bloom": logits_bloom}.get(c["family"], logits_llama)(c, p, inputs)
     return F.cross_entropy(logits.reshape(-1, c["vocab"]), targets.reshape(-1))
 
 
@@ -261,6 +305,28 @@ def batch_of(c, data, step):
 
 
 # ---- the second opinion ----------------------------------------------------------------------------------------------
+
+BLOOM_NAMES = (("model.embed_tokens", "transformer.word_embeddings"), ("model.embed_layernorm", "transformer.word_embeddings_layernorm"),
+               ("model.norm", "transformer.ln_f"), ("model.layers", "transformer.h"), ("self_attn.o_proj", "self_attention.dense"),
+               ("mlp.up_proj", "mlp.dense_h_to_4h"), ("mlp.down_proj", "mlp.dense_4h_to_h"))
+
+
+def published(c, tensors):
+    """by the names and layouts of published checkpoints: BLOOM's query_key_value has q, k and v of a head after each other"""
+    if c["family"] != "bloom":
+        return dict(tensors)
+    out = {}
+    for name, t in tensors.items():
+        if "self_attn.q_proj" in name:
+            parts = torch.stack([tensors[name.replace("q_proj", f"{n}_proj")].unflatten(0, (c["heads"], -1)) for n in "qkv"], 1)
+            name, t = name.replace("self_attn.q_proj", "self_attention.query_key_value"), parts.flatten(0, 2)
+        elif "self_attn.k_proj" in name or "self_attn.v_proj" in name:
+            continue
+        for ours, theirs in BLOOM_NAMES:
+            name = name.replace(ours, theirs)
+        out[name] = t
+    return out
+
 
 def check_against_transformers(c, weights, inputs, targets, loss):
     """largest relative difference of loss and gradients; None where there is nothing to compare with"""
@@ -275,6 +341,13 @@ def check_against_transformers(c, weights, inputs, targets, loss):
             vocab_size=c["vocab"], n_positions=c["positions"], n_embd=c["width"], n_layer=c["layers"], n_head=c["heads"],
             n_inner=c["ffn"], activation_function="gelu_new", layer_norm_epsilon=1e-5,
             resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
+    elif c["family"] == "bloom":
+        model = hf.BloomForCausalLM(hf.BloomConfig(
+            vocab_size=c["vocab"], hidden_size=c["width"], n_layer=c["layers"], n_head=c["heads"], layer_norm_epsilon=1e-5,
+            hidden_dropout=0, attention_dropout=0))
+        for layer in model.transformer.h:  # it knows of four times the width only
+            layer.mlp.dense_h_to_4h = torch.nn.Linear(c["width"], c["ffn"])
+            layer.mlp.dense_4h_to_h = torch.nn.Linear(c["ffn"], c["width"])
     else:
         kind = {"llama": (hf.LlamaConfig, hf.LlamaForCausalLM), "qwen2": (hf.Qwen2Config, hf.Qwen2ForCausalLM)}[c["family"]]
         model = kind[1](kind[0](
@@ -282,15 +355,15 @@ def check_against_transformers(c, weights, inputs, targets, loss):
             num_attention_heads=c["heads"], num_key_value_heads=c["kv"], rms_norm_eps=1e-5, rope_theta=c["theta"],
             tie_word_embeddings=c["tied"], max_position_embeddings=64, use_sliding_window=False, attention_dropout=0.0))
     model = model.double()
-    missing, unexpected = model.load_state_dict({k: v.detach() for k, v in weights.items()}, strict=False)
+    missing, unexpected = model.load_state_dict({k: v.detach() for k, v in published(c, weights).items()}, strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
     model.tie_weights()
     other = F.cross_entropy(model(inputs).logits.reshape(-1, c["vocab"]), targets.reshape(-1))
     other.backward()
     worst = abs(float(other - loss)) / float(loss)
     named = dict(model.named_parameters())
-    for name, w in weights.items():
-        worst = max(worst, float((named[name].grad - w.grad).norm() / w.grad.norm()))
+    for name, grad in published(c, {k: w.grad for k, w in weights.items()}).items():
+        worst = max(worst, float((named[name].grad - grad).norm() / grad.norm()))
     # its RMSNorm and softmax round to float32 inside, whatever the model's dtype
     assert worst < (1e-10 if c["family"] == "gpt2" else 1e-5), f"transformers disagrees: {worst}"
     return worst, hf.__version__
@@ -343,5 +416,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
     here = os.path.dirname(os.path.abspath(__file__))
-    for name, c in MODELS.items():
-        make(name, c, os.path.join(here, name))
+    for name in sys.argv[1:] or MODELS:
+        make(name, MODELS[name], os.path.join(here, name))

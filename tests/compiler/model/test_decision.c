@@ -111,7 +111,7 @@ static void make_experts(struct refused *x)
 
 static void want_words(struct refused *x)
 {
-    static const struct plan_only only = {.what = "'alibi'"};
+    static const struct plan_only only = {.what = "'dispatch'"};
     x->job->plan_only = &only;
     x->job->nplan_only = 1;
 }
@@ -247,7 +247,7 @@ static const struct {
     void (*want)(struct refused *x);
     const char *why;
 } refused[] = {
-    {want_words, "'alibi'"},
+    {want_words, "'dispatch'"},
     {want_sinks, "sinks with heads exchanged over cp = 2"},
     {want_normalised, "tp = 2 with queries normalised over all heads"},
     {want_biases, "experts with biases"},

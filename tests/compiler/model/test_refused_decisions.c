@@ -131,6 +131,8 @@ CHANGE(full_norm, g->layer->attn.qk_norm = QK_NORM_FULL)
 CHANGE(full_norm_alone, g->layer->attn.qk_norm = QK_NORM_FULL; g->d.tp = 1)
 CHANGE(sinks, g->layer->attn.sinks = true; g->d.cp = 2; g->d.context = CONTEXT_ALL_TO_ALL)
 CHANGE(sinks_ring, g->layer->attn.sinks = true; g->d.cp = 2; g->d.context = CONTEXT_RING; g->d.dp = 1; g->d.shard = 1)
+CHANGE(alibi, g->layer->attn.alibi = true; g->d.cp = 2; g->d.context = CONTEXT_ALL_TO_ALL)
+CHANGE(alibi_gathered, g->layer->attn.alibi = true; g->d.cp = 2; g->d.context = CONTEXT_ALL_GATHER; g->d.dp = 1; g->d.shard = 1)
 CHANGE(sinks_alone, g->layer->attn.sinks = true; g->d.context = CONTEXT_ALL_TO_ALL)
 CHANGE(chunk_rest, g->job->train.sequence = 64; g->layer->attn.chunk = 7)
 CHANGE(chunk_split, g->job->train.sequence = 64; g->layer->attn.chunk = 32; g->d.cp = 2; g->d.dp = 1; g->d.shard = 1; g->d.microbatches = 8;
@@ -176,6 +178,8 @@ static const struct {
     {sinks, "sinks with heads exchanged over cp = 2"},
     {sinks_ring, NULL},
     {sinks_alone, NULL},
+    {alibi, "alibi with heads exchanged over cp = 2"},
+    {alibi_gathered, NULL},
     {chunk_rest, "chunks of 7 tokens in sequences of 64"},
     {chunk_split, "attention in chunks with cp = 2"},
     {chunk_even, NULL},

@@ -358,7 +358,7 @@ static void no_momentum(struct arena *a, struct plan *p)
 
 /* ---- what the reference step has no words for ---- */
 
-static void alibi(struct arena *a, struct plan *p)
+static void biases(struct arena *a, struct plan *p)
 {
     (void)a;
     ((struct layer *)(uintptr_t)p->job->model.layers[0])->attn.alibi = true;
@@ -451,9 +451,9 @@ const struct by_hand refusals_by_hand[] = {
     {"tied", no_momentum, BY_VERIFY, "momentum is kept, but the model has none"},
     {"experts", expert_biases, BY_REFERENCE, "experts with biases"},
     {"latent", positions_ahead, BY_REFERENCE, "prediction modules with more than tokens in the embedding"},
-    {"single", alibi, BY_VERIFY, "the reference step can't express"},
+    {"latent", positions_ahead, BY_VERIFY, "the reference step can't express"},
     {"single", only_planned, BY_VERIFY, "the reference step can't express a word that is only planned"},
-    {"single", alibi, BY_REFERENCE, "this kind of attention"},
+    {"single", biases, BY_VALUES, "attribute alibi is 4 in the model, here 0"},
     {"single", chunks, BY_VALUES, "attribute sequence is 4 in the model, here 8"},
     {NULL, NULL, BY_VERIFY, NULL},
 };
