@@ -39,8 +39,10 @@ uint64_t fit_peak_bytes(const struct plan *p)
 static bool has_room(const struct job *job, const struct decision *d)
 {
     bool experts = false;
-    for (uint32_t i = 0; i < job->model.nlayers; i++)
-        experts |= job->model.layers[i]->is_moe && !(job->model.layers[i]->moe.capacity > 0);
+    for (uint32_t i = 0; i < model_all_layers(&job->model); i++) {
+        const struct layer *l = model_layer(&job->model, i);
+        experts |= l->is_moe && !(l->moe.capacity > 0);
+    }
     return experts && d->ep > 1 && !(d->room > 0) && !(job->train.expert_room > 0);
 }
 

@@ -68,9 +68,11 @@ static double expert_rows(const struct cost *c, uint64_t experts)
     const struct decision *d = c->decision;
     const struct model *m = &c->job->model;
     double tokens = (double)d->microbatch * (double)c->job->train.sequence / d->cp / (d->sp ? d->tp : 1);
-    for (uint32_t i = 0; i < m->nlayers; i++)
-        if (m->layers[i]->is_moe && m->layers[i]->moe.experts == experts * d->ep)
-            return tokens * d->etp * m->layers[i]->moe.active / (double)experts * c->job->train.imbalance;
+    for (uint32_t i = 0; i < model_all_layers(m); i++) {
+        const struct layer *l = model_layer(m, i);
+        if (l->is_moe && l->moe.experts == experts * d->ep)
+            return tokens * d->etp * l->moe.active / (double)experts * c->job->train.imbalance;
+    }
     return tokens;
 }
 

@@ -67,8 +67,8 @@ uint32_t cost_exchange_nodes(const struct cost *c)
     const struct moe *m = NULL;
     if (d->ep_nodes)
         return d->ep_nodes;
-    for (uint32_t i = 0; i < model->nlayers && c->far.n > 1 && !m; i++)
-        m = model->layers[i]->is_moe ? &model->layers[i]->moe : NULL;
+    for (uint32_t i = 0; i < model_all_layers(model) && c->far.n > 1 && !m; i++)
+        m = model_layer(model, i)->is_moe ? &model_layer(model, i)->moe : NULL;
     if (!m)
         return 1;
     double tokens = (double)d->microbatch * (double)c->job->train.sequence / d->cp / d->tp;

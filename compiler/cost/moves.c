@@ -72,11 +72,8 @@ static struct cost_mover expert_movers(const struct cost *c, const struct cost_m
 struct cost_movers cost_movers(const struct cost *c)
 {
     struct cost_movers x = {.dense = dense_movers(c)};
-    bool experts = false;
-    for (uint32_t i = 0; i < c->job->model.nlayers && !experts; i++)
-        experts = c->job->model.layers[i]->is_moe;
     x.keys = key_movers(c, &x.dense);
-    x.experts = experts ? expert_movers(c, &x.dense) : x.dense;
+    x.experts = model_has_experts(&c->job->model) ? expert_movers(c, &x.dense) : x.dense;
     return x;
 }
 

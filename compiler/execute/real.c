@@ -96,14 +96,6 @@ static int spawn(const char *llmrun, const char *plan, const char *data, const c
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static bool has_experts(const struct job *job)
-{
-    for (uint32_t i = 0; i < job->model.nlayers; i++)
-        if (job->model.layers[i]->is_moe)
-            return true;
-    return false;
-}
-
 /* Of the plan's own folder, or of a copy; NULL, or why it did not train (in the arena).  Tokens go to the
  * experts that the first run has chosen: where two are nearly equal rounding decides, and a layout rounds in
  * its own way. */
@@ -112,7 +104,7 @@ static const char *train(struct arena *a, const struct plan *p, const char *dir,
 {
     char data[ROOM], log[ROOM], said[ROOM], routing[ROOM], error[512], text[400] = "";
     const char *plan = dir ? dir : arena_printf(a, "%s/%s", folder, name);
-    const char *option = !has_experts(p->job) ? NULL : first ? "--routing-save" : "--routing";
+    const char *option = !model_has_experts(&p->job->model) ? NULL : first ? "--routing-save" : "--routing";
     snprintf(data, sizeof data, "%s/tokens", folder);
     snprintf(log, sizeof log, "%s/%s.log", folder, name);
     snprintf(said, sizeof said, "%s/%s.said", folder, name);

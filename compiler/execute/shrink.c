@@ -197,10 +197,8 @@ static void shrink_stages(struct layers *s, const struct plan *p, struct job *jo
 /* Where all layers with experts are in stages that are left out, no expert is left to spread over ranks. */
 static void without_experts(const struct model *m, struct decision *d)
 {
-    for (uint32_t i = 0; i < m->nlayers; i++)
-        if (m->layers[i]->is_moe)
-            return;
-    d->ep = d->etp = d->ep_nodes = 1;
+    if (!model_has_experts(m))
+        d->ep = d->etp = d->ep_nodes = 1;
 }
 
 static uint32_t small_sequence(const struct decision *d)

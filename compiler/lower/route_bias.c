@@ -8,9 +8,9 @@
 bool lower_bounds_experts(const struct lower *l)
 {
     const struct model *m = &l->job->model;
-    for (uint32_t i = 0; i < m->nlayers; i++)
-        if (m->layers[i]->is_moe) {
-            struct expert_rows r = lower_expert_rows(l, &m->layers[i]->moe);
+    for (uint32_t i = 0; i < model_all_layers(m); i++)
+        if (model_layer(m, i)->is_moe) {
+            struct expert_rows r = lower_expert_rows(l, &model_layer(m, i)->moe);
             if (r.bounded || r.node_bounded)
                 return true;
         }

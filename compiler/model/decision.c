@@ -153,18 +153,18 @@ uint32_t decision_key_ranks(const struct job *job, const struct decision *d)
 {
     uint32_t n = 1;
     const struct model *m = &job->model;
-    for (uint32_t i = 0; i < m->nlayers && n == 1; i++)
-        n = key_ranks(m->layers[i], d->tp);
-    return n == 1 && m->predict && m->predict_layer ? key_ranks(m->predict_layer, d->tp) : n;
+    for (uint32_t i = 0; i < model_all_layers(m) && n == 1; i++)
+        n = key_ranks(model_layer(m, i), d->tp);
+    return n;
 }
 
 /* One digit of tp tells the ranks apart that hold the same key head: in all layers where there are such. */
 static bool legal_key_ranks(struct arena *a, const struct job *job, const struct decision *d, const char **why)
 {
     const struct model *m = &job->model;
-    uint32_t all = decision_key_ranks(job, d), modules = m->predict && m->predict_layer;
-    for (uint32_t i = 0; i < m->nlayers + modules; i++) {
-        uint32_t n = key_ranks(i < m->nlayers ? m->layers[i] : m->predict_layer, d->tp);
+    uint32_t all = decision_key_ranks(job, d);
+    for (uint32_t i = 0; i < model_all_layers(m); i++) {
+        uint32_t n = key_ranks(model_layer(m, i), d->tp);
         if (n > 1 && n != all)
             REFUSE("tp = %u: key heads lie on %u ranks each in some layers, on %u in others", d->tp, all, n);
     }
@@ -176,8 +176,8 @@ static bool legal_shapes(struct arena *a, const struct job *job, const struct de
     const struct model *m = &job->model;
     const struct layer *last = NULL;
     bool experts = false;
-    for (uint32_t i = 0; i < m->nlayers; i++) {
-        const struct layer *l = m->layers[i];
+    for (uint32_t i = 0; i < model_all_layers(m); i++) {
+        const struct layer *l = model_layer(m, i);
         if (l == last)
             continue;
         last = l;
@@ -196,8 +196,6 @@ static bool legal_shapes(struct arena *a, const struct job *job, const struct de
         if (l->moe.shared && l->moe.expert.width * l->moe.shared % d->tp)
             REFUSE("tp = %u does not divide the shared experts' width", d->tp);
     }
-    if (m->predict && m->predict_layer && !legal_attention(a, &m->predict_layer->attn, d, why))
-        return false;
     if (!legal_key_ranks(a, job, d, why))
         return false;
     if (d->ep_nodes > 1 && (d->ep_nodes >= d->ep || d->ep % d->ep_nodes))
@@ -317,10 +315,10 @@ bool decision_legal(struct arena *a, const struct job *job, const struct topo *t
 static bool emittable_size(struct arena *a, const struct job *job, const struct decision *d, const char **why)
 {
     uint64_t tokens = (uint64_t)d->microbatch * job->train.sequence;
-    uint64_t insns = ((uint64_t)job->model.nlayers * 60 + (uint64_t)d->nstages * 40) * d->microbatches;
+    uint64_t insns = (((uint64_t)job->model.nlayers + job->model.predict) * 60 + (uint64_t)d->nstages * 40) * d->microbatches;
     double bucket = (double)job->model.vocab * (double)job->model.width;
-    for (uint32_t i = 0; i < job->model.nlayers; i++)
-        bucket = fmax(bucket, (double)model_layer_parameters(&job->model, job->model.layers[i], false));
+    for (uint32_t i = 0; i < model_all_layers(&job->model); i++)
+        bucket = fmax(bucket, (double)model_layer_parameters(&job->model, model_layer(&job->model, i), false));
     if (tokens > MOST_ROWS)
         REFUSE("a microbatch of %llu tokens", (unsigned long long)tokens);
     if (bucket / d->tp > 64.0 * MOST_ROWS)
@@ -348,17 +346,9 @@ static struct mesh_degrees mesh_degrees(const struct job *job, const struct deci
     return g;
 }
 
-static bool has_experts(const struct job *job)
-{
-    for (uint32_t i = 0; i < job->model.nlayers; i++)
-        if (job->model.layers[i]->is_moe)
-            return true;
-    return false;
-}
-
 struct mesh decision_mesh(const struct job *job, const struct decision *d)
 {
-    struct mesh_degrees g = mesh_degrees(job, d, has_experts(job), d->ep_nodes);
+    struct mesh_degrees g = mesh_degrees(job, d, model_has_experts(&job->model), d->ep_nodes);
     struct mesh m;
     enum mesh_dim what[2];
     return mesh_fold(&g, &m, what) ? m : mesh_new(g.size, g.order);
@@ -374,7 +364,7 @@ bool decision_experts_nest(const struct job *job, const struct decision *d, uint
 
 static bool emittable_mesh(struct arena *a, const struct job *job, const struct decision *d, const char **why)
 {
-    struct mesh_degrees g = mesh_degrees(job, d, has_experts(job), d->ep_nodes);
+    struct mesh_degrees g = mesh_degrees(job, d, model_has_experts(&job->model), d->ep_nodes);
     struct mesh m;
     enum mesh_dim what[2];
     bool folds = mesh_fold(&g, &m, what);
@@ -458,9 +448,8 @@ static bool emittable_skewed(struct arena *a, const struct job *job, const char 
         REFUSE("post_validation with another optimizer than adamw");
     if (job->wishes.offload & OFFLOAD_OPTIMIZER)
         REFUSE("post_validation with the optimizer's state in host memory");
-    for (uint32_t i = 0; i < job->model.nlayers; i++)
-        if (job->model.layers[i]->is_moe)
-            REFUSE("post_validation with experts");
+    if (model_has_experts(&job->model))
+        REFUSE("post_validation with experts");
     return true;
 }
 
@@ -480,8 +469,8 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
     struct span where;
     if (model_unsupported(job, &what, &where))
         REFUSE("%s", what);
-    for (uint32_t i = 0; i < job->model.nlayers; i++) {
-        const struct layer *l = job->model.layers[i];
+    for (uint32_t i = 0; i < model_all_layers(&job->model); i++) {
+        const struct layer *l = model_layer(&job->model, i);
         if (l->attn.qk_norm == QK_NORM_FULL && d->tp > 1)
             REFUSE("tp = %u with queries normalised over all heads", d->tp);
         if (l->attn.sinks && d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL)

@@ -157,6 +157,14 @@ double model_flops(const struct model *m, uint64_t sequence, uint64_t sequences)
     return 3 * token * (double)sequence * (double)sequences;
 }
 
+bool model_has_experts(const struct model *m)
+{
+    for (uint32_t i = 0; i < model_all_layers(m); i++)
+        if (model_layer(m, i)->is_moe)
+            return true;
+    return false;
+}
+
 bool model_unsupported(const struct job *job, const char **what, struct span *where)
 {
     if (!job->nplan_only)

@@ -112,6 +112,16 @@ struct model {
     struct span embed_span, head_span, norm_span, positions_span, predict_span;
 };
 
+/* all layers: the model's, then, once, that of its prediction modules */
+static inline uint32_t model_all_layers(const struct model *m)
+{
+    return m->nlayers + (m->predict && m->predict_layer ? 1 : 0);
+}
+static inline const struct layer *model_layer(const struct model *m, uint32_t i)
+{
+    return i < m->nlayers ? m->layers[i] : m->predict_layer;
+}
+
 enum dtype_name { DT_FP32, DT_BF16, DT_FP16, DT_FP8 };
 enum fp8_recipe { FP8_TENSOR, FP8_ROW, FP8_BLOCK, FP8_MX };
 enum optimizer { OPT_ADAMW, OPT_SGD };
@@ -257,6 +267,9 @@ uint64_t model_predict_parameters(const struct model *m);
  * convention: dense products times 3, both attention products in full (not halved for causality), windows counted
  * as min(window, sequence), active experts only, head included, no recompute. */
 double model_flops(const struct model *m, uint64_t sequence, uint64_t sequences);
+
+/* of any layer, a prediction module's included */
+bool model_has_experts(const struct model *m);
 
 /* The first thing in the job that cannot be lowered and run yet, as "what" and its place; false if all can. */
 bool model_unsupported(const struct job *job, const char **what, struct span *where);

@@ -159,10 +159,8 @@ static void sema_predict(struct check *c, const struct entry *e, struct model *m
     m->predict_weight = bound_real(&b.words, "weight");
     m->predict_layer = m->nlayers ? m->layers[m->nlayers - 1] : NULL;
     for (size_t i = 0; i < b.n; i++)
-        if (!strcmp(b.entries[i].row->name, "layer")) {
+        if (!strcmp(b.entries[i].row->name, "layer"))
             m->predict_layer = sema_layer(c, b.entries[i].stmt, b.entries[i].env);
-            check_plan_only(c, b.entries[i].stmt->span, "a layer of 'predict'");
-        }
 }
 
 static const char *model_name(struct check *c, const struct stmt *s)

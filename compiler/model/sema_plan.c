@@ -353,9 +353,9 @@ static void sema_leave(struct check *c, const struct entry *e, struct wishes *w)
 
 static bool divides_all(const struct model *m, uint64_t n, bool experts, const struct layer **which)
 {
-    for (uint32_t i = 0; i < m->nlayers; i++) {
-        const struct layer *l = m->layers[i];
-        if (i && l == m->layers[i - 1])
+    for (uint32_t i = 0; i < model_all_layers(m); i++) {
+        const struct layer *l = model_layer(m, i);
+        if (i && l == model_layer(m, i - 1))
             continue;
         if (!experts ? l->attn.heads % n : l->is_moe && l->moe.experts % n) {
             *which = l;

@@ -218,8 +218,8 @@ static bool blame_heads(struct searching *s, struct diag *d)
     const struct wish *cp = &w->degree[DEG_CP];
     if (w->context != CONTEXT_ALL_TO_ALL || cp->relation != REL_EQ || cp->value < 2)
         return false;
-    for (uint32_t i = 0; i < s->job->model.nlayers; i++) {
-        const struct attn *t = &s->job->model.layers[i]->attn;
+    for (uint32_t i = 0; i < model_all_layers(&s->job->model); i++) {
+        const struct attn *t = &model_layer(&s->job->model, i)->attn;
         uint32_t kv = t->kind == ATTN_GQA ? t->kv : t->heads, least = s->space.tp.n ? s->space.tp.at[0] : 1;
         for (uint32_t k = 0; k < s->space.tp.n; k++)
             least = s->space.tp.at[k] < least ? s->space.tp.at[k] : least;

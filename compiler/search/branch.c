@@ -87,12 +87,13 @@ static bool context_possible(const struct searching *s, const struct decision *d
     if (d->context != CONTEXT_ALL_TO_ALL)
         return true;
     const struct layer *last = NULL;
-    for (uint32_t i = 0; i < s->job->model.nlayers; i++) {
-        const struct attn *t = &s->job->model.layers[i]->attn;
-        if (s->job->model.layers[i] != last &&
+    for (uint32_t i = 0; i < model_all_layers(&s->job->model); i++) {
+        const struct layer *l = model_layer(&s->job->model, i);
+        const struct attn *t = &l->attn;
+        if (l != last &&
             (t->heads / d->tp % d->cp || (t->kind == ATTN_GQA && t->kv / model_key_parts(t->kv, d->tp) % d->cp)))
             return false;
-        last = s->job->model.layers[i];
+        last = l;
     }
     return true;
 }

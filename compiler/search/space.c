@@ -47,8 +47,8 @@ static bool layers_divide(const struct model *m, enum degree degree, uint32_t v)
 {
     const struct layer *last = NULL;
     uint32_t key_ranks = 1;
-    for (uint32_t i = 0; i < m->nlayers; i++) {
-        const struct layer *l = m->layers[i];
+    for (uint32_t i = 0; i < model_all_layers(m); i++) {
+        const struct layer *l = model_layer(m, i);
         if (l == last)
             continue;
         last = l;
@@ -466,8 +466,7 @@ bool space_new(struct arena *a, struct diag *d, const struct job *job, const str
                bool anything, struct space *s)
 {
     *s = (struct space){.arena = a, .job = job, .topo = topo, .anything = anything};
-    for (uint32_t i = 0; i < job->model.nlayers; i++)
-        s->experts |= job->model.layers[i]->is_moe;
+    s->experts = model_has_experts(&job->model);
     if (!space_type(a, d, s) || !space_keeps(a, d, s))
         return false;
     uint32_t *nodes;

@@ -79,6 +79,13 @@ const struct layout_model layout_models[] = {
      "                router softmax(linear_bias=yes)\n            }\n        }\n        layer {\n"
      "            attn gqa(heads=8, kv=2, head=4, rope=500, bias=yes, sinks=yes)\n            ffn swiglu(24, limit=0.5)\n"
      "        }\n    }\n    head untied\n}\n" TRAIN("16")},
+    /* experts in a prediction module alone */
+    {"module", MODEL "    norm rmsnorm\n    embed tokens\n    repeat 4 {\n        layer {\n"
+                     "            attn gqa(heads=4, kv=2, rope=10_000)\n            ffn swiglu(24)\n        }\n    }\n"
+                     "    predict 1 ahead {\n        layer {\n            attn gqa(heads=8, kv=4, head=4, window=6, alibi=yes)\n"
+                     "            moe gelu(16) {\n                experts 4\n                active 2\n"
+                     "                router sigmoid(bias=yes)\n                balance 0.01\n            }\n        }\n    }\n"
+                     "    head untied\n}\n" TRAIN("16")},
     {"bloom", MODEL "    norm layernorm\n    embed tokens(norm=yes)\n    repeat 4 {\n        layer {\n"
                     "            attn mha(heads=12, head=4, alibi=yes)\n            ffn gelu(32, bias=yes)\n"
                     "        }\n    }\n    head tied\n}\n" TRAIN("12")},
@@ -112,25 +119,17 @@ static uint64_t common(uint64_t x, uint64_t y)
 static uint64_t common_heads(const struct job *job)
 {
     uint64_t n = 0;
-    for (uint32_t i = 0; i < job->model.nlayers; i++)
-        n = common(n, job->model.layers[i]->attn.heads);
+    for (uint32_t i = 0; i < model_all_layers(&job->model); i++)
+        n = common(n, model_layer(&job->model, i)->attn.heads);
     return n;
 }
 
 static uint64_t common_experts(const struct job *job)
 {
     uint64_t n = 0;
-    for (uint32_t i = 0; i < job->model.nlayers; i++)
-        n = common(n, job->model.layers[i]->is_moe ? job->model.layers[i]->moe.experts : 0);
+    for (uint32_t i = 0; i < model_all_layers(&job->model); i++)
+        n = common(n, model_layer(&job->model, i)->is_moe ? model_layer(&job->model, i)->moe.experts : 0);
     return n;
-}
-
-static bool has_experts(const struct job *job)
-{
-    for (uint32_t i = 0; i < job->model.nlayers; i++)
-        if (job->model.layers[i]->is_moe)
-            return true;
-    return false;
 }
 
 /* What is seldom legal is drawn first and kept over some tries of the rest: else the easy ones would crowd it
@@ -153,7 +152,7 @@ static struct aim draw_aim(uint64_t *state, const struct job *job)
         x.vpp = 2 + random_below(state, 2);
         x.wide = random_below(state, 3) == 0;
     }
-    if (has_experts(job)) {
+    if (model_has_experts(&job->model)) {
         x.ep = 1u << random_below(state, 4);
         if (common_experts(job) % 3 == 0 && random_below(state, 2))
             x.ep = 3u << random_below(state, 2);
@@ -318,10 +317,7 @@ void layout_wishes(uint64_t *state, struct job *job)
     static const uint32_t never[] = {0, 0, 0, OVERLAP_CP, OVERLAP_DP, OVERLAP_CP | OVERLAP_DP};
     job->wishes.offload = random_below(state, 2) ? 0 : random_below(state, 4); /* bits of offload_part */
     job->wishes.never_overlap = never[random_below(state, sizeof never / sizeof *never)];
-    bool experts = false;
-    for (uint32_t i = 0; i < job->model.nlayers; i++)
-        experts |= job->model.layers[i]->is_moe;
-    bool can = !experts && job->train.optimizer == OPT_ADAMW && !(job->wishes.offload & OFFLOAD_OPTIMIZER);
+    bool can = !model_has_experts(&job->model) && job->train.optimizer == OPT_ADAMW && !(job->wishes.offload & OFFLOAD_OPTIMIZER);
     /* from a bit of the last draw, so that a seed's layout stays what it was */
     job->wishes.post_validation = can && *state >> 40 & 1;
 }

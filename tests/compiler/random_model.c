@@ -237,9 +237,10 @@ static void draw_norm(struct draw *x)
     strbuf_text(x->out, ")\n");
 }
 
-static void draw_ends(struct draw *x)
+/* says whether a prediction module has experts */
+static bool draw_ends(struct draw *x)
 {
-    bool predict = once_in(x, 5);
+    bool predict = once_in(x, 5), experts = false;
     strbuf_text(x->out, "    embed tokens");
     const char *scale = WORD_OF(x, "", "", "scale=yes", "scale=3.5");
     bool norm = !predict && once_in(x, 4);
@@ -255,8 +256,14 @@ static void draw_ends(struct draw *x)
     strbuf_text(x->out, ")\n");
     if (predict) {
         strbuf_printf(x->out, "    predict %u ahead", 1 + below(x, 2));
-        strbuf_text(x->out, once_in(x, 2) ? " {\n        weight 0.1\n    }\n" : "\n");
+        bool own = once_in(x, 2);
+        experts = own && once_in(x, 2);
+        strbuf_text(x->out, own ? " {\n" : "");
+        if (own)
+            draw_layer(x, experts, once_in(x, 4));
+        strbuf_text(x->out, !own ? "\n" : once_in(x, 2) ? "        weight 0.1\n    }\n" : "    }\n");
     }
+    return experts;
 }
 
 static void draw_precision(struct draw *x)
@@ -310,7 +317,7 @@ char *random_model(struct arena *a, uint64_t *state)
     strbuf_printf(&b, "llmc 1\nmodel drawn {\n    vocab %u\n    width %u\n", vocab, x.width);
     draw_norm(&x);
     experts = draw_layers(&x);
-    draw_ends(&x);
+    experts |= draw_ends(&x);
     strbuf_text(&b, "}\n");
     draw_train(&x, experts);
     char *text = arena_strdup(a, b.text);

@@ -92,6 +92,16 @@ static void draw_experts(struct draw *x, uint32_t width)
     strbuf_text(x->out, "            }\n        }\n");
 }
 
+static void draw_predict(struct draw *x, uint32_t width)
+{
+    bool own = once_in(x, 2);
+    strbuf_printf(x->out, "    predict 1 ahead%s\n", own ? " {" : "");
+    if (!own)
+        return;
+    draw_dense(x, width);
+    strbuf_text(x->out, "    }\n");
+}
+
 static void draw_model(struct draw *x)
 {
     uint32_t width = 128 * ONE_OF(x, 16, 16, 32, 32, 40, 48, 64, 64, 96, 128);
@@ -114,7 +124,7 @@ static void draw_model(struct draw *x)
     }
     strbuf_printf(x->out, "    head %s\n", WORD_OF(x, "untied", "untied", "tied"));
     if (experts && once_in(x, 6))
-        strbuf_text(x->out, "    predict 1 ahead\n");
+        draw_predict(x, width);
     strbuf_printf(x->out, "}\ntrain {\n    sequence %u\n    batch 8 sequences\n    precision %s\n", sequence,
                   WORD_OF(x, "bf16(master=fp32, grads=fp32)", "bf16(grads=bf16)", "bf16",
                           "bf16(master=fp32, grads=fp32, moments=bf16)", "fp8(recipe=block)", "fp32"));

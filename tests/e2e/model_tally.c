@@ -111,6 +111,7 @@ static void ends(struct tally *t, const struct model *m)
     tally_row(t, "head", "scale", fabs(m->head_scale - 1) > 0);
     tally_row(t, "head", "bias", m->head_bias);
     TALLY_NUMBER(t, "predict ahead", m->predict, 0, 1, 2);
+    tally_row(t, "predict ahead", "a layer of another kind", m->predict && m->predict_layer != m->layers[m->nlayers - 1]);
 }
 
 static void training(struct tally *t, const struct train *x)

@@ -137,8 +137,7 @@ static bool open_bench(struct bench *b, const struct layout_model *model, struct
     e2e_folder(b->folder, name);
     snprintf(b->data, sizeof b->data, "%s/tokens.bin", b->folder);
     write_tokens(b->data);
-    for (uint32_t i = 0; i < b->job->model.nlayers; i++)
-        b->experts |= b->job->model.layers[i]->is_moe;
+    b->experts = model_has_experts(&b->job->model);
     if (b->experts)
         snprintf(options, sizeof options, "--routing-save '%s/routing'", b->folder);
     bool fine = write_plan(b, one, "one") && train(b, "one", "alone", STEPS, options, &b->alone) &&

@@ -275,11 +275,10 @@ static void check_real(const struct bench *b, struct arena *a, const struct plan
         return;
     snprintf(name, sizeof name, "drawn-models/%u", b->worker);
     e2e_folder(folder, name);
-    for (uint32_t i = 0; i < b->job->model.nlayers; i++)
-        if (b->job->model.layers[i]->is_moe) {
-            snprintf(save, sizeof save, "--routing-save '%s/routing'", folder);
-            snprintf(replay, sizeof replay, "--routing '%s/routing'", folder);
-        }
+    if (model_has_experts(&b->job->model)) {
+        snprintf(save, sizeof save, "--routing-save '%s/routing'", folder);
+        snprintf(replay, sizeof replay, "--routing '%s/routing'", folder);
+    }
     snprintf(path, sizeof path, "%s/tokens.bin", folder);
     const char *why = write_tokens(path, b->job) ? NULL : "the tokens cannot be written";
     why = why ? why : train(a, folder, one, "one", save, &single);

@@ -44,6 +44,9 @@ MODELS = {
     # heads that are no power of two; a checkpoint fuses q, k and v, and names its tensors in another way
     "bloom": dict(family="bloom", seed=55, vocab=83, width=36, layers=4, heads=6, kv=6, ffn=66, sequence=20, batch=8, tied=True,
                   weights="F32"),
+    # two prediction modules whose layer has experts, behind dense layers
+    "module": dict(family="module", seed=66, vocab=89, width=24, layers=2, heads=4, kv=2, ffn=40, theta=500.0, sequence=16,
+                   batch=8, tied=False, weights="F32", ahead=2, ahead_weight=0.5, module_heads=2, inner=20, experts=4, active=2),
     # what no published model combines: the less common choices of the language, in one small model
     "mixed": dict(family="mixed", seed=44, vocab=97, width=24, layers=2, heads=4, kv=2, head=12, ffn=40, theta=500.0,
                   rope_dims=8, llama3=(8.0, 1.0, 4.0, 64.0), score_scale=20, sequence=16, batch=8, tied=True,
@@ -88,6 +91,19 @@ def model_text(name, c):
         bias = ", qkv_bias=yes" if c["family"] == "qwen2" else ""
         sublayers = (f"attn gqa(heads={c['heads']}, kv={c['kv']}, rope={c['theta']:g}{bias})\n"
                      f"            ffn  swiglu({c['ffn']})")
+    head = "tied" if c["tied"] else "untied"
+    if "ahead" in c:
+        head += f"""
+    predict {c['ahead']} ahead {{
+        layer {{
+            attn mha(heads={c['module_heads']}, rope={c['theta']:g})
+            moe  swiglu({c['inner']}) {{
+                experts {c['experts']}
+                active  {c['active']}
+            }}
+        }}
+        weight {c['ahead_weight']}
+    }}"""
     positions = f"    embed positions({c['positions']})\n" if "positions" in c else ""
     return f"""llmc 1
 
@@ -102,7 +118,7 @@ model {name} {{
             {sublayers}
         }}
     }}
-    head {'tied' if c['tied'] else 'untied'}
+    head {head}
 }}
 
 train {{
@@ -161,6 +177,17 @@ def parameter_shapes(c):
                 p[b + n + "_proj.bias"] = (rows,), False
         p[b + "input_layernorm.weight"] = (h,), False
         p[b + "post_attention_layernorm.weight"] = (h,), False
+    for k in range(c.get("ahead", 0)):
+        b = f"model.layers.{c['layers'] + k}."
+        for n in ("enorm", "hnorm", "input_layernorm", "post_attention_layernorm", "shared_head.norm"):
+            p[b + n + ".weight"] = (h,), False
+        p[b + "eh_proj.weight"] = (h, 2 * h), True
+        for n in "qkvo":
+            p[b + f"self_attn.{n}_proj.weight"] = (h, h), True
+        p[b + "mlp.gate.weight"] = (c["experts"], h), True
+        for e in range(c["experts"]):
+            for n, rows, cols in (("gate", c["inner"], h), ("up", c["inner"], h), ("down", h, c["inner"])):
+                p[b + f"mlp.experts.{e}.{n}_proj.weight"] = (rows, cols), True
     p["model.norm.weight"] = (h,), False
     if not c["tied"]:
         p["lm_head.weight"] = (c["vocab"], h), True
@@ -271,7 +298,8 @@ def logits_bloom(c, p, tokens):
     return layer_norm(x, p, "model.norm") @ p["model.embed_tokens.weight"].T
 
 
-def logits_llama(c, p, tokens):
+def stream_llama(c, p, tokens):
+    """the residual stream behind the last layer"""
     def linear(x, n):
         y = x @ p[n + ".weight"].T
         return y + p[n + ".bias"] if n + ".bias" in p else y
@@ -287,13 +315,56 @@ def logits_llama(c, p, tokens):
         y = rms_norm(x, p[b + "post_attention_layernorm.weight"])
         act = F.gelu if c["family"] == "mixed" else F.silu
         x = x + linear(act(linear(y, b + "mlp.gate_proj")) * linear(y, b + "mlp.up_proj"), b + "mlp.down_proj")
+    return x
+
+
+def logits_llama(c, p, tokens):
     head = p["model.embed_tokens.weight" if c["tied"] else "lm_head.weight"]
-    return rms_norm(x, p["model.norm.weight"]) @ head.T
+    return rms_norm(stream_llama(c, p, tokens), p["model.norm.weight"]) @ head.T
+
+
+def mixture(c, p, b, x):
+    """softmax over all experts, the largest of a token picked, their weights divided by their sum"""
+    weights, picked = torch.softmax(x @ p[b + "gate.weight"].T, -1).topk(c["active"], -1)
+    weights = weights / weights.sum(-1, keepdim=True)
+    out = torch.zeros_like(x)
+    for e in range(c["experts"]):
+        gate, up, down = (p[b + f"experts.{e}.{n}_proj.weight"] for n in ("gate", "up", "down"))
+        share = (weights * (picked == e)).sum(-1, keepdim=True)
+        out = out + share * ((F.silu(x @ gate.T) * (x @ up.T)) @ down.T)
+    return out
+
+
+def module_loss(c, p, inputs, targets):
+    """of the prediction modules (DeepSeek-V3, arXiv:2412.19437, section 2.2): weight / K times the sum of their losses; a
+    sample has S + 1 tokens, and each module's mean is over all S places"""
+    s, total = inputs.shape[1], 0
+    ids, before = torch.cat([inputs, targets[:, -1:]], 1), stream_llama(c, p, inputs)
+    for k in range(1, c["ahead"] + 1):
+        b = f"model.layers.{c['layers'] + k - 1}."
+        shifted = F.pad(ids, (0, c["ahead"]))[:, k:k + s]
+        pair = torch.cat([rms_norm(p["model.embed_tokens.weight"][shifted], p[b + "enorm.weight"]),
+                          rms_norm(before, p[b + "hnorm.weight"])], -1)
+        x = pair @ p[b + "eh_proj.weight"].T
+        y = rms_norm(x, p[b + "input_layernorm.weight"])
+        q, k_, v = (split_heads(y @ p[b + f"self_attn.{n}_proj.weight"].T, c["module_heads"]) for n in "qkv")
+        x = x + merge_heads(attention(rotate(c, q), rotate(c, k_), v)) @ p[b + "self_attn.o_proj.weight"].T
+        before = x + mixture(c, p, b + "mlp.", rms_norm(x, p[b + "post_attention_layernorm.weight"]))
+        logits = rms_norm(before, p[b + "shared_head.norm.weight"]) @ p["lm_head.weight"].T
+        wanted = F.pad(ids, (0, c["ahead"]), value=-1)[:, k + 1:k + 1 + s]
+        total = total + F.cross_entropy(logits.reshape(-1, c["vocab"]), wanted.reshape(-1), ignore_index=-1, reduction="sum")
+    return c["ahead_weight"] / c["ahead"] * total / targets.numel()
 
 
 def loss_of(c, p, inputs, targets):
     logits = {"gpt2": logits_gpt2, "bloom": logits_bloom}.get(c["family"], logits_llama)(c, p, inputs)
     return F.cross_entropy(logits.reshape(-1, c["vocab"]), targets.reshape(-1))
+
+
+def whole_loss(c, p, inputs, targets):
+    """what gradients are of, and what is printed"""
+    loss = loss_of(c, p, inputs, targets)
+    return loss + module_loss(c, p, inputs, targets) if "ahead" in c else loss, loss
 
 
 def batch_of(c, data, step):
@@ -330,7 +401,7 @@ def published(c, tensors):
 
 def check_against_transformers(c, weights, inputs, targets, loss):
     """largest relative difference of loss and gradients; None where there is nothing to compare with"""
-    if c["family"] == "mixed":
+    if c["family"] in ("mixed", "module"):
         return None, None
     try:
         import transformers as hf
@@ -380,8 +451,8 @@ def make(name, c, folder):
     weights = initial_weights(c)
 
     inputs, targets = batch_of(c, data, 0)
-    loss = loss_of(c, weights, inputs, targets)
-    loss.backward()
+    whole, loss = whole_loss(c, weights, inputs, targets)
+    whole.backward()
     worst, version = check_against_transformers(c, weights, inputs, targets, loss)
     metadata = {"torch": torch.__version__, "dtype": "float64", "made_by": "tests/reference/make_fixtures.py",
                 "transformers": version or "none",
@@ -396,8 +467,8 @@ def make(name, c, folder):
     lines = []
     for step in range(STEPS):
         optimizer.zero_grad()
-        loss = loss_of(c, weights, *batch_of(c, data, step))
-        loss.backward()
+        whole, loss = whole_loss(c, weights, *batch_of(c, data, step))
+        whole.backward()
         norm = torch.nn.utils.clip_grad_norm_(list(weights.values()), CLIP)
         optimizer.step()
         lines.append(json.dumps({"step": step, "loss": float(loss), "grad_norm": float(norm)}))

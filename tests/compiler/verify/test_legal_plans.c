@@ -86,6 +86,13 @@ static const struct legal legal[] = {
     {"sinks with split backward passes in two copies of the model, GPT-2's names", "layernorm",
      "embed tokens\n embed positions(8)\n head tied", KEYS("4", ", sinks=yes") "ffn gelu(16)\n } }", "", "",
      "tp=2 pp=2 schedule=dualpipe", true},
+    {"a prediction module with experts behind a dense model", "rmsnorm",
+     "embed tokens\n head untied\n predict 2 ahead { layer { attn mha(heads=4)\n moe swiglu(8) {\n experts 4\n active 2\n"
+     " balance 0.01\n router sigmoid(bias=yes)\n } } }",
+     DENSE, "", "", "tp=2 sp=1 dp=2 ep=4 pp=2 zero=1", true},
+    {"a dense prediction module behind experts, in two copies of the model", "rmsnorm",
+     "embed tokens\n head tied\n predict 1 ahead { layer { attn gqa(heads=4, kv=2, alibi=yes)\n ffn gelu(16, bias=yes) } }",
+     "repeat 2 { layer {\n attn mha(heads=2)\n " MOE, "", "", "pp=2 dp=2 ep=2 schedule=dualpipe", true},
     {"linear biases with one key head on four ranks, layers run again", "layernorm", "embed tokens(norm=yes)\n head tied",
      KEYS("1", ", alibi=yes") "ffn gelu(16, bias=yes)\n } }", "precision bf16", "", "tp=4 sp=1 dp=2 zero=1 full=1", true},
     {"linear biases of gathered sequences, two copies of the model", "rmsnorm", TOKENS,
