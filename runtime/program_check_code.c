@@ -65,7 +65,7 @@ static const struct relation {
                  {OP_BROADCAST, "root", '<', "group_n"}, {OP_ROUTE, "k", '=', "e"},
                  {OP_ROUTE, "e", '%', "groups"},        {OP_ROUTE, "pick", '=', "groups"},
                  {OP_ARRANGE, "experts", '%', "blocks"}, {OP_ARRANGE_ONCE, "experts", '%', "blocks"}, {OP_GROUPED_NT, "m", '%', "blocks"},
-                 {OP_GROUPED_NN, "m", '%', "blocks"},   {OP_GROUPED_TN, "m", '%', "blocks"},
+                 {OP_GROUPED_NN, "m", '%', "blocks"},   {OP_GROUPED_TN, "m", '%', "blocks"}, {OP_GROUPED_BIAS_W, "m", '%', "blocks"},
                  {OP_ATTENTION_PART, "t", '%', "sequence"},   {OP_ATTENTION_PART, "u", '%', "sequence"},
                  {OP_ATTENTION_PART, "heads", '%', "kv"},     {OP_ATTENTION_PART, "sequence", '%', "2"},
                  {OP_ATTENTION_PART_I, "t", '%', "sequence"}, {OP_ATTENTION_PART_I, "u", '%', "sequence"},

@@ -366,6 +366,12 @@ static void experts(struct block *b, const struct opr *o)
     /* the activation's inputs and gradients; rows weighed, their gradients too */
     double act_back = cost_stream_s(c, b->element * moved * etp * w * (2 * parts + 1)) +
                       cost_stream_s(c, b->element * moved * etp * w * 4);
+    uint32_t offsets = 0;
+    if (m->expert.bias) { /* sums of rows per expert; what biases add to the gradients of rows' weights */
+        act_back += parts * cost_stream_s(c, b->element * moved * etp * w) + cost_stream_s(c, b->element * moved * etp * h) +
+                    cost_grouped_matmul_s(c, PRODUCT_FORWARD, groups, routed / local, 1, uh, b->dtype);
+        offsets = (uint32_t)parts + 2;
+    }
     double rows = b->element * h * (chosen + b->tokens / b->d->tp), move = 2 * cost_stream_s(c, rows); /* there, and back */
     double fixed = 1e-6 * c->profile->moe_layer_us; /* counting and sorting */
     fixed += c->type->scale_up.span > 1 ? 0 : 1e-6 * c->profile->moe_wait_us;
@@ -374,7 +380,7 @@ static void experts(struct block *b, const struct opr *o)
     move += x.copies_s + there.copies_s;
     bool over_nodes = x.rows > 0; /* six kernels more forward: places, two ways to nodes, sums; five backward */
     add_time(b, seconds[PRODUCT_FORWARD] + act + move + fixed, over_nodes ? 14 : 8,
-             seconds[PRODUCT_INPUT] + seconds[PRODUCT_WEIGHT] + act_back + move + fixed, over_nodes ? 15 : 12,
+             seconds[PRODUCT_INPUT] + seconds[PRODUCT_WEIGHT] + act_back + move + fixed, (over_nodes ? 15 : 12) + offsets,
              recomputes(b, o, PART_MOE));
     b->fixed_forward_s += fixed;
     b->fixed_backward_s += fixed * (recomputes(b, o, PART_MOE) ? 2 : 1);

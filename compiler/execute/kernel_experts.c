@@ -334,8 +334,12 @@ void exact_GROUPED_NT(struct exact_args *k)
 {
     const struct exact_view *c = V(GROUPED_NT, c), *counts = V(GROUPED_NT, counts);
     uint64_t experts = (uint64_t)INTEGER(GROUPED_NT, experts), blocks = (uint64_t)INTEGER(GROUPED_NT, blocks);
-    multiply_groups(k, c, V(GROUPED_NT, a), V(GROUPED_NT, b), true,
-                    owners(k, counts, c->rows, experts, blocks), experts);
+    const struct exact_view *bias = V(GROUPED_NT, bias);
+    const uint64_t *owner = owners(k, counts, c->rows, experts, blocks);
+    multiply_groups(k, c, V(GROUPED_NT, a), V(GROUPED_NT, b), true, owner, experts);
+    for (uint64_t i = 0; bias->at && i < c->rows; i++)
+        for (uint64_t j = 0; owner[i] < experts && j < c->cols; j++)
+            row(c, i)[j] = field_add(row(c, i)[j], row(bias, owner[i])[j]);
 }
 
 void exact_GROUPED_NN(struct exact_args *k)
@@ -344,6 +348,18 @@ void exact_GROUPED_NN(struct exact_args *k)
     uint64_t experts = (uint64_t)INTEGER(GROUPED_NN, experts), blocks = (uint64_t)INTEGER(GROUPED_NN, blocks);
     multiply_groups(k, c, V(GROUPED_NN, a), V(GROUPED_NN, b), false,
                     owners(k, counts, c->rows, experts, blocks), experts);
+}
+
+void exact_GROUPED_BIAS_W(struct exact_args *k)
+{
+    const struct exact_view *db = V(GROUPED_BIAS_W, db), *dy = V(GROUPED_BIAS_W, dy), *weight = V(GROUPED_BIAS_W, weight);
+    uint64_t experts = (uint64_t)INTEGER(GROUPED_BIAS_W, experts);
+    const uint64_t *owner = owners(k, V(GROUPED_BIAS_W, counts), dy->rows, experts, (uint64_t)INTEGER(GROUPED_BIAS_W, blocks));
+    for (uint64_t i = 0; i < dy->rows; i++)
+        for (uint64_t j = 0; owner[i] < experts && j < dy->cols; j++) {
+            uint64_t *to = row(db, owner[i]) + j;
+            *to = field_add(*to, field_mul(weight->at ? row(weight, i)[0] : 1, row(dy, i)[j]));
+        }
 }
 
 void exact_GROUPED_TN(struct exact_args *k)

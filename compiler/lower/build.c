@@ -257,7 +257,8 @@ struct mat lower_vector(struct lower *l, uint32_t piece, const struct opr *o, ui
 {
     if (k >= o->nbiases)
         return no_mat;
-    return bucket_mat(l, piece, &l->pieces[piece].weights[o->bias + k], 1, gradient);
+    const struct weight_place *w = &l->pieces[piece].weights[o->bias + k];
+    return bucket_mat(l, piece, w, w->rows, gradient);
 }
 
 struct mat lower_vectors(struct lower *l, uint32_t piece, const struct opr *o, bool gradient)

@@ -113,7 +113,7 @@ struct gather_ring {
     uint32_t at, issued;       /* use that is open, NONE before the first; how many are gathered or on their way */
 };
 #define LOWER_BUCKETS 5 /* of a piece's matrices, at most: split, a copied table, shared key heads, whole, experts */
-#define LOWER_VECTOR_BUCKETS 5 /* of a chunk's */
+#define LOWER_VECTOR_BUCKETS 6 /* of a chunk's */
 struct shards {
     struct gather_ring rings[2], *ring; /* [1]: of the second actions of pairs; ring: of the current action */
     uint32_t made[2], nmade, making; /* buffers of gradients; making: of the piece that is being written */

@@ -434,7 +434,7 @@ static struct mat arrange_node(struct lower *l, const struct experts *e, struct 
 static void grouped(struct lower *l, const struct experts *e, enum op op, struct mat c, struct mat a,
                     struct mat b, enum mark mark)
 {
-    /* the three rows have the same operands and attributes */
+    /* the three rows have the same operands, but for the bias, and attributes */
     uint32_t i = lower_insn(l, op);
     ARG(l, i, GROUPED_NT, c, c, mark);
     ARG(l, i, GROUPED_NT, a, a, MARK_READ);
@@ -443,6 +443,33 @@ static void grouped(struct lower *l, const struct experts *e, enum op op, struct
     ATTR_INT_SET(l, i, GROUPED_NT, experts, e->rows.experts);
     ATTR_INT_SET(l, i, GROUPED_NT, blocks, e->rows.blocks * l->d->etp);
     ATTR_INT_SET(l, i, GROUPED_NT, fp8, lower_fp8(l));
+}
+
+/* c = a b' + the k-th bias, where there are biases */
+static void project(struct lower *l, uint32_t piece, const struct experts *e, uint32_t k, struct mat c, struct mat a)
+{
+    grouped(l, e, OP_GROUPED_NT, c, a, lower_one_weight(l, piece, e->o, k, false), MARK_WRITE);
+    if (e->o->nbiases)
+        ARG(l, l->p->ninsns - 1, GROUPED_NT, bias, lower_vector(l, piece, e->o, k, false), MARK_READ);
+}
+
+static void bias_gradient(struct lower *l, uint32_t piece, const struct experts *e, uint32_t k, struct mat dy, struct mat weight,
+                          enum mark mark)
+{
+    uint32_t i = lower_insn(l, OP_GROUPED_BIAS_W);
+    ARG(l, i, GROUPED_BIAS_W, db, lower_vector(l, piece, e->o, k, true), mark);
+    ARG(l, i, GROUPED_BIAS_W, dy, dy, MARK_READ);
+    ARG(l, i, GROUPED_BIAS_W, weight, weight, MARK_READ);
+    ARG(l, i, GROUPED_BIAS_W, counts, e->counts, MARK_READ);
+    ATTR_INT_SET(l, i, GROUPED_BIAS_W, experts, e->rows.experts);
+    ATTR_INT_SET(l, i, GROUPED_BIAS_W, blocks, e->rows.blocks * l->d->etp);
+}
+
+/* A row's weight is a factor of the output's bias, too: what that adds to its gradient is a product with one column. */
+static void bias_weights_back(struct lower *l, uint32_t piece, const struct experts *e, struct mat dback, struct mat drow)
+{
+    grouped(l, e, OP_GROUPED_NT, drow, dback, lower_vector(l, piece, e->o, e->o->nbiases - 1, false), MARK_ADD);
+    ATTR_INT_SET(l, l->p->ninsns - 1, GROUPED_NT, fp8, 0);
 }
 
 /* the k-th of the projections in, side by side */
@@ -493,11 +520,9 @@ void lower_experts(struct lower *l, uint32_t piece, uint32_t opr)
     }
     send_rows(l, piece, &e, x, rows);
     for (uint32_t k = 0; k + 1 < e.o->nweights; k++)
-        grouped(l, &e, OP_GROUPED_NT, projection(&e, up, k), rows, lower_one_weight(l, piece, e.o, k, false),
-                MARK_WRITE);
+        project(l, piece, &e, k, projection(&e, up, k), rows);
     lower_activation(l, &e.m->expert, up, hidden);
-    grouped(l, &e, OP_GROUPED_NT, out, hidden, lower_one_weight(l, piece, e.o, e.o->nweights - 1, false),
-            MARK_WRITE);
+    project(l, piece, &e, e.o->nweights - 1, out, hidden);
     if (exchanges(l))
         exchange_back(l, out, back, "summed");
     sum_rows(l, &e, back, e.weight, lower_value(l, piece, e.o->out), MARK_WRITE);
@@ -545,6 +570,8 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
     ARG(l, i, WEIGH_I, dy, dsum, MARK_READ);
     ARG(l, i, WEIGH_I, x, hidden, MARK_READ);
     ARG(l, i, WEIGH_I, weight, weight, MARK_READ);
+    if (e.o->nbiases)
+        bias_weights_back(l, piece, &e, dback, drow);
     weights_back(l, &e, drow);
     lower_activation_back(l, &e.m->expert, up, dup, dhidden);
     for (uint32_t k = 0; k < down; k++)
@@ -562,4 +589,10 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
     for (uint32_t k = 0; k < down; k++)
         grouped(l, &e, OP_GROUPED_TN, lower_one_weight(l, piece, e.o, k, true), projection(&e, dup, k), rows,
                 mark);
+    if (!e.o->nbiases)
+        return;
+    mark = lower_contribution(l, piece, e.o->bias);
+    bias_gradient(l, piece, &e, down, dback, weight, mark);
+    for (uint32_t k = 0; k < down; k++)
+        bias_gradient(l, piece, &e, k, projection(&e, dup, k), no_mat(), mark);
 }

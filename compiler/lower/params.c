@@ -1,7 +1,7 @@
 /* Buckets: parameters of a chunk that are reduced, sharded and updated together.
  *
- * One bucket per piece for its matrices (weight decay applies), two per chunk for vectors (no decay): those split over tp
- * and those whole on every tp rank.  Position tables are whole matrices and get a bucket of their own.  A bucket is padded
+ * One bucket per piece for its matrices (weight decay applies), a few per chunk for vectors (no decay): those split over tp,
+ * those whole on every tp rank, experts' and others.  Position tables are whole matrices and get a bucket of their own.  A bucket is padded
  * so that its shards are equal multiples of 64 elements.  Within an operator and bucket weights are dense and stacked in
  * order.
  *
@@ -103,7 +103,7 @@ static void place_weight(struct lower *l, const struct weight_ref *r, uint32_t b
     const struct opr_weight *w = &pc->e->weights[r->weight];
     struct weight_place *place = &pc->weights[r->weight];
     struct bucket_info *b = &l->buckets[bucket];
-    uint64_t rows = w->vector ? 1 : padded(l, r->o, w->rows), cols = w->vector ? padded(l, r->o, w->cols) : w->cols;
+    uint64_t rows = w->vector ? w->rows : padded(l, r->o, w->rows), cols = w->vector ? padded(l, r->o, w->cols) : w->cols;
     uint64_t parts = expand_parts(w, l->d->tp);
     if (w->family) {
         rows /= l->d->ep;
@@ -304,6 +304,7 @@ static void fill_vectors(struct lower *l, const struct chunk *c)
         {.name = arena_printf(l->arena, "vectors.keys%s", tail), .split = true, .keys = true},
         {.name = arena_printf(l->arena, "vectors.whole%s", tail)},
         {.name = arena_printf(l->arena, "vectors.heads%s", tail), .partial = true},
+        {.name = arena_printf(l->arena, "vectors.experts%s", tail), .experts = true},
         {.name = arena_printf(l->arena, "router.bias%s", tail), .moved = true},
     };
     for (size_t k = 0; k < LOWER_VECTOR_BUCKETS; k++) {

@@ -479,8 +479,10 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
             REFUSE("alibi with heads exchanged over cp = %u", d->cp);
         if (attn_reach(&l->attn, job->train.sequence) < job->train.sequence && !emittable_chunk(a, job, &l->attn, d, why))
             return false;
-        if (l->is_moe && l->moe.expert.bias)
-            REFUSE("experts with biases");
+        if (l->is_moe && l->moe.expert.bias && d->etp > 1)
+            REFUSE("experts with biases and etp = %u", d->etp);
+        if (l->is_moe && l->moe.expert.bias && l->moe.shared)
+            REFUSE("shared experts with biases");
         if (l->is_moe && d->tp > 1 && !d->sp)
             REFUSE("experts with tp = %u and no sequence parallelism", d->tp);
         if (l->is_moe && l->moe.capacity > 0 && !emittable_capacity(a, d, why))

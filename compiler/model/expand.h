@@ -54,7 +54,7 @@ enum opr_sharing { WEIGHT_OWN, WEIGHT_OF_EMBED, WEIGHT_OF_HEAD };
 /* a weight tensor of an operator, possibly one of several stacked along the output dimension (q, k, v; gate, up) */
 struct opr_weight {
     const char *suffix;   /* "self_attn.q_proj.weight": completed by weight_name() with the layer */
-    uint64_t rows, cols;  /* as used: [out, in]; 1-D: rows = 1 */
+    uint64_t rows, cols;  /* as used: [out, in]; 1-D: rows = 1, or those of a family */
     bool vector;
     bool transposed;      /* the Hugging Face tensor is [in, out] (GPT-2's Conv1D) */
     uint64_t hf_row;      /* first row within the Hugging Face tensor's output dimension (fused c_attn) */

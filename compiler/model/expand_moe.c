@@ -17,6 +17,15 @@ static struct opr_weight *expand_experts(struct expand_builder *b, const struct 
     return w;
 }
 
+/* one vector [n] per expert */
+static void expand_offsets(struct expand_builder *b, const struct moe *m, const char *name, uint64_t n)
+{
+    const char *suffix = arena_printf(b->arena, "mlp.experts.%%.%s.bias", name);
+    struct opr_weight *w = expand_vector(b, suffix, suffix, n, SPLIT_NONE, WEIGHT_ZEROS);
+    w->rows = m->experts;
+    w->family = m->experts;
+}
+
 static uint32_t expand_router(struct expand_builder *b, const struct moe *m, uint32_t in)
 {
     uint32_t route = expand_value(b, "route", CLASS_TOKENS, m->experts);
@@ -45,6 +54,12 @@ uint32_t expand_moe(struct expand_builder *b, const struct moe *m, uint32_t in)
         expand_experts(b, m, "gate_proj", m->expert.width, width, SPLIT_ROWS);
     expand_experts(b, m, "up_proj", m->expert.width, width, SPLIT_ROWS);
     expand_experts(b, m, "down_proj", width, m->expert.width, SPLIT_COLS)->init = WEIGHT_RESIDUAL;
+    if (m->expert.bias && (m->expert.act == ACT_SWIGLU || m->expert.act == ACT_GEGLU))
+        expand_offsets(b, m, "gate_proj", m->expert.width);
+    if (m->expert.bias) {
+        expand_offsets(b, m, "up_proj", m->expert.width);
+        expand_offsets(b, m, "down_proj", width);
+    }
     if (!m->shared)
         return d;
     struct ffn *shared = ARENA_NEW(b->arena, struct ffn);

@@ -393,6 +393,7 @@ static bool step(struct machine *m, uint32_t i, bool *wait)
     case OP_GROUPED_NT:
     case OP_GROUPED_NN:
     case OP_GROUPED_TN:
+    case OP_GROUPED_BIAS_W:
     case OP_WEIGH_I:
         return conserve_experts(m, i);
     case OP_SEND:

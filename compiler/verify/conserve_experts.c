@@ -405,10 +405,18 @@ static bool check_group(struct machine *m, uint32_t i, const struct value *a, co
                          (long long)blocks);
 }
 
+/* a row of bias for each of the experts whose rows x are, of these columns; sums must be whole where it is added */
+static bool check_bias(struct machine *m, uint32_t i, const struct value *bias, const struct value *a, const struct extent *col)
+{
+    return (extent_same(&bias->member, &a->row) && extent_same(&bias->col, col) && extent_whole(&a->col, experts_node(m, a->node)->cols)) ||
+           conserve_fail_inputs(m, i, "it adds %s to columns %s of products of %s", value_text(m->c->arena, m->c->nodes, bias),
+                                extent_text(m->c->arena, col), value_text(m->c->arena, m->c->nodes, a));
+}
+
 static bool grouped(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = m->program->insns[i].op};
-    struct value a, b, counts;
+    struct value a, b, counts, bias;
     r.attr[ATTR(GROUPED_NT, fp8)] = (uint64_t)prove_attr(m->program, i, ATTR(GROUPED_NT, fp8))->u.i;
     if (!experts_input(m, i, &r, OPND(GROUPED_NT, a), NULL, &a) || !experts_input(m, i, &r, OPND(GROUPED_NT, b), NULL, &b) ||
         !experts_input(m, i, &r, OPND(GROUPED_NT, counts), NULL, &counts) || !check_group(m, i, &a, &counts))
@@ -417,8 +425,29 @@ static bool grouped(struct machine *m, uint32_t i)
     if (!extent_same(&b.member, &a.row) || !extent_same(&a.col, inner))
         return conserve_fail_inputs(m, i, "it multiplies %s by %s", value_text(m->c->arena, m->c->nodes, &a),
                                     value_text(m->c->arena, m->c->nodes, &b));
+    if (r.op == OP_GROUPED_NT && prove_operand(m->program, i, OPND(GROUPED_NT, bias))->buffer != NONE &&
+        (!experts_input(m, i, &r, OPND(GROUPED_NT, bias), NULL, &bias) || !check_bias(m, i, &bias, &a, &b.row)))
+        return false;
     return experts_output(m, i, &r, OPND(GROUPED_NT, c), &a.col, a.row, r.op == OP_GROUPED_NT ? b.row : b.col,
                   a.routed);
+}
+
+/* what is summed over the rows of each expert: of the tokens that sent them */
+static bool of_experts(struct machine *m, uint32_t i, size_t k, const struct recipe *r, const struct value *rows, struct extent row,
+                       struct extent col)
+{
+    uint32_t node = conserve_find(m, i, r);
+    if (node == NONE)
+        return false;
+    struct value v = {.kind = VALUE_NODES, .node = node, .row = row, .col = col, .member = rows->row};
+    if (!blocks_whole(&rows->routed->tokens, experts_node(m, node)->domain)) {
+        struct term *term = ARENA_NEW(m->c->scratch, struct term);
+        *term = (struct term){node, rows->routed->tokens};
+        v.node = NODE_ZERO;
+        v.nterms = 1;
+        v.terms = term;
+    }
+    return conserve_emit_one(m, i, k, &v);
 }
 
 static bool grouped_weight(struct machine *m, uint32_t i)
@@ -429,18 +458,20 @@ static bool grouped_weight(struct machine *m, uint32_t i)
     if (!experts_input(m, i, &r, OPND(GROUPED_TN, a), NULL, &a) || !experts_input(m, i, &r, OPND(GROUPED_TN, b), &a, &b) ||
         !experts_input(m, i, &r, OPND(GROUPED_TN, counts), NULL, &counts) || !check_group(m, i, &a, &counts))
         return false;
-    uint32_t node = conserve_find(m, i, &r);
-    if (node == NONE)
+    return of_experts(m, i, OPND(GROUPED_TN, c), &r, &a, a.col, b.col);
+}
+
+static bool grouped_bias(struct machine *m, uint32_t i)
+{
+    struct recipe r = {.op = OP_GROUPED_BIAS_W, .output = OPND(GROUPED_BIAS_W, db)};
+    struct value dy, weight, counts;
+    if (!experts_input(m, i, &r, OPND(GROUPED_BIAS_W, dy), NULL, &dy) ||
+        !experts_input(m, i, &r, OPND(GROUPED_BIAS_W, counts), NULL, &counts) || !check_group(m, i, &dy, &counts))
         return false;
-    struct value v = {.kind = VALUE_NODES, .node = node, .row = a.col, .col = b.col, .member = a.row};
-    if (!blocks_whole(&a.routed->tokens, experts_node(m, node)->domain)) {
-        struct term *term = ARENA_NEW(m->c->scratch, struct term);
-        *term = (struct term){node, a.routed->tokens};
-        v.node = NODE_ZERO;
-        v.nterms = 1;
-        v.terms = term;
-    }
-    return conserve_emit_one(m, i, OPND(GROUPED_TN, c), &v);
+    if (prove_operand(m->program, i, OPND(GROUPED_BIAS_W, weight))->buffer != NONE &&
+        !experts_input(m, i, &r, OPND(GROUPED_BIAS_W, weight), &dy, &weight))
+        return false;
+    return of_experts(m, i, OPND(GROUPED_BIAS_W, db), &r, &dy, extent_new(0, 1), dy.col);
 }
 
 /* Rows, with the weights that the same tokens sent along; sums over columns of which only some are here are partial. */
@@ -500,6 +531,8 @@ bool conserve_experts(struct machine *m, uint32_t i)
         return combine_weight(m, i);
     case OP_GROUPED_TN:
         return grouped_weight(m, i);
+    case OP_GROUPED_BIAS_W:
+        return grouped_bias(m, i);
     case OP_WEIGH_I:
         return weigh_back(m, i);
     case OP_CLIP:

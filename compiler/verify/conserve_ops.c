@@ -172,6 +172,8 @@ static bool check_attention(struct machine *m, uint32_t i, const struct recipe *
     const struct extent *q = &b->at[find_name(s, "heads*head")], *k = &b->at[find_name(s, "kv*head")];
     const struct extent *v = &b->at[find_name(s, "kv*u")];
     bool back = r->op == OP_ATTENTION_I;
+    if (m->c->plan->decision.cp > 1) /* as many rows as a sequence has may be parts of several */
+        return conserve_fail(m, i, "its rows are parts of sequences that %u ranks share", m->c->plan->decision.cp);
     uint32_t nq = r->input[back ? OPND(ATTENTION_I, q) : OPND(ATTENTION, q)],
              nk = r->input[back ? OPND(ATTENTION_I, k) : OPND(ATTENTION, k)];
     int64_t group = g->at[nk].cols ? g->at[nq].cols / g->at[nk].cols : 1;

@@ -89,6 +89,11 @@ static bool add_members(struct machine *m, const struct tensor *t, const struct 
     if (u->decay != decay)
         return fail_start(m, t->name,
                           decay ? "weight decay must not apply to it" : "weight decay must apply to it");
+    if (u->vector) { /* its outputs are columns */
+        const struct extent *turned = out;
+        out = in;
+        in = turned;
+    }
     if (t->family != u->family || !covers(m, &member, u->family, false) || !covers(m, out, u->rows, false) ||
         !covers(m, in, u->cols, false))
         return fail_start(m, t->name, "its boxes on all ranks are not the whole family");

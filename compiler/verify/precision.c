@@ -40,6 +40,7 @@ static enum dtype wanted(const struct formats *f, enum op op, size_t k)
     case OP_MATMUL_TN:
     case OP_BIAS_W:
     case OP_GROUPED_TN:
+    case OP_GROUPED_BIAS_W:
     case OP_SQNORM:
         return f->gradients;
     case OP_ADAMW:
@@ -158,6 +159,8 @@ static bool check_insn(struct arena *a, const struct plan *p, const struct progr
             want = DTYPE_F32;
         if (op == OP_MATMUL_NT && o->dtype == DTYPE_F32 && k == OPND(MATMUL_NT, c))
             continue; /* a router's logits keep the accumulator's format */
+        if (op == OP_GROUPED_NT && o->dtype == DTYPE_F32 && o->cols == 1 && k == OPND(GROUPED_NT, c))
+            continue; /* what biases add to the gradients of choices' weights */
         if (op == OP_COPY && want == DTYPE_F32 && o->dtype == f->compute)
             continue; /* what was accumulated in fp32, rounded once */
         if (op == OP_ADD && prove_operand(q, at.insn, OPND(ADD, y))->mark == MARK_ADD && o->dtype == DTYPE_F32)

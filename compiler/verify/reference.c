@@ -455,11 +455,6 @@ static uint32_t modules(struct builder *b, struct ends *e, struct reference *r, 
 static const char *cannot_express(const struct job *job)
 {
     const struct model *m = &job->model;
-    for (uint32_t i = 0; i < model_all_layers(m); i++) {
-        const struct layer *l = model_layer(m, i);
-        if (l->is_moe && l->moe.expert.bias)
-            return "experts with biases";
-    }
     if (m->predict && (m->positions || m->embed_norm))
         return "prediction modules with more than tokens in the embedding";
     return NULL;

@@ -92,7 +92,7 @@ uint32_t reference_ffn_back(struct builder *b, uint32_t layer, const struct ffn 
 /* reference_moe.c */
 struct moe_nodes {
     uint32_t x;
-    uint32_t router, router_bias, correction, w[3]; /* units; w: gate or NONE, up, down */
+    uint32_t router, router_bias, correction, w[3], offset[3]; /* units; w: gate or NONE, up, down; their biases, NONE */
     uint32_t index, weight, score, load, place, counts, once;
     uint32_t rows, gate, up, act;
     struct ffn shared;

@@ -95,15 +95,43 @@ static void route(struct builder *b, uint32_t layer, const struct moe *m, uint32
     b->balance = reference_sum(b, b->balance, loss, "the balance loss");
 }
 
+static struct recipe product(const struct moe_nodes *n, enum op op, uint32_t a, uint32_t w)
+{
+    struct recipe r = {.op = (uint16_t)op};
+    INPUT(r, GROUPED_NT, a, a); /* the three rows have the same operands, but for the bias */
+    INPUT(r, GROUPED_NT, b, w);
+    INPUT(r, GROUPED_NT, counts, n->counts);
+    return r;
+}
+
 static uint32_t grouped(struct builder *b, const struct moe_nodes *n, enum op op, uint32_t a, uint32_t w,
                         const char *name, int64_t cols, int64_t domain)
 {
-    struct recipe r = {.op = (uint16_t)op};
-    INPUT(r, GROUPED_NT, a, a); /* the three rows have the same operands */
-    INPUT(r, GROUPED_NT, b, w);
-    INPUT(r, GROUPED_NT, counts, n->counts);
+    struct recipe r = product(n, op, a, w);
     INTEGER(r, GROUPED_NT, fp8, reference_fp8(b, NONE));
     return reference_make(b, r, OPND(GROUPED_NT, c), name, cols, domain);
+}
+
+/* rows a by the experts' k-th matrices, and their k-th biases */
+static uint32_t projected(struct builder *b, const struct moe_nodes *n, uint32_t a, int k, const char *name, int64_t cols, int64_t domain)
+{
+    struct recipe r = product(n, OP_GROUPED_NT, a, reference_param(b, n->w[k]));
+    INPUT(r, GROUPED_NT, bias, n->offset[k] == NONE ? NODE_ZERO : reference_param(b, n->offset[k]));
+    INTEGER(r, GROUPED_NT, fp8, reference_fp8(b, NONE));
+    return reference_make(b, r, OPND(GROUPED_NT, c), name, cols, domain);
+}
+
+/* each expert's sum of its rows of dy, times their weights */
+static void offset_gradient(struct builder *b, const struct moe_nodes *n, uint32_t unit, uint32_t dy, uint32_t weight)
+{
+    struct recipe r = {.op = OP_GROUPED_BIAS_W};
+    if (unit == NONE)
+        return;
+    INPUT(r, GROUPED_BIAS_W, dy, dy);
+    INPUT(r, GROUPED_BIAS_W, weight, weight);
+    INPUT(r, GROUPED_BIAS_W, counts, n->counts);
+    const struct weight_unit u = b->units.at[unit];
+    reference_gradient(b, unit, reference_make(b, r, OPND(GROUPED_BIAS_W, db), NAME("gradient of %s", u.name), u.cols, b->ntokens));
 }
 
 static uint32_t dispatch(struct builder *b, const struct moe_nodes *n, uint32_t x, uint32_t weight, const char *name,
@@ -143,6 +171,15 @@ static void add_units(struct builder *b, uint32_t layer, const struct moe *m, st
         n->w[0] = family(b, layer, m, "gate_proj", w, h);
     n->w[1] = family(b, layer, m, "up_proj", w, h);
     n->w[2] = family(b, layer, m, "down_proj", h, w);
+    static const char *const names[3] = {"gate_proj", "up_proj", "down_proj"};
+    for (int k = 0; k < 3; k++) {
+        const char *tensor = NAME("mlp.experts.%%.%s.bias", names[k]);
+        n->offset[k] = NONE;
+        if (!m->expert.bias || n->w[k] == NONE)
+            continue;
+        n->offset[k] = reference_unit_add(b, layer, (struct named){tensor, tensor, 0, 0, false}, 1, k < 2 ? w : h, true);
+        b->units.at[n->offset[k]].family = m->experts;
+    }
 }
 
 uint32_t reference_moe(struct builder *b, uint32_t layer, const struct moe *m, uint32_t x,
@@ -163,19 +200,16 @@ uint32_t reference_moe(struct builder *b, uint32_t layer, const struct moe *m, u
     to_nodes(b, n, x, NAME("layer %u: rows at nodes", layer));
     to_nodes(b, n, n->weight, NAME("layer %u: choices' weights at nodes", layer));
     n->rows = dispatch(b, n, x, NODE_ZERO, NAME("layer %u: experts' rows", layer), h);
-    n->up = grouped(b, n, OP_GROUPED_NT, n->rows, reference_param(b, n->w[1]),
-                    NAME("layer %u: experts' up", layer), w, h);
+    n->up = projected(b, n, n->rows, 1, NAME("layer %u: experts' up", layer), w, h);
     if (gated(&m->expert)) {
-        n->gate = grouped(b, n, OP_GROUPED_NT, n->rows, reference_param(b, n->w[0]),
-                          NAME("layer %u: experts' gate", layer), w, h);
+        n->gate = projected(b, n, n->rows, 0, NAME("layer %u: experts' gate", layer), w, h);
         INPUT(act, SWIGLU, gate, n->gate);
         INPUT(act, SWIGLU, up, n->up);
     } else {
         INPUT(act, GELU, x, n->up);
     }
     n->act = reference_make(b, act, 0, NAME("layer %u: experts' activation", layer), w, 0);
-    uint32_t back = grouped(b, n, OP_GROUPED_NT, n->act, reference_param(b, n->w[2]),
-                      NAME("layer %u: experts' down", layer), h, w);
+    uint32_t back = projected(b, n, n->act, 2, NAME("layer %u: experts' down", layer), h, w);
     uint32_t y = combine(b, n, back, n->weight, NAME("layer %u: experts' output", layer), m->experts);
     if (!m->shared)
         return y;
@@ -205,11 +239,18 @@ static uint32_t experts_back(struct builder *b, uint32_t layer, const struct moe
                             NAME("layer %u: gradient of experts' activation without weights", layer), w, h);
     INPUT(weigh, WEIGH_I, dy, dsum);
     INPUT(weigh, WEIGH_I, x, n->act);
-    INPUT(weigh, WEIGH_I, weight, dispatch(b, n, NODE_ZERO, n->weight, NAME("layer %u: weights of experts' rows", layer), 1));
+    uint32_t weights = dispatch(b, n, NODE_ZERO, n->weight, NAME("layer %u: weights of experts' rows", layer), 1);
+    INPUT(weigh, WEIGH_I, weight, weights);
     uint32_t dact = reference_make(b, weigh, OPND(WEIGH_I, dx), NAME("layer %u: gradient of experts' activation", layer), w, 0);
     uint32_t act = reference_make(b, weigh, OPND(WEIGH_I, y), NAME("layer %u: weighted activation of experts", layer), w, 0);
     *dweight = reference_make(b, weigh, OPND(WEIGH_I, dweight),
                               NAME("layer %u: gradient of weights of experts' rows", layer), 1, w);
+    if (n->offset[2] != NONE) /* weights are factors of the biases, too */
+        *dweight = reference_sum(b, *dweight,
+                                 reference_make(b, product(n, OP_GROUPED_NT, dback, reference_param(b, n->offset[2])),
+                                                OPND(GROUPED_NT, c), NAME("layer %u: the same by experts' biases", layer), 1, h),
+                                 NAME("layer %u: gradient of weights of experts' rows with biases", layer));
+    offset_gradient(b, n, n->offset[2], dback, weights);
     uint32_t d = NODE_ZERO, dgate = NODE_ZERO;
     weight_gradient(b, n, n->w[2], dback, act);
     if (gated(&m->expert)) {
@@ -219,6 +260,7 @@ static uint32_t experts_back(struct builder *b, uint32_t layer, const struct moe
         dgate = reference_make(b, r, OPND(SWIGLU_I, dgate),
                                NAME("layer %u: gradient of experts' gate", layer), w, 0);
         weight_gradient(b, n, n->w[0], dgate, n->rows);
+        offset_gradient(b, n, n->offset[0], dgate, NODE_ZERO);
         d = grouped(b, n, OP_GROUPED_NN, dgate, reference_param(b, n->w[0]),
                     NAME("layer %u: gradient of experts' rows by gate", layer), h, w);
     } else {
@@ -228,6 +270,7 @@ static uint32_t experts_back(struct builder *b, uint32_t layer, const struct moe
     uint32_t dup = reference_make(b, r, gated(&m->expert) ? OPND(SWIGLU_I, dup) : OPND(GELU_I, dx),
                                   NAME("layer %u: gradient of experts' up", layer), w, 0);
     weight_gradient(b, n, n->w[1], dup, n->rows);
+    offset_gradient(b, n, n->offset[1], dup, NODE_ZERO);
     uint32_t e = grouped(b, n, OP_GROUPED_NN, dup, reference_param(b, n->w[1]),
                          NAME("layer %u: gradient of experts' rows by up", layer), h, w);
     return reference_sum(b, d, e, NAME("layer %u: gradient of experts' rows", layer));

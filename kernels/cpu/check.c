@@ -181,6 +181,9 @@ static const char *check_experts(enum op op, const struct kernel_args *k)
     if (op == OP_GROUPED_TN)
         return check_grouped(V(GROUPED_TN, a), V(GROUPED_TN, counts), INTEGER(GROUPED_TN, experts),
                              INTEGER(GROUPED_TN, blocks));
+    if (op == OP_GROUPED_BIAS_W)
+        return check_grouped(V(GROUPED_BIAS_W, dy), V(GROUPED_BIAS_W, counts), INTEGER(GROUPED_BIAS_W, experts),
+                             INTEGER(GROUPED_BIAS_W, blocks));
     int64_t sequence = op == OP_LOAD      ? INTEGER(LOAD, sequence)
                        : op == OP_BALANCE ? INTEGER(BALANCE, sequence)
                        : op == OP_ROUTE_I ? INTEGER(ROUTE_I, sequence)

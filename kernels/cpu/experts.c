@@ -228,16 +228,18 @@ static struct view rows_of(const struct view *v, uint32_t row, uint32_t rows)
 
 /* each group's rows of c = its rows of a times the expert's part of b, transposed or not */
 static void multiply_groups(const struct view *c, const struct view *a, const struct view *b, bool tb,
-                            const struct view *counts, uint32_t experts, uint32_t blocks,
+                            const struct view *counts, const struct view *bias, uint32_t experts, uint32_t blocks,
                             const struct fp8_pair *fp8, float *scratch)
 {
     struct group g = {0};
     uint32_t per_expert = b->rows / experts;
     for (uint32_t at = 0; next_group(&g, &at, counts, experts, blocks, c->rows);) {
         struct view out = rows_of(c, g.row, g.rows), in = rows_of(a, g.row, g.rows),
-                    weight = rows_of(b, g.expert * per_expert, per_expert);
+                    weight = rows_of(b, g.expert * per_expert, per_expert), own = {0};
+        if (bias)
+            own = rows_of(bias, g.expert, 1);
         if (g.rows)
-            fp8_multiply(&out, &in, false, &weight, tb, NULL, fp8, scratch);
+            fp8_multiply(&out, &in, false, &weight, tb, bias ? &own : NULL, fp8, scratch);
     }
 }
 
@@ -245,16 +247,37 @@ void cpu_GROUPED_NT(struct kernel_args *k)
 {
     struct fp8_pair fp8 = {INTEGER(GROUPED_NT, fp8), FP8_INPUT, FP8_WEIGHT};
     multiply_groups(V(GROUPED_NT, c), V(GROUPED_NT, a), V(GROUPED_NT, b), true, V(GROUPED_NT, counts),
-                    (uint32_t)INTEGER(GROUPED_NT, experts), (uint32_t)INTEGER(GROUPED_NT, blocks), &fp8,
+                    V(GROUPED_NT, bias)->data ? V(GROUPED_NT, bias) : NULL, (uint32_t)INTEGER(GROUPED_NT, experts), (uint32_t)INTEGER(GROUPED_NT, blocks), &fp8,
                     k->scratch);
 }
 
 void cpu_GROUPED_NN(struct kernel_args *k)
 {
     struct fp8_pair fp8 = {INTEGER(GROUPED_NN, fp8), FP8_GRADIENT, FP8_WEIGHT};
-    multiply_groups(V(GROUPED_NN, c), V(GROUPED_NN, a), V(GROUPED_NN, b), false, V(GROUPED_NN, counts),
+    multiply_groups(V(GROUPED_NN, c), V(GROUPED_NN, a), V(GROUPED_NN, b), false, V(GROUPED_NN, counts), NULL,
                     (uint32_t)INTEGER(GROUPED_NN, experts), (uint32_t)INTEGER(GROUPED_NN, blocks), &fp8,
                     k->scratch);
+}
+
+void cpu_GROUPED_BIAS_W(struct kernel_args *k)
+{
+    const struct view *db = V(GROUPED_BIAS_W, db), *dy = V(GROUPED_BIAS_W, dy), *weight = V(GROUPED_BIAS_W, weight);
+    uint32_t experts = (uint32_t)INTEGER(GROUPED_BIAS_W, experts), blocks = (uint32_t)INTEGER(GROUPED_BIAS_W, blocks);
+    double *sum = (double *)(void *)k->scratch;
+    float *tmp = k->scratch + 2 * (size_t)dy->cols;
+    for (uint32_t e = 0; e < experts; e++) {
+        struct group g = {0};
+        struct view out = rows_of(db, e, 1);
+        memset(sum, 0, dy->cols * sizeof *sum);
+        for (uint32_t at = 0; next_group(&g, &at, V(GROUPED_BIAS_W, counts), experts, blocks, dy->rows);)
+            for (uint32_t i = g.row; g.expert == e && i < g.row + g.rows; i++) {
+                const float *in = row_load(dy, i, tmp);
+                double w = weight->data ? (double)((const float *)weight->data)[(size_t)i * weight->ld] : 1;
+                for (uint32_t j = 0; j < dy->cols; j++)
+                    sum[j] += w * (double)in[j];
+            }
+        columns_store(&out, sum);
+    }
 }
 
 /* the first block writes, unless c accumulates; an expert without rows gets zeros */

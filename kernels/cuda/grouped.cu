@@ -160,7 +160,7 @@ static const char *round_operands(const struct cuda_call *c, product_job *j, con
 }
 
 static const char *rows_product(enum op op, const struct cuda_call *c, const struct view *out, const struct view *a, const struct view *b, bool tb,
-                                const struct view *counts, int64_t experts, int64_t blocks)
+                                const struct view *counts, const struct view *bias, int64_t experts, int64_t blocks)
 {
     product_job j = job_of(out, a, b);
     j.form = FORM_ROWS;
@@ -170,6 +170,11 @@ static const char *rows_product(enum op op, const struct cuda_call *c, const str
     j.experts = (int)experts;
     j.blocks = (int)blocks;
     j.b_rows = (int)(b->rows / (uint32_t)experts);
+    if (bias && bias->data) {
+        j.bias = bias->data;
+        j.bias_fp32 = bias->dtype == DTYPE_F32;
+        j.ld_bias = (int)bias->ld;
+    }
     struct workspace_fp8 w;
     const char *why = make_table(c, &j, counts, out->rows);
     if (why || product_fp8_plan(op, c->args, product_sm(c), &w))
@@ -183,14 +188,14 @@ const char *cuda_GROUPED_NT(const struct cuda_call *c)
 {
     const struct kernel_args *k = c->args;
     return rows_product(OP_GROUPED_NT, c, V(GROUPED_NT, c), V(GROUPED_NT, a), V(GROUPED_NT, b), true, V(GROUPED_NT, counts),
-                        INTEGER(GROUPED_NT, experts), INTEGER(GROUPED_NT, blocks));
+                        V(GROUPED_NT, bias), INTEGER(GROUPED_NT, experts), INTEGER(GROUPED_NT, blocks));
 }
 
 const char *cuda_GROUPED_NN(const struct cuda_call *c)
 {
     const struct kernel_args *k = c->args;
     return rows_product(OP_GROUPED_NN, c, V(GROUPED_NN, c), V(GROUPED_NN, a), V(GROUPED_NN, b), false, V(GROUPED_NN, counts),
-                        INTEGER(GROUPED_NN, experts), INTEGER(GROUPED_NN, blocks));
+                        NULL, INTEGER(GROUPED_NN, experts), INTEGER(GROUPED_NN, blocks));
 }
 
 const char *cuda_GROUPED_TN(const struct cuda_call *c)
@@ -211,6 +216,59 @@ const char *cuda_GROUPED_TN(const struct cuda_call *c)
     return why ? why : product_eight(&j, true, c->stream);
 }
 
+/* a block per 32 columns and expert; its warps take every eighth of the expert's rows, block of rows by block of rows */
+__global__ void __launch_bounds__(256) grouped_bias(const void *dy, int ld, bool fp32, const float *weight, int ldw, const int32_t *counts,
+                                                    int ldcounts, int experts, int blocks, int rows_per_block, void *db, int lddb,
+                                                    bool db_fp32, bool add, int cols)
+{
+    SHARED(int, first, 256);
+    SHARED(int, number, 256);
+    SHARED(float, part, 256);
+    int t = (int)threadIdx.x, lane = t % 32, warp = t / 32, e = (int)blockIdx.y, col = (int)blockIdx.x * 32 + lane;
+    float sum = 0;
+    for (int b0 = 0; b0 < blocks; b0 += 256) {
+        int b = b0 + t, at = 0, n = 0;
+        for (int i = 0; b < blocks && i <= e; i++) {
+            at += n;
+            n = counts[(size_t)(b * experts + i) * (size_t)ldcounts];
+            n = n < 0 ? 0 : n < rows_per_block - at ? n : rows_per_block - at;
+        }
+        __syncthreads();
+        first[t] = b * rows_per_block + at;
+        number[t] = n;
+        __syncthreads();
+        for (int k = 0; k < 256 && b0 + k < blocks; k++)
+            for (int i = warp; i < number[k] && col < cols; i += 8) {
+                size_t row = (size_t)(first[k] + i), x = row * (size_t)ld + (size_t)col;
+                float y = fp32 ? ((const float *)dy)[x] : bf16_value(((const bf16 *)dy)[x]);
+                sum += weight ? weight[row * (size_t)ldw] * y : y;
+            }
+    }
+    part[t] = sum;
+    __syncthreads();
+    if (warp || col >= cols)
+        return;
+    for (int w = 1; w < 8; w++)
+        sum += part[w * 32 + lane];
+    size_t to = (size_t)e * (size_t)lddb + (size_t)col;
+    if (db_fp32)
+        ((float *)db)[to] = add ? ((float *)db)[to] + sum : sum;
+    else
+        ((bf16 *)db)[to] = bf16_nearest(add ? bf16_value(((bf16 *)db)[to]) + sum : sum);
+}
+
+const char *cuda_GROUPED_BIAS_W(const struct cuda_call *c)
+{
+    const struct kernel_args *k = c->args;
+    const struct view *db = V(GROUPED_BIAS_W, db), *dy = V(GROUPED_BIAS_W, dy), *weight = V(GROUPED_BIAS_W, weight);
+    const struct view *counts = V(GROUPED_BIAS_W, counts);
+    int experts = (int)INTEGER(GROUPED_BIAS_W, experts), blocks = (int)INTEGER(GROUPED_BIAS_W, blocks);
+    LAUNCH(grouped_bias, dim3((dy->cols + 31) / 32, (unsigned)experts, 1), 256, 0, c->stream, (const void *)dy->data, (int)dy->ld,
+           dy->dtype == DTYPE_F32, (const float *)weight->data, (int)weight->ld, (const int32_t *)counts->data, (int)counts->ld, experts,
+           blocks, (int)dy->rows / blocks, db->data, (int)db->ld, db->dtype == DTYPE_F32, db->add, (int)dy->cols);
+    return cuda_launched();
+}
+
 static const char *check_groups(const struct view *rows, int64_t experts, int64_t blocks)
 {
     if (experts > 65535 || experts * blocks > GROUP_LIMIT)
@@ -226,6 +284,8 @@ const char *grouped_check(enum op op, const struct kernel_args *k)
         return check_groups(V(GROUPED_NN, a), INTEGER(GROUPED_NN, experts), INTEGER(GROUPED_NN, blocks));
     if (op == OP_GROUPED_TN)
         return check_groups(V(GROUPED_TN, a), INTEGER(GROUPED_TN, experts), INTEGER(GROUPED_TN, blocks));
+    if (op == OP_GROUPED_BIAS_W)
+        return check_groups(V(GROUPED_BIAS_W, dy), INTEGER(GROUPED_BIAS_W, experts), INTEGER(GROUPED_BIAS_W, blocks));
     return NULL;
 }
 

@@ -24,6 +24,7 @@ struct row_group {
 struct product_job {
     const void *a, *b, *bias;
     void *c;
+    int ld_bias; /* ROWS: a row for each expert */
     int lda, ldb, ldc, m, n, k; /* EXPERTS: k is not used; ROWS: m is that of all rows */
     bool c_fp32, bias_fp32, add;
     enum product_form form;
@@ -100,15 +101,16 @@ static __device__ inline float product_unscaled(const product_job &j, const prod
     return j.form == FORM_EXPERTS ? x * j.scale_a[g] * j.scale_b[g] : x * j.scale_a[p.group] * j.scale_b[p.expert];
 }
 
-static __device__ inline float product_bias(const product_job &j, int col)
+static __device__ inline float product_bias(const product_job &j, const product_part &p, int col)
 {
-    return !j.bias ? 0 : j.bias_fp32 ? ((const float *)j.bias)[col] : bf16_value(((const bf16 *)j.bias)[col]);
+    size_t at = (size_t)p.expert * (size_t)j.ld_bias + (size_t)col;
+    return !j.bias ? 0 : j.bias_fp32 ? ((const float *)j.bias)[at] : bf16_value(((const bf16 *)j.bias)[at]);
 }
 
 static __device__ inline void product_store(const product_job &j, const product_part &p, int row, int col, float x)
 {
     size_t at = (p.c_row + (size_t)row) * (size_t)j.ldc + (size_t)col;
-    x += product_bias(j, col);
+    x += product_bias(j, p, col);
     if (j.c_fp32) {
         float *c = (float *)j.c + at;
         *c = j.add ? *c + x : x;
@@ -128,8 +130,8 @@ static __device__ inline void product_store_pair(const product_job &j, const pro
             product_store(j, p, row, col + 1, high);
         return;
     }
-    low += product_bias(j, col);
-    high += product_bias(j, col + 1);
+    low += product_bias(j, p, col);
+    high += product_bias(j, p, col + 1);
     if (j.c_fp32) {
         float2 *c = (float2 *)((float *)j.c + at), was = j.add ? *c : make_float2(0, 0);
         *c = make_float2(was.x + low, was.y + high);

@@ -74,7 +74,7 @@ const struct layout_model layout_models[] = {
      "    }\n    predict 1 ahead\n    head untied\n}\n" TRAIN("16")},
     {"gpt-oss", MODEL
      "    norm rmsnorm\n    embed tokens\n    repeat 2 {\n        layer {\n"
-     "            attn gqa(heads=8, kv=2, head=4, window=6, rope=500, bias=yes, sinks=yes)\n            moe swiglu(16, limit=7, "
+     "            attn gqa(heads=8, kv=2, head=4, window=6, rope=500, bias=yes, sinks=yes)\n            moe swiglu(16, bias=yes, limit=7, "
      "alpha=1.702, offset=1) {\n                experts 4\n                active 2\n"
      "                router softmax(linear_bias=yes)\n            }\n        }\n        layer {\n"
      "            attn gqa(heads=8, kv=2, head=4, rope=500, bias=yes, sinks=yes)\n            ffn swiglu(24, limit=0.5)\n"

@@ -2,7 +2,7 @@
  * that tensor parallelism is legal for a good part of them; then one to three kinds of layers, each with
  * dimensions of its own.
  *
- * Left out is what no plan can be made of: words that `llmc help language` marks with a star, experts with
+ * Left out is what no plan can be made of: words that `llmc help language` marks with a star, shared experts with
  * biases, and prediction modules beside learned positions or a norm of the embedding. */
 
 #include "tests/compiler/random_model.h"
@@ -172,12 +172,13 @@ static void draw_experts(struct draw *x)
     uint32_t experts = ONE_OF(x, 2, 3, 4, 4, 6, 8, 8, 12), active = 1 + below(x, 3);
     uint32_t width = 2 * x->unit * (1 + below(x, 3));
     active = active > experts ? experts : active;
+    bool shared = once_in(x, 3);
     strbuf_text(x->out, "            moe ");
-    draw_ffn(x, width, false);
+    draw_ffn(x, width, !shared);
     strbuf_text(x->out, " {\n");
     draw_router(x, experts, &active);
     strbuf_printf(x->out, "                experts %u\n                active %u\n", experts, active);
-    if (once_in(x, 3))
+    if (shared)
         strbuf_printf(x->out, "                shared %u\n", 1 + below(x, 2));
     if (once_in(x, 6))
         strbuf_printf(x->out, "                capacity %s\n", WORD_OF(x, "1.0", "1.25", "2"));

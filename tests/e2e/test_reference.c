@@ -38,6 +38,9 @@ static const struct {
     {"module", "--set gpus=1", 1, false},
     {"module", "--set tp=2 --set pp=2 --set dp=2 --set ep=4 --set gpus=8 --set sequence_parallel=yes --set zero=1", 8, true},
     {"module", "--set cp=2 --set dp=2 --set ep=2 --set etp=2 --set gpus=4", 4, false},
+    {"gpt_oss", "--set gpus=1", 1, true},
+    {"gpt_oss", "--set tp=2 --set pp=2 --set dp=2 --set ep=4 --set gpus=8 --set sequence_parallel=yes --set zero=1", 8, true},
+    {"gpt_oss", "--set cp=2 --set dp=2 --set ep=2 --set gpus=4 --set recompute=full", 4, false},
     {"gemma2", "--set gpus=1", 1, false},
     {"gemma2", "--set tp=2 --set pp=2 --set dp=2 --set gpus=8 --set sequence_parallel=yes --set zero=1", 8, true},
     {"gemma2", "--set tp=2 --set cp=2 --set gpus=4 --set recompute=full", 4, false},
@@ -163,6 +166,11 @@ static void test_module(void)
     check_model("module");
 }
 
+static void test_gpt_oss(void)
+{
+    check_model("gpt_oss");
+}
+
 static void test_gemma2(void)
 {
     check_model("gemma2");
@@ -218,6 +226,7 @@ void suite_reference(void)
     CU_add_test(s, "mixed: adjacent partial rope, llama3 scaling, wide heads, erf geglu, all biases", test_mixed);
     CU_add_test(s, "bloom: normalised embedding, linear position biases", test_bloom);
     CU_add_test(s, "module: two prediction modules with experts behind dense layers", test_module);
+    CU_add_test(s, "gpt_oss: sinks, experts with biases", test_gpt_oss);
     CU_add_test(s, "gemma2: norms before and after, soft caps, windows, scaled embedding", test_gemma2);
     CU_add_test(s, "gpt_neox: parallel sublayers, partial rotation", test_neox);
     CU_add_test(s, "qwen3: normalised queries and keys", test_qwen3);

@@ -167,7 +167,7 @@ static const char *launch(enum op op, const struct cuda_call *c)
                 {OP_ATTENTION_MERGE, cuda_ATTENTION_MERGE}, {OP_MATMUL_NT, cuda_MATMUL_NT},
                 {OP_MATMUL_NN, cuda_MATMUL_NN},           {OP_MATMUL_TN, cuda_MATMUL_TN},
                 {OP_GROUPED_NT, cuda_GROUPED_NT},         {OP_GROUPED_NN, cuda_GROUPED_NN},
-                {OP_GROUPED_TN, cuda_GROUPED_TN}};
+                {OP_GROUPED_TN, cuda_GROUPED_TN},         {OP_GROUPED_BIAS_W, cuda_GROUPED_BIAS_W}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].op == op)
             return rows[i].launch(c);

@@ -53,10 +53,20 @@ static void counts(const struct cuda_case *c, struct kernel_args *k)
     static const int32_t rows[2][3] = {{17, 0, 20}, {30, -5, 99}};
     uint32_t at = c->op == OP_GROUPED_NT   ? OPND(GROUPED_NT, counts)
                   : c->op == OP_GROUPED_NN ? OPND(GROUPED_NN, counts)
-                                           : OPND(GROUPED_TN, counts);
+                  : c->op == OP_GROUPED_TN ? OPND(GROUPED_TN, counts)
+                                           : OPND(GROUPED_BIAS_W, counts);
     const struct view *v = &k->operand[at];
     for (uint32_t i = 0; i < 6; i++)
         ((int32_t *)v->data)[(size_t)i * v->ld] = rows[i / 3][i % 3];
+}
+
+/* a row or two in each block */
+static void few(const struct cuda_case *c, struct kernel_args *k)
+{
+    const struct view *v = &k->operand[OPND(GROUPED_BIAS_W, counts)];
+    (void)c;
+    for (uint32_t i = 0; i < v->rows; i++)
+        ((int32_t *)v->data)[(size_t)i * v->ld] = 1 + (int32_t)(i % 2);
 }
 
 static void test_grouped(void)
@@ -68,7 +78,27 @@ static void test_grouped(void)
             set(&c, 3, "experts", 3);
             set(&c, 4, "blocks", 2);
             CU_ASSERT(cuda_compare(&c, counts, limit(&c)) <= limit(&c));
+            c.absent = ops[i] == OP_GROUPED_NT ? 1u << OPND(GROUPED_NT, bias) : 0;
+            CU_ASSERT(!c.absent || cuda_compare(&c, counts, limit(&c)) <= limit(&c));
         }
+}
+
+static void test_grouped_biases(void)
+{
+    for (uint32_t mode = 0; mode < 16; mode++) {
+        struct cuda_case c = product(OP_GROUPED_BIAS_W, 80, 1, 1, mode);
+        c.absent = mode & 1 ? 1u << OPND(GROUPED_BIAS_W, weight) : 0;
+        set(&c, 1, "h", 72);
+        set(&c, 2, "experts", 3);
+        set(&c, 3, "blocks", 2);
+        CU_ASSERT(cuda_compare(&c, counts, limit(&c)) <= limit(&c));
+    }
+    struct cuda_case c = product(OP_GROUPED_BIAS_W, 600, 1, 1, 0); /* more blocks than a block has threads */
+    set(&c, 1, "h", 40);
+    set(&c, 2, "experts", 1);
+    set(&c, 3, "blocks", 300);
+    CU_ASSERT(cuda_compare(&c, few, 2e-6) <= 2e-6);
+    CU_ASSERT(cuda_repeats(&c, few));
 }
 
 /* as many as two tiles per expert, and more groups than a block has threads */
@@ -615,6 +645,7 @@ void suite_cuda_products(void)
     CU_pSuite s = CU_add_suite("cuda_products", NULL, NULL);
     CU_add_test(s, "single, as on the CPU", test_single);
     CU_add_test(s, "experts', as on the CPU", test_grouped);
+    CU_add_test(s, "gradients of experts' biases", test_grouped_biases);
     CU_add_test(s, "tables of experts' rows", test_tables);
     CU_add_test(s, "cuBLASLt, as on the CPU and by its rules", test_cublaslt);
     CU_add_test(s, "numbers of 8 bits, as on the CPU in every bit", test_eight_numbers);

@@ -320,8 +320,11 @@ static void prepare_grouped(struct sample *s)
 {
     size_t c = s->op == OP_GROUPED_NT ? OPND(GROUPED_NT, counts)
                : s->op == OP_GROUPED_NN ? OPND(GROUPED_NN, counts)
-                                        : OPND(GROUPED_TN, counts);
-    size_t rows = s->op == OP_GROUPED_TN ? s->rows[OPND(GROUPED_TN, a)] : s->rows[OPND(GROUPED_NT, c)];
+               : s->op == OP_GROUPED_TN ? OPND(GROUPED_TN, counts)
+                                        : OPND(GROUPED_BIAS_W, counts);
+    size_t rows = s->op == OP_GROUPED_TN       ? s->rows[OPND(GROUPED_TN, a)]
+                  : s->op == OP_GROUPED_BIAS_W ? s->rows[OPND(GROUPED_BIAS_W, dy)]
+                                               : s->rows[OPND(GROUPED_NT, c)];
     size_t experts = (size_t)INT_ATTR(s, GROUPED_NT, experts), blocks = (size_t)INT_ATTR(s, GROUPED_NT, blocks);
     for (size_t b = 0; b < blocks; b++) {
         double left = (double)(rows / blocks);
@@ -349,11 +352,22 @@ static void ref_grouped_nt(struct sample *s)
     EACH(s, GROUPED_NT, c, i, j)
     {
         uint32_t e = expert_of(s->v[OPND(GROUPED_NT, counts)], experts, per, i);
-        double sum = 0;
+        double sum = HAS(s, GROUPED_NT, bias) ? AT(s, GROUPED_NT, bias, e, j) : 0;
         for (uint32_t k = 0; k < COLS(s, GROUPED_NT, a); k++)
             sum += AT(s, GROUPED_NT, a, i, k) * AT(s, GROUPED_NT, b, e * n + j, k);
         AT(s, GROUPED_NT, c, i, j) = sum;
     }
+}
+
+static void ref_grouped_bias_w(struct sample *s)
+{
+    uint32_t experts = (uint32_t)INT_ATTR(s, GROUPED_BIAS_W, experts);
+    uint32_t per = ROWS(s, GROUPED_BIAS_W, dy) / (uint32_t)INT_ATTR(s, GROUPED_BIAS_W, blocks);
+    EACH(s, GROUPED_BIAS_W, db, i, j)
+    AT(s, GROUPED_BIAS_W, db, i, j) = 0;
+    EACH(s, GROUPED_BIAS_W, dy, i, j)
+    AT(s, GROUPED_BIAS_W, db, expert_of(s->v[OPND(GROUPED_BIAS_W, counts)], experts, per, i), j) +=
+        AT(s, GROUPED_BIAS_W, dy, i, j) * (HAS(s, GROUPED_BIAS_W, weight) ? AT(s, GROUPED_BIAS_W, weight, i, 0) : 1);
 }
 
 static void ref_grouped_nn(struct sample *s)
@@ -489,7 +503,11 @@ static const struct kernel_case cases[] = {
      ref_grouped_nt,
      0,
      0,
-     0},
+     1 << OPND(GROUPED_NT, bias)},
+    {OP_GROUPED_NT, {{"m", 18}, {"n", 5}, {"k", 7}}, {{"experts", 3}, {"blocks", 2}}, prepare_grouped, ref_grouped_nt, 0, 0, 0},
+    {OP_GROUPED_BIAS_W, {{"m", 18}, {"h", 5}}, {{"experts", 3}, {"blocks", 2}}, prepare_grouped, ref_grouped_bias_w, 0, 0, 0},
+    {OP_GROUPED_BIAS_W, {{"m", 36}, {"h", 40}}, {{"experts", 4}, {"blocks", 3}}, prepare_grouped, ref_grouped_bias_w, 0, 0,
+     1 << OPND(GROUPED_BIAS_W, weight)},
     {OP_GROUPED_NN,
      {{"m", 18}, {"n", 5}, {"k", 7}},
      {{"experts", 3}, {"blocks", 2}},

@@ -47,6 +47,9 @@ MODELS = {
     # two prediction modules whose layer has experts, behind dense layers
     "module": dict(family="module", seed=66, vocab=89, width=24, layers=2, heads=4, kv=2, ffn=40, theta=500.0, sequence=16,
                    batch=8, tied=False, weights="F32", ahead=2, ahead_weight=0.5, module_heads=2, inner=20, experts=4, active=2),
+    # sinks, windows in every other layer, clamped experts with biases
+    "gpt_oss": dict(family="gpt_oss", seed=77, vocab=89, width=24, layers=2, heads=4, kv=2, theta=500.0, window=5, sequence=16,
+                    batch=8, tied=False, weights="F32", ffn=0, inner=20, experts=4, active=2, limit=0.7),
     # what no published model combines: the less common choices of the language, in one small model
     "mixed": dict(family="mixed", seed=44, vocab=97, width=24, layers=2, heads=4, kv=2, head=12, ffn=40, theta=500.0,
                   rope_dims=8, llama3=(8.0, 1.0, 4.0, 64.0), score_scale=20, sequence=16, batch=8, tied=True,
@@ -86,6 +89,15 @@ def model_text(name, c):
         norm = "layernorm(eps=1e-5)"
         alibi = ", alibi=yes" if c["family"] == "bloom" else ""
         sublayers = f"attn mha(heads={c['heads']}, bias=yes{alibi})\n            ffn  gelu({c['ffn']}, bias=yes)"
+    elif c["family"] == "gpt_oss":
+        norm = "rmsnorm(eps=1e-5)"
+        layer = f"""attn gqa(heads={c['heads']}, kv={c['kv']}, rope={c['theta']:g}, bias=yes, sinks=yes%s)
+            moe  swiglu({c['inner']}, bias=yes, limit={c['limit']}, alpha=1.702, offset=1) {{
+                experts {c['experts']}
+                active  {c['active']}
+                router  softmax(linear_bias=yes)
+            }}"""
+        sublayers = layer % f", window={c['window']}" + "\n        }\n        layer {\n            " + layer % ""
     else:
         norm = "rmsnorm(eps=1e-5)"
         bias = ", qkv_bias=yes" if c["family"] == "qwen2" else ""
@@ -113,7 +125,7 @@ model {name} {{
     norm  {norm}
 
     embed tokens{"(norm=yes)" if c["family"] == "bloom" else ""}
-{positions}    repeat {c['layers']} {{
+{positions}    repeat {c['layers'] // (2 if c['family'] == 'gpt_oss' else 1)} {{
         layer {{
             {sublayers}
         }}
@@ -155,6 +167,23 @@ def parameter_shapes(c):
             p[n + ".bias"] = (h,), False
         return p
     p["model.embed_tokens.weight"] = (c["vocab"], h), True
+    if c["family"] == "gpt_oss":
+        for i in range(c["layers"]):
+            b = f"model.layers.{i}."
+            shapes = [("self_attn.q_proj", c["heads"] * hd, h), ("self_attn.k_proj", c["kv"] * hd, h),
+                      ("self_attn.v_proj", c["kv"] * hd, h), ("self_attn.o_proj", h, c["heads"] * hd), ("mlp.gate", c["experts"], h)]
+            for e in range(c["experts"]):
+                shapes += [(f"mlp.experts.{e}.gate_proj", c["inner"], h), (f"mlp.experts.{e}.up_proj", c["inner"], h),
+                           (f"mlp.experts.{e}.down_proj", h, c["inner"])]
+            for n, rows, cols in shapes:
+                p[b + n + ".weight"] = (rows, cols), True
+                p[b + n + ".bias"] = (rows,), False
+            p[b + "self_attn.sinks"] = (c["heads"],), False
+            p[b + "input_layernorm.weight"] = (h,), False
+            p[b + "post_attention_layernorm.weight"] = (h,), False
+        p["model.norm.weight"] = (h,), False
+        p["lm_head.weight"] = (c["vocab"], h), True
+        return p
     if c["family"] == "bloom":
         for i in range(c["layers"]):
             b = f"model.layers.{i}."
@@ -202,7 +231,7 @@ def initial_weights(c):
         if len(shape) == 2:
             x = x * (0.5 if "wte" in name or "wpe" in name or "embed" in name else 1.2 / math.sqrt(c["width"]))
         else:
-            x = 0.3 * x + (0.0 if name.endswith("bias") else 1.0)
+            x = 0.3 * x + (0.0 if name.endswith(("bias", "sinks")) else 1.0)
         weights[name] = x.to(DTYPES[c["weights"]]).to(torch.float64).requires_grad_()
     return weights
 
@@ -273,6 +302,34 @@ def logits_gpt2(c, p, tokens):
         x = x + conv(merge_heads(attention(q, k, v)), b + "attn.c_proj")
         x = x + conv(gelu_tanh(conv(layer_norm(x, p, b + "ln_2"), b + "mlp.c_fc")), b + "mlp.c_proj")
     return layer_norm(x, p, "transformer.ln_f") @ p["transformer.wte.weight"].T
+
+
+def logits_gpt_oss(c, p, tokens):
+    """openai/gpt-oss, gpt_oss/torch/model.py: a sink is one more score of no value; gate and up are clamped"""
+    linear = lambda x, n: x @ p[n + ".weight"].T + p[n + ".bias"]
+    x, s = p["model.embed_tokens.weight"][tokens], tokens.shape[1]
+    place = torch.arange(s)
+    for i in range(c["layers"]):
+        b = f"model.layers.{i}."
+        y = rms_norm(x, p[b + "input_layernorm.weight"])
+        q = rotate(c, split_heads(linear(y, b + "self_attn.q_proj"), c["heads"]))
+        k = rotate(c, split_heads(linear(y, b + "self_attn.k_proj"), c["kv"])).repeat_interleave(c["heads"] // c["kv"], 1)
+        v = split_heads(linear(y, b + "self_attn.v_proj"), c["kv"]).repeat_interleave(c["heads"] // c["kv"], 1)
+        behind = place[:, None] - place[None, :]
+        hidden = (behind < 0) | (behind >= (c["window"] if i % 2 == 0 else s))
+        scores = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).masked_fill(hidden, -math.inf)
+        sinks = p[b + "self_attn.sinks"][None, :, None, None].expand(x.shape[0], -1, s, 1)
+        weights = torch.softmax(torch.cat([scores, sinks], -1), -1)[..., :-1]
+        x = x + linear(merge_heads(weights @ v), b + "self_attn.o_proj")
+        y = rms_norm(x, p[b + "post_attention_layernorm.weight"])
+        best, picked = linear(y, b + "mlp.gate").topk(c["active"], -1)
+        chances = torch.softmax(best, -1)
+        for e in range(c["experts"]):
+            gate = linear(y, b + f"mlp.experts.{e}.gate_proj").clamp(max=c["limit"])
+            up = linear(y, b + f"mlp.experts.{e}.up_proj").clamp(-c["limit"], c["limit"])
+            out = linear(gate * torch.sigmoid(1.702 * gate) * (up + 1), b + f"mlp.experts.{e}.down_proj")
+            x = x + (chances * (picked == e)).sum(-1, keepdim=True) * out
+    return rms_norm(x, p["model.norm.weight"]) @ p["lm_head.weight"].T
 
 
 def alibi_slopes(n):
@@ -357,7 +414,7 @@ def module_loss(c, p, inputs, targets):
 
 
 def loss_of(c, p, inputs, targets):
-    logits = {"gpt2": logits_gpt2, "bloom": logits_bloom}.get(c["family"], logits_llama)(c, p, inputs)
+    logits = {"gpt2": logits_gpt2, "bloom": logits_bloom, "gpt_oss": logits_gpt_oss}.get(c["family"], logits_llama)(c, p, inputs)
     return F.cross_entropy(logits.reshape(-1, c["vocab"]), targets.reshape(-1))
 
 
@@ -401,7 +458,7 @@ def published(c, tensors):
 
 def check_against_transformers(c, weights, inputs, targets, loss):
     """largest relative difference of loss and gradients; None where there is nothing to compare with"""
-    if c["family"] in ("mixed", "module"):
+    if c["family"] in ("mixed", "module", "gpt_oss"):
         return None, None
     try:
         import transformers as hf

@@ -132,6 +132,7 @@ static void want_biases(struct refused *x)
 {
     make_experts(x);
     x->layer->moe.expert.bias = true;
+    x->layer->moe.shared = 2;
 }
 
 static void want_whole_rows(struct refused *x)
@@ -250,7 +251,7 @@ static const struct {
     {want_words, "'dispatch'"},
     {want_sinks, "sinks with heads exchanged over cp = 2"},
     {want_normalised, "tp = 2 with queries normalised over all heads"},
-    {want_biases, "experts with biases"},
+    {want_biases, "shared experts with biases"},
     {want_whole_rows, "experts with tp = 2 and no sequence parallelism"},
     {want_capacity_cp, "experts with a capacity and sequences split over cp = 2"},
     {want_capacity_tp, "experts with a capacity and the sequences of a microbatch of 1 split over tp = 2"},

@@ -141,6 +141,8 @@ CHANGE(chunk_even, g->job->train.sequence = 64; g->layer->attn.chunk = 32)
 CHANGE(chunk_whole, g->job->train.sequence = 64; g->layer->attn.chunk = 65; g->d.cp = 2; g->d.dp = 1; g->d.shard = 1; g->d.microbatches = 8;
        g->d.context = CONTEXT_RING)
 CHANGE(expert_bias, experts(g); g->layer->moe.expert.bias = true)
+CHANGE(expert_bias_cut, experts(g); g->layer->moe.expert.bias = true; g->d.etp = 2)
+CHANGE(expert_bias_shared, experts(g); g->layer->moe.expert.bias = true; g->layer->moe.shared = 2)
 CHANGE(expert_tp, experts(g); g->d.sp = false)
 CHANGE(expert_sp, experts(g))
 CHANGE(capacity_cp, experts(g); g->layer->moe.capacity = 1.25; g->d.cp = 2; g->d.dp = 1; g->d.shard = 1)
@@ -184,7 +186,9 @@ static const struct {
     {chunk_split, "attention in chunks with cp = 2"},
     {chunk_even, NULL},
     {chunk_whole, NULL},
-    {expert_bias, "experts with biases"},
+    {expert_bias, NULL},
+    {expert_bias_cut, "experts with biases and etp = 2"},
+    {expert_bias_shared, "shared experts with biases"},
     {expert_tp, "experts with tp = 2 and no sequence parallelism"},
     {expert_sp, NULL},
     {capacity_cp, "experts with a capacity and sequences split over cp = 2"},

@@ -449,7 +449,7 @@ const struct by_hand refusals_by_hand[] = {
     {"single", tensors_overlap, BY_VALUES, "tensors of bucket "},
     {"single", larger_bucket, BY_VALUES, " can't hold its bucket"},
     {"tied", no_momentum, BY_VERIFY, "momentum is kept, but the model has none"},
-    {"experts", expert_biases, BY_REFERENCE, "experts with biases"},
+    {"experts", expert_biases, BY_VALUES, "the model's step has no GROUPED_NT of "},
     {"latent", positions_ahead, BY_REFERENCE, "prediction modules with more than tokens in the embedding"},
     {"latent", positions_ahead, BY_VERIFY, "the reference step can't express"},
     {"single", only_planned, BY_VERIFY, "the reference step can't express a word that is only planned"},

@@ -67,6 +67,8 @@ static const struct rule_case cases[] = {
     {OP_WEIGH_I, "m", JOIN_SIDE, "m=6 h=4", "", NULL},
     {OP_GROUPED_NT, "m blocks", JOIN_SIDE, "m=4 n=4 k=6 blocks=2", "experts=1", NULL},
     {OP_GROUPED_NN, "n", JOIN_SIDE, "m=8 n=4 k=6", "experts=2 blocks=2", NULL},
+    {OP_GROUPED_BIAS_W, "h", JOIN_SIDE, "m=8 h=4", "experts=2 blocks=2", NULL},
+    {OP_GROUPED_BIAS_W, "m blocks", JOIN_SUM, "m=4 h=4 blocks=2", "experts=1", NULL},
     {OP_GROUPED_TN, "k", JOIN_SIDE, "m=8 n=4 k=6", "experts=2 blocks=2", NULL},
     {OP_ROPE, "t", JOIN_SIDE, "t=8 a=8", "head=4 dims=4 sequence=8 theta=100 factor=1", "t"},
     {OP_ROPE, "a", JOIN_SIDE, "t=8 a=8", "head=4 dims=4 sequence=8 theta=100 factor=1", NULL},
