@@ -314,7 +314,8 @@ static void attention(struct block *b, const struct opr *o)
                                .heads = t->heads / tp, .kv = (double)t->kv / model_key_parts(t->kv, b->d->tp),
                                .qk = t->head, .v = t->kind == ATTN_MLA ? t->v : t->head};
     double forward = cost_attention_s(b->c, &a, b->dtype, false), backward = cost_attention_s(b->c, &a, b->dtype, true);
-    if (b->d->cp > 1 && b->d->context == CONTEXT_RING) {
+    bool others = b->d->cp > 1 && !attn_local(t, (uint64_t)s, b->d->cp); /* have keys, too */
+    if (others && b->d->context == CONTEXT_RING) {
         forward /= b->c->profile->cp_attention;
         backward /= b->c->profile->cp_attention;
     }
@@ -326,7 +327,7 @@ static void attention(struct block *b, const struct opr *o)
     }
     double before_f = b->out.forward_comm_s, before_x = b->out.backward_comm_s, kernels_s = b->out.forward_s;
     walk_again(&b->walk, WALK_KERNEL, again ? forward : 0);
-    if (b->d->cp > 1)
+    if (others)
         context_parallel(b, t, forward, backward);
     else
         walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, backward);

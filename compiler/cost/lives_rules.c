@@ -201,7 +201,7 @@ static void attention_workspace(struct lives *l, const struct attn *t)
 {
     struct workspace_of w = {.attr = {0}};
     uint32_t heads = t->heads / l->d->tp, kv = t->kv / l->d->tp;
-    const int64_t attr[4] = {heads, kv, t->head, (int64_t)l->c->job->train.sequence};
+    const int64_t attr[4] = {heads, kv, t->head, (int64_t)attn_reach(t, l->c->job->train.sequence)};
     const size_t at[4] = {ATTR(ATTENTION_I, heads), ATTR(ATTENTION_I, kv), ATTR(ATTENTION_I, head), ATTR(ATTENTION_I, sequence)};
     for (int k = 0; k < 4; k++)
         w.attr[at[k]] = attr[k];
@@ -221,10 +221,15 @@ static void read_operands(struct lives *l, const struct opr *o)
             lives_read(l, lives_value(l, o->in[k]));
 }
 
+static bool has_context(const struct lives *l, const struct attn *t)
+{
+    return l->d->cp > 1 && !attn_local(t, l->c->job->train.sequence, l->d->cp);
+}
+
 static void attention(struct lives *l, uint32_t opr)
 {
     const struct opr *o = &l->e->oprs[opr];
-    if (l->d->cp > 1) {
+    if (has_context(l, o->attn)) {
         lives_context(l, opr);
         return;
     }
@@ -241,7 +246,7 @@ static void attention_back(struct lives *l, uint32_t opr)
 {
     const struct opr *o = &l->e->oprs[opr];
     bool adds;
-    if (l->d->cp > 1) {
+    if (has_context(l, o->attn)) {
         lives_context_back(l, opr);
         return;
     }

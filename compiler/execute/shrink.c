@@ -93,7 +93,7 @@ static void shrink_attn(struct attn *at, const struct decision *d, uint32_t from
              ratio = at->kv ? at->heads / at->kv : 1;
     uint32_t full = at->head;
     at->window = at->window ? most(2, sequence / 2 - 1) : 0;
-    at->chunk = at->chunk ? most(2, sequence / 2) : 0;
+    at->chunk = !at->chunk ? 0 : d->cp > 1 ? sequence / (2 * d->cp) : most(2, sequence / 2); /* a run's, or half */
     at->heads = unit * least(most(ratio, 1), 2);
     at->kv = at->kv >= from_tp || d->tp % 2 ? unit : at->kv > 1 ? d->tp / 2 : 1;
     at->head = HEAD;

@@ -148,9 +148,15 @@ static void attend(struct lower *l, uint32_t piece, uint32_t opr)
     lower_biases(l, i, ATTR(ATTENTION, alibi), ATTR(ATTENTION, first_head), t);
 }
 
+/* do the other ranks of a sequence have keys that this one attends to? */
+static bool has_context(const struct lower *l, const struct attn *t)
+{
+    return l->d->cp > 1 && !attn_local(t, l->job->train.sequence, l->d->cp);
+}
+
 void lower_attention(struct lower *l, uint32_t piece, uint32_t opr)
 {
-    if (l->d->cp > 1)
+    if (has_context(l, l->pieces[piece].e->oprs[opr].attn))
         lower_context(l, piece, opr);
     else
         attend(l, piece, opr);
@@ -162,7 +168,7 @@ void lower_attention_back(struct lower *l, uint32_t piece, uint32_t opr)
 {
     if (l->pieces[piece].e->oprs[opr].attn->sinks)
         sinks_back(l, piece, opr);
-    if (l->d->cp > 1) {
+    if (has_context(l, l->pieces[piece].e->oprs[opr].attn)) {
         lower_context_back(l, piece, opr);
         return;
     }

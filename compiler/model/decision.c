@@ -458,8 +458,10 @@ static bool emittable_chunk(struct arena *a, const struct job *job, const struct
 {
     if (job->train.sequence % t->chunk)
         REFUSE("chunks of %u tokens in sequences of %llu", t->chunk, (unsigned long long)job->train.sequence);
-    if (d->cp > 1)
-        REFUSE("attention in chunks with cp = %u", d->cp);
+    if (d->cp > 1 && !attn_local(t, job->train.sequence, d->cp))
+        REFUSE("chunks of %u tokens across the %u runs that cp = %u cuts a sequence into", t->chunk, 2 * d->cp, d->cp);
+    if (d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL)
+        REFUSE("attention in chunks with heads exchanged over cp = %u", d->cp);
     return true;
 }
 

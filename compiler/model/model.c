@@ -125,6 +125,12 @@ uint64_t attn_reach(const struct attn *a, uint64_t sequence)
     return a->chunk && a->chunk < sequence ? a->chunk : sequence;
 }
 
+bool attn_local(const struct attn *a, uint64_t sequence, uint32_t cp)
+{
+    uint64_t reach = attn_reach(a, sequence);
+    return reach < sequence && sequence % (2 * (uint64_t)cp * reach) == 0;
+}
+
 static double layer_flops_token(const struct model *m, const struct layer *l, uint64_t sequence)
 {
     const struct attn *a = &l->attn;

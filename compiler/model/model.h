@@ -255,6 +255,8 @@ struct job {
 
 /* tokens that attend among each other: the sequence, or a chunk of it, which is to attention a sequence of its own */
 uint64_t attn_reach(const struct attn *a, uint64_t sequence);
+/* is each of the 2 cp runs that a sequence is cut into whole chunks?  Then a rank attends to its own tokens alone. */
+bool attn_local(const struct attn *a, uint64_t sequence, uint32_t cp);
 
 /* Parameters by `language.md`'s convention: embeddings counted, tied weights once, no padding, no prediction
  * modules (model_predict_parameters() gives those).  Active leaves out the unpicked experts. */

@@ -172,7 +172,9 @@ static bool check_attention(struct machine *m, uint32_t i, const struct recipe *
     const struct extent *q = &b->at[find_name(s, "heads*head")], *k = &b->at[find_name(s, "kv*head")];
     const struct extent *v = &b->at[find_name(s, "kv*u")];
     bool back = r->op == OP_ATTENTION_I;
-    if (m->c->plan->decision.cp > 1) /* as many rows as a sequence has may be parts of several */
+    /* with cp rows are numbered run by run: those of a sequence's length need not be one's, those within a run are */
+    int64_t runs = 2 * (int64_t)m->c->plan->decision.cp, all = (int64_t)m->c->plan->job->train.sequence;
+    if (m->c->plan->decision.cp > 1 && all / runs % sequence)
         return conserve_fail(m, i, "its rows are parts of sequences that %u ranks share", m->c->plan->decision.cp);
     uint32_t nq = r->input[back ? OPND(ATTENTION_I, q) : OPND(ATTENTION, q)],
              nk = r->input[back ? OPND(ATTENTION_I, k) : OPND(ATTENTION, k)];

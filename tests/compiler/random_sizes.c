@@ -54,9 +54,11 @@ static void draw_attention(struct draw *x, uint32_t width)
         return;
     }
     strbuf_printf(x->out, "attn gqa(heads=%u, kv=%u, head=128", heads, kv);
-    strbuf_text(x->out, WORD_OF(x, ", rope=10_000", ", rope=500_000", ""));
+    const char *rope = WORD_OF(x, ", rope=10_000", ", rope=500_000", "");
+    strbuf_text(x->out, *rope || once_in(x, 2) ? rope : ", alibi=yes");
     strbuf_text(x->out, WORD_OF(x, "", "", "", ", bias=yes", ", qkv_bias=yes"));
-    strbuf_text(x->out, WORD_OF(x, "", "", "", ", qk_norm=head", ", window=1024"));
+    const char *more = WORD_OF(x, "", "", "", ", qk_norm=head", ", window=1024");
+    strbuf_text(x->out, !strcmp(more, ", window=1024") && once_in(x, 2) ? ", chunk=512" : more);
     strbuf_text(x->out, ")\n");
 }
 
@@ -79,9 +81,10 @@ static void draw_experts(struct draw *x, uint32_t width)
     active = active > experts / 2 ? 2 : active;
     strbuf_text(x->out, "        layer {\n            ");
     draw_attention(x, width);
-    strbuf_printf(x->out, "            moe swiglu(%u) {\n                experts %u\n                active %u\n", inner, experts,
-                  active);
-    if (once_in(x, 3))
+    bool shared = once_in(x, 3);
+    strbuf_printf(x->out, "            moe swiglu(%u%s) {\n                experts %u\n                active %u\n", inner,
+                  !shared && once_in(x, 3) ? ", bias=yes" : "", experts, active);
+    if (shared)
         strbuf_text(x->out, "                shared 1\n");
     bool groups = experts >= 64 && active >= 4 && once_in(x, 2);
     strbuf_printf(x->out, "                router %s%s", WORD_OF(x, "softmax(scale=1", "sigmoid(scale=2.5"),

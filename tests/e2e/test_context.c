@@ -43,6 +43,10 @@ static const struct {
     {"one-key", "llmc 1\nmodel one_key {\n    vocab 101\n    width 32\n    norm rmsnorm\n    embed tokens\n    "
                 "repeat 2 {\n        layer parallel { attn gqa(heads=8, kv=1, rope=500, qkv_bias=yes, qk_norm=head)\n"
                 "                ffn swiglu(48) }\n    }\n    head untied\n" REST, 2},
+    {"chunks", "llmc 1\nmodel chunks {\n    vocab 101\n    width 32\n    norm rmsnorm\n    embed tokens\n    repeat 1 {\n"
+               "        layer { attn gqa(heads=8, kv=2, rope=500, chunk=3)\n                ffn swiglu(48) }\n"
+               "        layer { attn gqa(heads=8, kv=2, rope=500, chunk=3, alibi=no, sinks=yes)\n                ffn swiglu(48) }\n"
+               "    }\n    head untied\n" REST, 2},
     {"biased", "llmc 1\nmodel biased {\n    vocab 101\n    width 32\n    norm layernorm\n    embed tokens(norm=yes)\n    repeat 1 {\n"
                "        layer { attn gqa(heads=8, kv=2, window=7, alibi=yes)\n                ffn gelu(64) }\n"
                "        layer { attn mha(heads=8, alibi=yes)\n                ffn gelu(64, bias=yes) }\n"
@@ -171,9 +175,14 @@ static void test_one_key(void)
     check_model(5);
 }
 
-static void test_biased(void)
+static void test_chunks(void)
 {
     check_model(6);
+}
+
+static void test_biased(void)
+{
+    check_model(7);
 }
 
 void suite_context(void);
@@ -186,5 +195,6 @@ void suite_context(void)
     CU_add_test(s, "learned positions", test_learned);
     CU_add_test(s, "normalised queries and keys", test_normed);
     CU_add_test(s, "one key head on all tensor-parallel ranks", test_one_key);
+    CU_add_test(s, "chunks", test_chunks);
     CU_add_test(s, "linear biases", test_biased);
 }

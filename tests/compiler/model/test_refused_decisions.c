@@ -133,6 +133,8 @@ CHANGE(sinks, g->layer->attn.sinks = true; g->d.cp = 2; g->d.context = CONTEXT_A
 CHANGE(sinks_ring, g->layer->attn.sinks = true; g->d.cp = 2; g->d.context = CONTEXT_RING; g->d.dp = 1; g->d.shard = 1)
 CHANGE(alibi, g->layer->attn.alibi = true; g->d.cp = 2; g->d.context = CONTEXT_ALL_TO_ALL)
 CHANGE(alibi_gathered, g->layer->attn.alibi = true; g->d.cp = 2; g->d.context = CONTEXT_ALL_GATHER; g->d.dp = 1; g->d.shard = 1)
+CHANGE(chunks_within, g->layer->attn.chunk = 16; g->d.cp = 2; g->d.context = CONTEXT_RING; g->d.dp = 1; g->d.shard = 1)
+CHANGE(chunks_exchanged, chunks_within(g); g->d.context = CONTEXT_ALL_TO_ALL)
 CHANGE(sinks_alone, g->layer->attn.sinks = true; g->d.context = CONTEXT_ALL_TO_ALL)
 CHANGE(chunk_rest, g->job->train.sequence = 64; g->layer->attn.chunk = 7)
 CHANGE(chunk_split, g->job->train.sequence = 64; g->layer->attn.chunk = 32; g->d.cp = 2; g->d.dp = 1; g->d.shard = 1; g->d.microbatches = 8;
@@ -180,10 +182,12 @@ static const struct {
     {sinks, "sinks with heads exchanged over cp = 2"},
     {sinks_ring, NULL},
     {sinks_alone, NULL},
+    {chunks_within, NULL},
+    {chunks_exchanged, "attention in chunks with heads exchanged over cp = 2"},
     {alibi, "alibi with heads exchanged over cp = 2"},
     {alibi_gathered, NULL},
     {chunk_rest, "chunks of 7 tokens in sequences of 64"},
-    {chunk_split, "attention in chunks with cp = 2"},
+    {chunk_split, "chunks of 32 tokens across the 4 runs that cp = 2 cuts a sequence into"},
     {chunk_even, NULL},
     {chunk_whole, NULL},
     {expert_bias, NULL},

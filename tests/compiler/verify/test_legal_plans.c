@@ -99,6 +99,9 @@ static const struct legal legal[] = {
     {"experts with biases in two copies of the model, ungated", "layernorm", TOKENS,
      "repeat 4 { layer {\n attn mha(heads=2)\n moe gelu(8, bias=yes) {\n experts 4\n active 2\n balance 0.01\n } } }", "", "",
      "pp=2 dp=2 ep=2 zero=1 schedule=dualpipe", true},
+    {"chunks within the runs of a sequence that goes round a ring in other layers", "rmsnorm", TOKENS,
+     "repeat 2 { layer {\n attn gqa(heads=4, kv=2, head=4, rope=500, chunk=2)\n ffn gelu(16)\n }\n layer {\n attn mha(heads=4, rope=500)\n"
+     " ffn gelu(16)\n } }", "", "", "tp=2 sp=1 ring=2 dp=2 zero=1 full=1", true},
     {"linear biases with one key head on four ranks, layers run again", "layernorm", "embed tokens(norm=yes)\n head tied",
      KEYS("1", ", alibi=yes") "ffn gelu(16, bias=yes)\n } }", "precision bf16", "", "tp=4 sp=1 dp=2 zero=1 full=1", true},
     {"linear biases of gathered sequences, two copies of the model", "rmsnorm", TOKENS,
