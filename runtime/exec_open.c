@@ -247,7 +247,7 @@ static enum status copy_persistent(struct exec *e, bool to_device)
     for (uint32_t b = 0; e->s.gang && b < p->nbuffers; b++) {
         const struct buffer *buffer = &p->buffers[b];
         bool kept = buffer->kind == BUFFER_PARAM || buffer->kind == BUFFER_MASTER || buffer->kind == BUFFER_MOMENT1 ||
-                    buffer->kind == BUFFER_MOMENT2;
+                    buffer->kind == BUFFER_MOMENT2 || buffer->kind == BUFFER_SCALE;
         if (kept && buffer->bytes)
             TRY(gang_copy(e->s.gang, e, buffer->offset, buffer->bytes, to_device));
     }

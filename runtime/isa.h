@@ -100,6 +100,9 @@ enum { STEP_NUMBER, STEP_LR, STEP_CORRECTION1, STEP_CORRECTION2, STEP_SAMPLE, ST
  * program bounds its experts' rows, are maximised: what ARRANGE lacked */
 enum { METRIC_SQNORM, METRIC_LOSS, METRIC_BALANCE, METRIC_SUMS, METRIC_NEED = METRIC_SUMS, METRIC_NEED_ROWS, METRIC_WORDS };
 
+/* the loss scale, fp64[4], which outlives the step: what CLIP_SCALED leaves */
+enum { SCALE_FACTOR, SCALE_GOOD_STEPS, SCALE_PATIENCE, SCALE_SKIPPED, SCALE_WORDS };
+
 extern const struct isa_info isa_table[NOPS];
 /* NULL: there is no such instruction */
 static inline const struct isa_info *isa_info(enum op op)

@@ -72,9 +72,16 @@ void log_step(struct log *l, const struct log_step *s)
         field(l->lines, "tokens_per_s", s->tokens_per_s);
         if (s->core_s > 0)
             field(l->lines, "core_s", s->core_s);
+        if (s->loss_scale > 0) {
+            field(l->lines, "loss_scale", s->loss_scale);
+            fprintf(l->lines, ", \"skipped\": %s", s->skipped ? "true" : "false");
+        }
         fputs("}\n", l->lines);
         end_line(l);
     }
+    if (s->skipped && (l->progress || l->plain))
+        fprintf(stderr, "%sstep %llu  skipped: gradients overflow at a loss scale of %.0f\n", l->progress ? "\r" : "",
+                (unsigned long long)s->step, s->loss_scale);
     int64_t now = world_now_ns();
     bool last = s->step == l->steps, due = s->step == 1 || last || now - l->last_ns > 100000000;
     if (l->progress && due)

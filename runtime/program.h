@@ -54,6 +54,7 @@ enum buffer_kind {
     BUFFER_BLOCK,   /* the step block */
     BUFFER_METRICS, /* the metrics block; read by the host after the step */
     BUFFER_WORKSPACE, /* what kernels on the compute queue use besides operands, on GPUs; no operand lies in it */
+    BUFFER_SCALE,   /* the loss scale; persistent, and the program's CLIP_SCALED says how it begins */
     NBUFFER_KINDS
 };
 struct buffer {

@@ -189,6 +189,9 @@ static enum status check_kind(const struct check *c, uint32_t i)
     case BUFFER_METRICS:
         words = METRIC_WORDS;
         break;
+    case BUFFER_SCALE:
+        words = SCALE_WORDS;
+        break;
     case BUFFER_WORKSPACE:
         if (b->ring != NONE || b->host)
             return FAULT("buffer %" PRIu32 " (%s): a workspace can't be a ring or in host memory", i, b->name);
@@ -291,7 +294,7 @@ static enum status check_buffers(const struct check *c)
         TRY(check_size(c, i));
         TRY(check_places(c, i, &places));
         TRY(check_kind(c, i));
-        if ((b->kind == BUFFER_BLOCK || b->kind == BUFFER_METRICS || b->kind == BUFFER_WORKSPACE) && kinds[b->kind]++)
+        if ((b->kind >= BUFFER_BLOCK) && kinds[b->kind]++)
             return FAULT("buffer %" PRIu32 " (%s): there is a %s buffer already", i, b->name,
                          program_buffer_words[b->kind]);
     }

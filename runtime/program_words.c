@@ -6,7 +6,7 @@
 const char *const program_slot_words[NSLOT_KINDS] = {"coord", "first", "peer", "group", "behind"};
 const char *const program_digit_words[NDIGITS] = {"tp", "cp", "dp", "pp", "d4", "d5", "d6", "d7"};
 const char *const program_buffer_words[NBUFFER_KINDS] = {"step",    "param", "master", "moment1",
-                                                         "moment2", "block", "metrics", "workspace"};
+                                                         "moment2", "block", "metrics", "workspace", "scale"};
 const char *const program_init_words[NINIT_KINDS] = {"normal", "ones", "zeros"};
 
 #define FIELD(name, kind)                                                                                    \

@@ -30,6 +30,8 @@ struct session {
     bool ahead;             /* the next step's early phase has run, on parameters as they are */
     int64_t core_ns;        /* of all ranks, when core_s() was last asked */
     uint64_t allocations;   /* at the end of the first step */
+    double loss_scale;      /* of the next step; 0 = none */
+    uint64_t skipped;       /* steps whose gradients overflowed: they move neither corrections nor the learning rate */
     char error[1024];
 };
 
@@ -87,6 +89,8 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
         memset(r->world.arena[rank], 0xff, r->arena_sizes[rank]);
     if (!r->o.paced)
         TRY(report(s, weights_init(&s->place, r->init, p->job.seed, s->error, sizeof s->error)));
+    const double *scale = exec_buffer(s->exec, ROUTINE_TRAIN, BUFFER_SCALE);
+    s->loss_scale = scale && !r->o.paced ? scale[SCALE_FACTOR] : 0;
     TRY(exec_to_device(s->exec));
     if (!run_is_threaded(r))
         safetensors_close(r->init);
@@ -106,14 +110,14 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
     return world_barrier(s->world);
 }
 
-static void write_block(double *block, const struct job_info *job, uint64_t step, uint64_t total,
-                        uint64_t sample)
+/* taken: how many steps before this one changed the parameters */
+static void write_block(double *block, const struct job_info *job, uint64_t step, uint64_t taken, uint64_t total, uint64_t sample)
 {
     memset(block, 0, STEP_WORDS * sizeof *block);
     block[STEP_NUMBER] = (double)step;
-    block[STEP_LR] = lr_at(job, step, total);
-    block[STEP_CORRECTION1] = 1 - pow(job->beta1, (double)step + 1);
-    block[STEP_CORRECTION2] = 1 - pow(job->beta2, (double)step + 1);
+    block[STEP_LR] = lr_at(job, taken, total);
+    block[STEP_CORRECTION1] = 1 - pow(job->beta1, (double)taken + 1);
+    block[STEP_CORRECTION2] = 1 - pow(job->beta2, (double)taken + 1);
     block[STEP_SAMPLE] = (double)sample;
 }
 
@@ -141,7 +145,7 @@ static enum status evaluate(struct session *s, uint64_t step)
     batches = batches ? batches : 1;
     for (uint64_t b = 0; b < batches; b++) {
         if (block)
-            write_block(block, job, step, step + 1, b * job->batch);
+            write_block(block, job, step, step, step + 1, b * job->batch);
         TRY(exec_run(s->exec, ROUTINE_EVAL, s->run->held_out, NULL));
         TRY(check_room(s, ROUTINE_EVAL, step));
         sum += metrics ? metrics[METRIC_LOSS] : NAN;
@@ -231,20 +235,30 @@ static void log_results(struct session *s, uint64_t step, double step_time_s)
 {
     const struct job_info *job = &exec_program(s->exec, ROUTINE_TRAIN)->job;
     const double *metrics = exec_buffer(s->exec, ROUTINE_TRAIN, BUFFER_METRICS);
+    const double *scale = exec_buffer(s->exec, ROUTINE_TRAIN, BUFFER_SCALE);
     double tokens = (double)job->batch * (double)job->sequence;
-    struct log_step line = {step + 1,
-                            (step + 1) * job->batch * job->sequence,
-                            NAN,
-                            NAN,
-                            lr_at(job, step, s->run->steps),
-                            step_time_s,
-                            tokens / step_time_s,
-                            core_s(s)};
+    struct log_step line = {.step = step + 1,
+                            .tokens = (step + 1) * job->batch * job->sequence,
+                            .loss = NAN,
+                            .grad_norm = NAN,
+                            .lr = lr_at(job, step - s->skipped, s->run->steps),
+                            .step_time_s = step_time_s,
+                            .tokens_per_s = tokens / step_time_s,
+                            .core_s = core_s(s)};
     if (metrics && !s->run->o.paced) {
         line.loss = metrics[METRIC_LOSS];
         line.grad_norm = sqrt(metrics[METRIC_SQNORM]);
+        line.loss_scale = s->loss_scale;
+    }
+    if (scale && !s->run->o.paced) {
+        uint64_t skipped = (uint64_t)scale[SCALE_SKIPPED];
+        line.skipped = skipped > s->skipped;
+        s->skipped = skipped;
+        s->loss_scale = scale[SCALE_FACTOR];
     }
     s->summary.loss = line.loss;
+    s->summary.skipped = s->skipped;
+    s->summary.loss_scale = s->loss_scale;
     s->summary.tokens = line.tokens;
     s->summary.steps = step + 1;
     s->summary.seconds += step ? step_time_s : 0;
@@ -257,7 +271,7 @@ static void set_block(struct session *s, uint64_t step)
     const struct job_info *job = &exec_program(s->exec, ROUTINE_TRAIN)->job;
     double *block = exec_buffer(s->exec, ROUTINE_TRAIN, BUFFER_BLOCK);
     if (block)
-        write_block(block, job, step, job->steps_total ? job->steps_total : s->run->steps, step * job->batch);
+        write_block(block, job, step, step - s->skipped, job->steps_total ? job->steps_total : s->run->steps, step * job->batch);
 }
 
 /* where the last step's times go */

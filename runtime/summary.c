@@ -79,6 +79,11 @@ void summary_print(const struct run *r, const struct summary *s, FILE *out)
             "%llu,\n",
             (unsigned long long)total(r, REPORT_INSTRUCTIONS),
             (unsigned long long)total(r, REPORT_ALLOCATIONS), (unsigned long long)total(r, REPORT_SCRATCH));
+    if (s->loss_scale > 0) {
+        fputs("  \"loss_scale\": ", out);
+        log_number(out, s->loss_scale);
+        fprintf(out, ", \"skipped_steps\": %llu,\n", (unsigned long long)s->skipped);
+    }
     if (r->o.paced) {
         fputs("  \"paced\": {\"planned_step_s\": ", out);
         log_number(out, (double)r->pace.step_ns * 1e-9);

@@ -21,6 +21,8 @@ enum {
 struct summary {
     uint64_t steps, tokens;
     double loss, eval_loss;                   /* of the last step; NaN = not measured */
+    double loss_scale;                        /* of the next step; 0: none */
+    uint64_t skipped;                         /* steps whose gradients overflowed */
     double seconds;                           /* of all steps but the first */
     uint64_t before[NMEMORY], after[NMEMORY]; /* sums over ranks: after loading, at the end */
 };

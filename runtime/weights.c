@@ -229,11 +229,26 @@ static enum status fill_buffer(const struct weights_place *w, const struct fill 
     return st;
 }
 
+/* as the CLIP_SCALED that moves it wants it */
+static void begin_scale(const struct weights_place *w, const struct buffer *b)
+{
+    double *state = (double *)(void *)(w->arena + b->offset);
+    memset(state, 0, SCALE_WORDS * sizeof *state);
+    for (uint32_t i = 0; i < w->p->ninsns; i++)
+        if (w->p->insns[i].op == OP_CLIP_SCALED) {
+            const struct attr *attr = &w->p->attrs[w->p->insns[i].attr];
+            state[SCALE_FACTOR] = attr[ATTR(CLIP_SCALED, initial)].u.f;
+            state[SCALE_PATIENCE] = (double)attr[ATTR(CLIP_SCALED, hysteresis)].u.i;
+        }
+}
+
 enum status weights_init(const struct weights_place *w, const struct safetensors *from, uint64_t seed,
                          char *error, size_t error_size)
 {
     for (uint32_t i = 0; i < w->p->nbuffers; i++) {
         const struct buffer *b = &w->p->buffers[i];
+        if (b->kind == BUFFER_SCALE)
+            begin_scale(w, b);
         if (b->bucket == NONE || b->kind == BUFFER_STEP)
             continue;
         uint64_t n = b->bytes / isa_dtype_bytes(b->dtype);

@@ -101,7 +101,7 @@ static uint64_t attention(const struct workspace_of *w, size_t q, size_t v, cons
     int64_t heads = attr[ATTR(ATTENTION, heads)], kv = attr[ATTR(ATTENTION, kv)], head = attr[ATTR(ATTENTION, head)];
     int64_t sequence = attr[ATTR(ATTENTION, sequence)];
     uint64_t own = backward && heads > 0 ? w->operand[q].rows * (uint64_t)heads * sizeof(float) : 0;
-    if (w->operand[q].dtype != DTYPE_BF16 || heads < 1 || kv < 1 || head < 1 || head > UINT32_MAX || sequence < 1)
+    if (isa_dtype_bytes(w->operand[q].dtype) != 2 || heads < 1 || kv < 1 || head < 1 || head > UINT32_MAX || sequence < 1)
         return own;
     const struct workspace_heads h = {w->operand[q].rows / (uint64_t)sequence, (uint64_t)sequence, (uint64_t)heads, (uint64_t)kv,
                                       (uint32_t)head, w->operand[v].cols / (uint32_t)kv, attr[ATTR(ATTENTION, softcap)] != 0,

@@ -115,6 +115,8 @@ static void say_cpu_only(struct command *c, const struct job *job, const struct 
         diag_warning(c->diag, (struct span){0}, "cpu-only", "llmrun plays fp8(recipe=%s) on CPU ranks only", recipe);
         diag_help(c->diag, "on GPUs it has fp8(recipe=tensor), and bf16");
     }
+    if (job->train.precision == DT_FP16)
+        diag_warning(c->diag, (struct span){0}, "cpu-only", "llmrun plays fp16 on CPU ranks only");
     if (decision_skews(job, &p->decision)) {
         diag_warning(c->diag, (struct span){0}, "cpu-only", "llmrun plays a post-validated plan on CPU ranks only");
         diag_help(c->diag, "'post_validation no' makes a plan for GPUs");

@@ -54,7 +54,7 @@ static double unfused_s(const struct cost *c, const struct cost_attention *a, bo
 {
     double heads = a->heads * a->tokens / a->context, scores = a->heads * a->tokens * a->context;
     uint64_t s = (uint64_t)ceil(a->context), qk = (uint64_t)ceil(a->qk), v = (uint64_t)ceil(a->v);
-    double element = dtype == DTYPE_BF16 ? 2 : 4;
+    double element = isa_dtype_bytes(dtype);
     double query_key = cost_batched_matmul_s(c, heads, s, s, qk, dtype),
            context = cost_batched_matmul_s(c, heads, s, v, s, dtype);
     double mask = 1; /* a byte per score: what dropout left */
@@ -76,11 +76,11 @@ static double plain_s(const struct cost_device *dev, const struct cost_attention
     double longest, keys = tile_keys(a, 1, &longest),
                     flops = 2 * a->tokens * keys * a->heads * (a->qk + a->v) * (backward ? 2.5 : 1);
     double width = fmin(1, 0.5 + a->qk / 256),
-           peak = dev->clock_flop_s[dtype == DTYPE_BF16 ? COST_HALF : COST_F32];
+           peak = dev->clock_flop_s[isa_dtype_bytes(dtype) == 2 ? COST_HALF : COST_F32];
     double rate = peak * dev->compute_factor * (backward ? dev->backward.flop_s : dev->forward.flop_s) *
                   width * a->context / (a->context + 512);
     double bytes =
-        (dtype == DTYPE_BF16 ? 2 : 4) * a->tokens * a->heads * 2 * (a->qk + a->v) * (backward ? 2 : 1);
+        isa_dtype_bytes(dtype) * a->tokens * a->heads * 2 * (a->qk + a->v) * (backward ? 2 : 1);
     return fmax(flops / rate, bytes / dev->bytes_s) + dev->launch_s * (backward ? 3 : 1);
 }
 
@@ -91,7 +91,7 @@ double cost_attention_s(const struct cost *c, const struct cost_attention *a, en
     if (c->device.unfused)
         return unfused_s(c, a, backward, dtype);
     double measured = c->topo->nmeasured
-                          ? cost_measured_attention(c, a->context, a->qk, dtype == DTYPE_BF16 ? COST_HALF : COST_F32, backward)
+                          ? cost_measured_attention(c, a->context, a->qk, isa_dtype_bytes(dtype) == 2 ? COST_HALF : COST_F32, backward)
                           : 0;
     if (measured > 0) {
         double longest, keys = tile_keys(a, 1, &longest);
@@ -99,9 +99,9 @@ double cost_attention_s(const struct cost *c, const struct cost_attention *a, en
     }
     if (c->device.plain)
         return plain_s(&c->device, a, backward, dtype);
-    double seconds = flash_s(&c->device, a, backward, dtype == DTYPE_BF16 ? 2 : 4);
+    double seconds = flash_s(&c->device, a, backward, isa_dtype_bytes(dtype));
     /* no tensor cores for fp32 */
-    return dtype == DTYPE_BF16
+    return isa_dtype_bytes(dtype) == 2
                ? seconds
                : seconds * c->device.clock_flop_s[COST_HALF] / c->device.clock_flop_s[COST_F32];
 }

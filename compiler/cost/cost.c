@@ -135,7 +135,7 @@ static double chosen_bytes(const struct operand *rows, const struct operand *pla
 static bool has_half(const struct program *p, const struct insn *x)
 {
     for (size_t i = 0; i < isa_info((enum op)x->op)->noperands; i++)
-        if (operand_at(p, x, i)->buffer != NONE && operand_at(p, x, i)->dtype == DTYPE_BF16)
+        if (operand_at(p, x, i)->buffer != NONE && isa_dtype_bytes((enum dtype)operand_at(p, x, i)->dtype) == 2)
             return true;
     return false;
 }

@@ -83,7 +83,7 @@ static double plain_s(const struct cost_device *dev, double products, double m, 
 
 static enum cost_number number_of(const struct cost *c, enum dtype dtype)
 {
-    if (dtype != DTYPE_BF16)
+    if (isa_dtype_bytes(dtype) != 2)
         return COST_F32;
     return c->job->train.precision == DT_FP8 && c->device.clock_flop_s[COST_FP8] > 0 ? COST_FP8 : COST_HALF;
 }
@@ -166,13 +166,13 @@ double cost_matmul_s(const struct cost *c, enum product product, uint64_t m, uin
 double cost_matmul_half_s(const struct cost *c, enum product product, uint64_t m, uint64_t n, uint64_t k,
                           enum dtype dtype)
 {
-    return batch_s(c, product, 1, m, n, k, dtype == DTYPE_BF16 ? COST_HALF : COST_F32);
+    return batch_s(c, product, 1, m, n, k, isa_dtype_bytes(dtype) == 2 ? COST_HALF : COST_F32);
 }
 
 double cost_batched_matmul_s(const struct cost *c, double products, uint64_t m, uint64_t n, uint64_t k,
                              enum dtype dtype)
 {
-    return batch_s(c, PRODUCT_FORWARD, products, m, n, k, dtype == DTYPE_BF16 ? COST_HALF : COST_F32);
+    return batch_s(c, PRODUCT_FORWARD, products, m, n, k, isa_dtype_bytes(dtype) == 2 ? COST_HALF : COST_F32);
 }
 
 /* Products run beside each other, so rounds are filled across them.  What is read and written differs for

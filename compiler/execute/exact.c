@@ -24,6 +24,7 @@ struct exact_truth {
     uint64_t *kept[NKEPT]; /* by element; gradients of each step */
     uint8_t *known[NKEPT]; /* there is a value */
     uint64_t metric[2][METRIC_WORDS][EXACT_STEPS]; /* of the step; of the evaluation behind it */
+    uint64_t scale[2][SCALE_WORDS][EXACT_STEPS];   /* the same */
     uint64_t batch;
 };
 
@@ -163,17 +164,34 @@ static void fill_buffer(struct session *s, uint32_t rank, const struct program *
     }
 }
 
+static void begin_scale(struct session *s, uint32_t rank, const struct program *p, const struct buffer *b)
+{
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        const struct attr *attr = &p->attrs[p->insns[i].attr];
+        if (p->insns[i].op != OP_CLIP_SCALED)
+            continue;
+        const uint64_t state[SCALE_WORDS] = {field_real(attr[ATTR(CLIP_SCALED, initial)].u.f), 0,
+                                             field_integer(attr[ATTR(CLIP_SCALED, hysteresis)].u.i), 0};
+        for (uint32_t w = 0; w < SCALE_WORDS && 8 * w < b->bytes; w++)
+            memory_write(&s->m->ranks[rank].memory, b->offset + 8 * (uint64_t)w, DTYPE_F64, state[w]);
+    }
+}
+
 static bool fill_ranks(struct session *s)
 {
     for (uint32_t r = 0; r < s->m->nranks; r++) {
         const struct program *p = s->m->plan->train[s->m->plan->ranks->ranks[r].role];
         for (uint32_t b = 0; b < p->nbuffers; b++) {
             const struct buffer *x = &p->buffers[b];
-            if (x->bucket == NONE || x->kind == BUFFER_STEP)
+            bool scale = x->kind == BUFFER_SCALE;
+            if (!scale && (x->bucket == NONE || x->kind == BUFFER_STEP))
                 continue;
             if ((x->offset + x->bytes) / 2 > s->m->ranks[r].memory.nwords)
                 return differ(s, "rank %u: buffer %s leaves the arena", r, x->name);
-            fill_buffer(s, r, p, x);
+            if (scale)
+                begin_scale(s, r, p, x);
+            else
+                fill_buffer(s, r, p, x);
         }
     }
     return true;
@@ -301,7 +319,11 @@ static bool compare_metrics(struct session *s, enum exact_program which)
                    {METRIC_NEED, {"rows that experts lack", "rows that experts lack in the evaluation"}},
                    {METRIC_NEED_ROWS, {"rows that experts need", "rows that experts need in the evaluation"}}};
     for (uint32_t r = 0; r < s->m->nranks; r++) {
-        const struct buffer *b = find_buffer(s->m->ranks[r].p, BUFFER_METRICS);
+        const struct buffer *b = find_buffer(s->m->ranks[r].p, BUFFER_METRICS), *scale = find_buffer(s->m->ranks[r].p, BUFFER_SCALE);
+        for (uint32_t w = 0; scale && w < SCALE_WORDS; w++)
+            if (!compare_number(s, r, "loss scale", memory_read(&s->m->ranks[r].memory, scale->offset + 8 * (uint64_t)w, DTYPE_F64),
+                                &s->truth->scale[which == EXACT_EVAL][w][s->step]))
+                return false;
         for (size_t i = 0; b && i < sizeof metrics / sizeof *metrics; i++) {
             const char *name = metrics[i].names[which == EXACT_EVAL];
             uint64_t at = b->offset + 8 * (uint64_t)metrics[i].word;

@@ -115,7 +115,9 @@ void exact_ROUTE_I(struct exact_args *k)
     const struct exact_view *index = V(ROUTE_I, index);
     bool sigmoid = INTEGER(ROUTE_I, sigmoid), normalize = INTEGER(ROUTE_I, normalize);
     uint32_t n = score->cols;
-    uint64_t scale = field_real(NUMBER(ROUTE_I, scale));
+    uint64_t scale = field_real(NUMBER(ROUTE_I, scale)), balance = field_real(NUMBER(ROUTE_I, balance));
+    if (V(ROUTE_I, by)->at)
+        balance = field_mul(balance, V(ROUTE_I, by)->at[0]);
     for (uint32_t i = 0; i < score->rows; i++) {
         const uint64_t *s = row(score, i), *dw = row(V(ROUTE_I, dweight), i), *chosen = row(index, i);
         uint64_t sum = 0, dot = 0, *d = row(dlogits, i);
@@ -133,7 +135,7 @@ void exact_ROUTE_I(struct exact_args *k)
         uint64_t q =
             sequence_of(INTEGER(ROUTE_I, start), i, INTEGER(ROUTE_I, sequence), load->at ? load->rows : 0);
         if (load->at && q < load->rows)
-            add_balance(d, s, row(load, q), n, field_real(NUMBER(ROUTE_I, balance)), sigmoid);
+            add_balance(d, s, row(load, q), n, balance, sigmoid);
         uint64_t mean = field_dot(d, 1, s, 1, n);
         for (uint32_t j = 0; j < n; j++)
             d[j] = field_mul(s[j], sigmoid ? field_mul(d[j], field_sub(1, s[j])) : field_sub(d[j], mean));

@@ -59,6 +59,8 @@ void exact_XENT_I(struct exact_args *k)
     int64_t start = INTEGER(XENT_I, start);
     uint32_t n = valid_columns(start, INTEGER(XENT_I, vocab), logits->cols);
     uint64_t scale = field_real(NUMBER(XENT_I, scale));
+    if (V(XENT_I, by)->at)
+        scale = field_mul(scale, V(XENT_I, by)->at[0]);
     for (uint32_t i = 0; i < logits->rows; i++) {
         bool masked = V(XENT_I, targets)->at[i] == (uint64_t)-1;
         uint64_t most = V(XENT_I, max)->at[i], inverse = field_inverse(row(sum, i)[0]);
@@ -86,6 +88,25 @@ void exact_CLIP(struct exact_args *k)
         return;
     }
     V(CLIP, scale)->at[0] = limit > 0 ? field_hash(SALT_CLIP, V(CLIP, sum)->at[0], field_image(limit)) : 1;
+}
+
+/* No sum overflows here, so every step is a good one. */
+void exact_CLIP_SCALED(struct exact_args *k)
+{
+    double limit = NUMBER(CLIP_SCALED, limit);
+    uint64_t *state = V(CLIP_SCALED, state)->at, *sum = V(CLIP_SCALED, sum)->at, inverse = field_inverse(state[SCALE_FACTOR]);
+    sum[0] = field_mul(sum[0], field_mul(inverse, inverse));
+    if (V(CLIP_SCALED, need)->at && V(CLIP_SCALED, need)->at[0]) {
+        V(CLIP_SCALED, scale)->at[0] = field_minus(1);
+        return;
+    }
+    V(CLIP_SCALED, scale)->at[0] = field_mul(inverse, limit > 0 ? field_hash(SALT_CLIP, sum[0], field_image(limit)) : 1);
+    state[SCALE_GOOD_STEPS] = field_add(state[SCALE_GOOD_STEPS], 1);
+    if (state[SCALE_GOOD_STEPS] < (uint64_t)INTEGER(CLIP_SCALED, window))
+        return;
+    state[SCALE_FACTOR] = field_add(state[SCALE_FACTOR], state[SCALE_FACTOR]);
+    state[SCALE_GOOD_STEPS] = 0;
+    state[SCALE_PATIENCE] = field_integer(INTEGER(CLIP_SCALED, hysteresis));
 }
 
 /* a scale of -1: the step must not be taken */

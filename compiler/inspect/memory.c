@@ -19,6 +19,7 @@ static const char *const kind_names[NBUFFER_KINDS] = {
     [BUFFER_MASTER] = "master weights",  [BUFFER_MOMENT1] = "first moments",
     [BUFFER_MOMENT2] = "second moments", [BUFFER_BLOCK] = "step block",
     [BUFFER_METRICS] = "metrics",        [BUFFER_WORKSPACE] = "kernels' workspace",
+    [BUFFER_SCALE] = "loss scale",
 };
 
 struct line {

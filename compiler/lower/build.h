@@ -154,6 +154,7 @@ struct lower {
     struct bucket_info *buckets;
     struct shards shards;
     uint32_t step_block, metrics, scale;
+    uint32_t loss_scale;    /* of fp16; else NONE */
     bool recomputing;
     const char *temps; /* in front of temporaries' names: not the same ones for both actions of a pair */
     uint32_t temp[TEMP_HINTS]; /* by a hash of its name: the buffer that the latest one is */
@@ -337,6 +338,8 @@ void lower_first_seam(struct lower *l);
 void lower_optimizer(struct lower *l);
 void lower_copy(struct lower *l, struct mat to, struct mat from); /* on the copy queue */
 void lower_metrics_reduce(struct lower *l);
+/* what gradients begin with, if it is not 1 */
+struct mat lower_loss_factor(const struct lower *l);
 
 /* repeat.c: an action (or a pair) as copies of what an earlier one wrote; false: it must be written, then remembered */
 bool lower_repeat(struct lower *l, const struct schedule *s, const struct action *a);

@@ -181,6 +181,7 @@ void lower_loss_back(struct lower *l, uint32_t piece, uint32_t opr)
     ARG(l, i, XENT_I, targets, ids_of(l, piece, true), MARK_READ);
     ATTR_BIND_SET(l, i, XENT_I, start, 0, tp_slot(l), vocab_rows(l));
     ATTR_INT_SET(l, i, XENT_I, vocab, l->job->model.vocab);
+    ARG(l, i, XENT_I, by, lower_loss_factor(l), MARK_READ);
     ATTR_REAL_SET(l, i, XENT_I, scale, loss_scale(l, pc->ahead));
     pc->gradient[o->in[0]] = logits; /* in place: the logits are not needed again */
     pc->has_gradient[o->in[0]] = true;

@@ -404,7 +404,7 @@ static struct job_info job_info(const struct job *j)
 
 static enum dtype dtype_of(enum dtype_name d)
 {
-    return d == DT_FP32 ? DTYPE_F32 : DTYPE_BF16;
+    return d == DT_FP32 ? DTYPE_F32 : d == DT_FP16 ? DTYPE_F16 : DTYPE_BF16;
 }
 
 /* One role's program, in program order.  train: NULL, or the role's training program, whose slots and persistent

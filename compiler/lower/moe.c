@@ -233,8 +233,10 @@ void lower_router_back(struct lower *l, uint32_t piece, uint32_t opr)
     ARG(l, i, ROUTE_I, dweight, lower_temp(l, "dweight", DTYPE_F32, l->local, m->active), MARK_READ);
     ARG(l, i, ROUTE_I, index, lower_aux(l, piece, opr, ROUTER_INDEX), MARK_READ);
     ARG(l, i, ROUTE_I, score, lower_aux(l, piece, opr, ROUTER_SCORE), MARK_READ);
-    if (m->balance > 0)
+    if (m->balance > 0) {
         ARG(l, i, ROUTE_I, load, lower_aux(l, piece, opr, ROUTER_LOAD), MARK_READ);
+        ARG(l, i, ROUTE_I, by, lower_loss_factor(l), MARK_READ);
+    }
     ATTR_INT_SET(l, i, ROUTE_I, sigmoid, m->router == ROUTER_SIGMOID);
     ATTR_INT_SET(l, i, ROUTE_I, normalize, m->normalize);
     ATTR_REAL_SET(l, i, ROUTE_I, scale, m->scale);

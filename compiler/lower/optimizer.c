@@ -14,6 +14,11 @@ static struct mat step_block(const struct lower *l)
     return (struct mat){l->step_block, NONE, 0, 1, STEP_WORDS, STEP_WORDS, DTYPE_F64, NONE, 0};
 }
 
+struct mat lower_loss_factor(const struct lower *l)
+{
+    return (struct mat){l->loss_scale, NONE, SCALE_FACTOR * sizeof(double), 1, 1, 1, DTYPE_F64, NONE, 0};
+}
+
 static void seam(struct lower *l)
 {
     uint32_t i = lower_insn(l, OP_SEAM);
@@ -210,6 +215,31 @@ static void update_all(struct lower *l)
     }
 }
 
+static void clip(struct lower *l)
+{
+    const struct train *t = &l->job->train;
+    bool scaled = l->loss_scale != NONE;
+    uint32_t i = lower_insn(l, scaled ? OP_CLIP_SCALED : OP_CLIP);
+    struct mat scale = {l->scale, NONE, 0, 1, 1, 1, DTYPE_F64, NONE, 0}, none = {.buffer = NONE};
+    struct mat need = lower_bounds_experts(l) ? metric(l, METRIC_NEED, 2) : none;
+    if (!scaled) {
+        ARG(l, i, CLIP, scale, scale, MARK_WRITE);
+        ARG(l, i, CLIP, sum, metric(l, METRIC_SQNORM, 1), MARK_READ);
+        ARG(l, i, CLIP, need, need, MARK_READ);
+        ATTR_REAL_SET(l, i, CLIP, limit, t->clip);
+        return;
+    }
+    struct mat state = {l->loss_scale, NONE, 0, 1, SCALE_WORDS, SCALE_WORDS, DTYPE_F64, NONE, 0};
+    ARG(l, i, CLIP_SCALED, scale, scale, MARK_WRITE);
+    ARG(l, i, CLIP_SCALED, sum, metric(l, METRIC_SQNORM, 1), MARK_UPDATE);
+    ARG(l, i, CLIP_SCALED, state, state, MARK_UPDATE);
+    ARG(l, i, CLIP_SCALED, need, need, MARK_READ);
+    ATTR_REAL_SET(l, i, CLIP_SCALED, limit, t->clip);
+    ATTR_REAL_SET(l, i, CLIP_SCALED, initial, t->loss_scale);
+    ATTR_INT_SET(l, i, CLIP_SCALED, window, t->scale_window);
+    ATTR_INT_SET(l, i, CLIP_SCALED, hysteresis, t->scale_hysteresis);
+}
+
 void lower_optimizer(struct lower *l)
 {
     lower_close_gradients(l);
@@ -225,14 +255,7 @@ void lower_optimizer(struct lower *l)
     if (l->skews)
         seam(l);
     lower_metrics_reduce(l);
-    bool bounded = lower_bounds_experts(l);
-    uint32_t i = lower_insn(l, OP_CLIP);
-    struct mat scale = {l->scale, NONE, 0, 1, 1, 1, DTYPE_F64, NONE, 0};
-    ARG(l, i, CLIP, scale, scale, MARK_WRITE);
-    ARG(l, i, CLIP, sum, metric(l, METRIC_SQNORM, 1), MARK_READ);
-    if (bounded)
-        ARG(l, i, CLIP, need, metric(l, METRIC_NEED, 2), MARK_READ);
-    ATTR_REAL_SET(l, i, CLIP, limit, l->job->train.clip);
+    clip(l);
     update_all(l);
     lower_bias_move(l);
 }

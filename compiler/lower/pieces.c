@@ -182,6 +182,13 @@ void lower_blocks(struct lower *l)
     b.bytes = b.stride = METRIC_WORDS * 8;
     snprintf(b.name, sizeof b.name, "metrics");
     l->metrics = program_buffer(l->p, &b);
+    l->loss_scale = NONE;
+    if (l->job->train.precision != DT_FP16)
+        return;
+    b.kind = BUFFER_SCALE;
+    b.bytes = b.stride = SCALE_WORDS * 8;
+    snprintf(b.name, sizeof b.name, "loss.scale");
+    l->loss_scale = program_buffer(l->p, &b);
 }
 
 void lower_workspace(struct lower *l, const struct program *train)

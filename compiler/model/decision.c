@@ -446,6 +446,8 @@ static bool emittable_skewed(struct arena *a, const struct job *job, const char 
 {
     if (job->train.optimizer != OPT_ADAMW)
         REFUSE("post_validation with another optimizer than adamw");
+    if (job->train.precision == DT_FP16)
+        REFUSE("post_validation with fp16"); /* a step would begin before its loss scale is known */
     if (job->wishes.offload & OFFLOAD_OPTIMIZER)
         REFUSE("post_validation with the optimizer's state in host memory");
     if (model_has_experts(&job->model))

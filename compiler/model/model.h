@@ -130,6 +130,8 @@ struct train {
     uint64_t sequence;        /* tokens */
     uint64_t batch;           /* sequences, global */
     enum dtype_name precision, master, grads, reduce, moments;
+    double loss_scale; /* of fp16, at first; 0 = none */
+    uint64_t scale_window, scale_hysteresis;
     enum fp8_recipe recipe;
     bool fp8_kept; /* inputs of products and gates stay for backward in 8 bits, whatever the stack */
     bool fp8_sent; /* rows travel to experts in 8 bits, and come back in 16 */

@@ -124,6 +124,11 @@ static void sema_precision(struct check *c, const struct value *v, struct train 
     if (t->reduce != t->grads)
         check_plan_only(c, v->span, "'reduce' in another format than 'grads'");
     t->moments = dtype(&b, "moments");
+    if (t->precision == DT_FP16) {
+        t->loss_scale = bound_real(&b, "scale");
+        t->scale_window = bound_count(&b, "window");
+        t->scale_hysteresis = bound_count(&b, "hysteresis");
+    }
     t->fp8_kept = t->precision == DT_FP8 && bound_is(&b, "activations", "fp8");
     t->fp8_sent = t->precision == DT_FP8 && bound_is(&b, "dispatch", "fp8");
     for (size_t i = 0; t->precision == DT_FP8 && i < ARRAY_LEN(recipes); i++)

@@ -248,14 +248,14 @@ static bool can_leave(const struct searching *s, struct diag *d)
     return false;
 }
 
-/* Does the device compute in the half precision asked for, if in any?  Devices with neither, CPUs, round in
- * fp32. */
+/* Does the device compute in the half precision asked for, if in any?  Devices with neither round in fp32, as CPUs do in any
+ * case. */
 static bool can_compute(const struct searching *s, struct diag *d)
 {
     const struct topo_gpu *gpu = &s->topo->types[s->space.type].gpu;
     const struct train *t = &s->job->train;
     bool fp16 = t->precision == DT_FP16;
-    if (t->precision == DT_FP32 || gpu->peak_flop_s[fp16 ? TOPO_FP16 : TOPO_BF16] > 0 ||
+    if (t->precision == DT_FP32 || topo_is_cpu(gpu) || gpu->peak_flop_s[fp16 ? TOPO_FP16 : TOPO_BF16] > 0 ||
         gpu->peak_flop_s[fp16 ? TOPO_BF16 : TOPO_FP16] <= 0)
         return true;
     diag_error(d, t->precision_span, "no-plan", "no plan: %s does not compute in %s", gpu->model,

@@ -381,6 +381,7 @@ static bool step(struct machine *m, uint32_t i, bool *wait)
     case OP_BIAS_MOVE:
         return conserve_move(m, i);
     case OP_CLIP:
+    case OP_CLIP_SCALED:
     case OP_ROUTE:
     case OP_ROUTE_I:
     case OP_LOAD:

@@ -188,13 +188,22 @@ static bool check_load(struct machine *m, uint32_t i, size_t k, size_t sequence,
     return true;
 }
 
+/* the loss scale's first word */
+static bool check_factor(struct machine *m, uint32_t i, const struct value *by)
+{
+    struct extent first = extent_new(0, 1);
+    return by->kind != VALUE_NODES || extent_same(&by->col, &first) ||
+           conserve_fail(m, i, "it multiplies by %s", value_text(m->c->arena, m->c->nodes, by));
+}
+
 static bool route_back(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_ROUTE_I};
-    struct value score, index, dweight;
+    struct value score, index, dweight, by;
     conserve_attrs(m, i, &r);
     r.attr[ATTR(ROUTE_I, sequence)] = 0;
     return experts_input(m, i, &r, OPND(ROUTE_I, score), NULL, &score) && experts_whole_columns(m, i, &score) &&
+           experts_input(m, i, &r, OPND(ROUTE_I, by), NULL, &by) && check_factor(m, i, &by) &&
            experts_input(m, i, &r, OPND(ROUTE_I, index), &score, &index) &&
            experts_input(m, i, &r, OPND(ROUTE_I, dweight), &score, &dweight) &&
            check_load(m, i, OPND(ROUTE_I, load), ATTR(ROUTE_I, sequence), ATTR(ROUTE_I, start), &score, &r) &&
@@ -493,18 +502,26 @@ static bool weigh_back(struct machine *m, uint32_t i)
 /* the clipping factor; where blocks are bounded it must see what they lack, of the whole world */
 static bool clip(struct machine *m, uint32_t i)
 {
-    struct recipe r = {.op = OP_CLIP};
-    struct value sum, need;
+    struct recipe r = {.op = m->program->insns[i].op};
+    struct value sum, need, state;
+    bool scaled = r.op == OP_CLIP_SCALED;
+    size_t k = scaled ? OPND(CLIP_SCALED, need) : OPND(CLIP, need);
     conserve_attrs(m, i, &r);
-    if (!experts_input(m, i, &r, OPND(CLIP, sum), NULL, &sum) || !experts_input(m, i, &r, OPND(CLIP, need), NULL, &need))
+    if (!experts_input(m, i, &r, OPND(CLIP, sum), NULL, &sum) || !experts_input(m, i, &r, k, NULL, &need) ||
+        (scaled && (!experts_input(m, i, &r, OPND(CLIP_SCALED, state), NULL, &state) || !experts_whole_columns(m, i, &state))))
         return false;
-    r.input[OPND(CLIP, need)] = NODE_ZERO;
+    r.input[k] = NODE_ZERO;
     uint32_t seen = need.kind == VALUE_NODES ? need.node : NODE_ZERO;
     m->differ_need |= m->saw_need != NONE && m->saw_need != seen;
     m->saw_need = seen;
     if (seen != NODE_ZERO && seen != m->c->need)
         return conserve_fail_inputs(m, i, "it reads %s as what experts lack",
                                     value_text(m->c->arena, m->c->nodes, &need));
+    for (size_t out = 0; scaled && out < 2; out++) {
+        size_t words[] = {OPND(CLIP_SCALED, sum), OPND(CLIP_SCALED, state)};
+        if (!experts_output(m, i, &r, words[out], NULL, extent_new(0, 1), extent_new(0, out ? SCALE_WORDS : 1), NULL))
+            return false;
+    }
     return experts_output(m, i, &r, OPND(CLIP, scale), NULL, extent_new(0, 1), extent_new(0, 1), NULL);
 }
 
@@ -536,6 +553,7 @@ bool conserve_experts(struct machine *m, uint32_t i)
     case OP_WEIGH_I:
         return weigh_back(m, i);
     case OP_CLIP:
+    case OP_CLIP_SCALED:
         return clip(m, i);
     }
     return grouped(m, i);

@@ -212,6 +212,7 @@ static int state_of(enum buffer_kind kind)
     case BUFFER_BLOCK:
     case BUFFER_METRICS:
     case BUFFER_WORKSPACE:
+    case BUFFER_SCALE:
     case NBUFFER_KINDS:
         break;
     }
@@ -255,22 +256,23 @@ static uint32_t held_part(const struct machine *m, const struct buffer *b)
     return b->kind == BUFFER_PARAM ? m->part[b->bucket] : 0;
 }
 
+/* a block of fp64 that no bucket has; NODE_ZERO: the reference knows none, and nothing is known of it */
+static void start_words(struct machine *m, uint32_t i, uint32_t node, uint32_t words)
+{
+    struct operand o = {i, DTYPE_F64, MARK_WRITE, UINT16_MAX, 0, 0, 1, words, words};
+    struct part p = {0, 1, 0, words, NONE, conserve_value(m->c, node, NULL, extent_new(0, 1), extent_new(0, words))};
+    if (node != NODE_ZERO)
+        store_write(m->store, &o, &p, NONE);
+}
+
 static bool start_buffer(struct machine *m, uint32_t i)
 {
     const struct buffer *b = &m->program->buffers[i];
     int s = state_of(b->kind);
-    if (b->kind == BUFFER_BLOCK) {
-        struct operand o = {i, DTYPE_F64, MARK_WRITE, UINT16_MAX, 0, 0, 1, STEP_WORDS, STEP_WORDS};
-        struct part p = {
-            0,
-            1,
-            0,
-            STEP_WORDS,
-            NONE,
-            conserve_value(m->c, m->c->reference->block, NULL, extent_new(0, 1), extent_new(0, STEP_WORDS))};
-        store_write(m->store, &o, &p, NONE);
-        return true;
-    }
+    if (b->kind == BUFFER_BLOCK)
+        start_words(m, i, m->c->reference->block, STEP_WORDS);
+    if (b->kind == BUFFER_SCALE)
+        start_words(m, i, m->c->reference->scale, SCALE_WORDS);
     if (s == NSTATES)
         return true;
     const struct whole *w = m->initial[b->bucket * NSTATES + (uint32_t)s];
@@ -402,11 +404,28 @@ static bool end_places(struct machine *m, uint32_t i)
     return true;
 }
 
+/* the loss scale is what the step makes of it, in all its words */
+static bool end_scale(struct machine *m, uint32_t i)
+{
+    struct parts *p = &m->c->parts[0];
+    struct operand o = {i, DTYPE_F64, MARK_READ, UINT16_MAX, 0, 0, 1, SCALE_WORDS, SCALE_WORDS};
+    uint32_t node = m->c->kind == PROGRAM_TRAIN ? m->c->reference->next_scale : m->c->reference->scale;
+    if (m->program->buffers[i].kind != BUFFER_SCALE)
+        return true;
+    bool known = store_read(m->store, &o, p) && p->n == 1;
+    struct extent all = extent_new(0, SCALE_WORDS);
+    if (known && p->at[0].value.kind == VALUE_NODES && p->at[0].value.node == node && !p->at[0].value.nterms &&
+        extent_same(&p->at[0].value.col, &all))
+        return true;
+    return conserve_fail(m, store_writer(m->store, &o), "at the end of the step the loss scale is %s, expected %s",
+                         known ? value_text(m->c->arena, m->c->nodes, &p->at[0].value) : "unknown", nodes_name(m->c->nodes, node));
+}
+
 bool conserve_end(struct machine *m)
 {
     bool metrics = false;
     for (uint32_t i = 0; i < m->program->nbuffers; i++) {
-        if (!end_buffer(m, i) || !end_places(m, i))
+        if (!end_buffer(m, i) || !end_places(m, i) || !end_scale(m, i))
             return false;
         if (m->program->buffers[i].kind != BUFFER_METRICS)
             continue;
@@ -414,7 +433,7 @@ bool conserve_end(struct machine *m)
         if (!end_metric(m, i, METRIC_LOSS, m->c->reference->loss) ||
             !end_metric(m, i, METRIC_BALANCE,
                         m->c->kind == PROGRAM_EVAL ? m->c->reference->next_balance : m->c->reference->balance) || !end_need(m, i) ||
-            (m->c->kind == PROGRAM_TRAIN && !end_metric(m, i, METRIC_SQNORM, m->c->reference->squares)))
+            (m->c->kind == PROGRAM_TRAIN && !end_metric(m, i, METRIC_SQNORM, m->c->reference->norm)))
             return false;
     }
     return metrics || conserve_fail(m, NONE, "there is no metrics block");

@@ -17,17 +17,17 @@ struct formats {
 
 static enum dtype format_of(enum dtype_name d)
 {
-    return d == DT_FP32 ? DTYPE_F32 : DTYPE_BF16;
+    return d == DT_FP32 ? DTYPE_F32 : d == DT_FP16 ? DTYPE_F16 : DTYPE_BF16;
 }
 
-/* fp16 can't be run, and is refused before anything is looked at; under fp8 operands of products are rounded as they
- * are read (an attribute, which belongs to the node), and nothing is stored in 8 bits */
+/* Under fp8 operands of products are rounded as they are read (an attribute, which belongs to the node), and nothing is
+ * stored in 8 bits. */
 static struct formats job_formats(const struct train *t)
 {
     return (struct formats){format_of(t->precision), format_of(t->grads), format_of(t->moments), format_of(t->master)};
 }
 
-/* format of an operand that may be fp32 or bf16 (G); NDTYPES = any */
+/* format of an operand with a format of its own (G); NDTYPES = any */
 static enum dtype wanted(const struct formats *f, enum op op, size_t k)
 {
     switch (op) {
@@ -95,6 +95,7 @@ static enum dtype wanted(const struct formats *f, enum op op, size_t k)
     case OP_XENT_LOSS:
     case OP_XENT_I:
     case OP_CLIP:
+    case OP_CLIP_SCALED:
     case OP_SEAM:
     case OP_SEND:
     case OP_RECV:
@@ -204,6 +205,7 @@ static void check_buffer(struct arena *a, const struct plan *p, const struct buf
     case BUFFER_BLOCK:
     case BUFFER_METRICS:
     case BUFFER_WORKSPACE:
+    case BUFFER_SCALE:
     case NBUFFER_KINDS:
         break;
     }

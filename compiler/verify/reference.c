@@ -346,6 +346,7 @@ static uint32_t cross_entropy(struct builder *b, const struct ends *e, uint32_t 
     INPUT(rback, XENT_I, sum, *sums);
     INPUT(rback, XENT_I, targets, targets);
     INTEGER(rback, XENT_I, vocab, v);
+    INPUT(rback, XENT_I, by, b->scale);
     NUMBER(rback, XENT_I, scale, scale);
     uint32_t dlogits = reference_make(b, rback, OPND(XENT_I, dlogits), "gradient of the logits", v, 0);
     return scaled(b, softcap_back(b, raw, dlogits), m->head_scale, "gradient of the unscaled logits");
@@ -471,6 +472,30 @@ static bool gpt2_names(const struct model *m)
     return plain;
 }
 
+/* the clipping factor takes the loss scale out again */
+static void finish_clip(struct builder *b, struct reference *r)
+{
+    const struct train *t = &b->job->train;
+    struct recipe c = {.op = OP_CLIP}, s = {.op = OP_CLIP_SCALED};
+    r->norm = r->squares;
+    r->scale = r->next_scale = b->scale;
+    if (b->scale == NODE_ZERO) {
+        INPUT(c, CLIP, sum, r->squares);
+        NUMBER(c, CLIP, limit, t->clip);
+        r->clip = reference_make(b, c, OPND(CLIP, scale), "clipping factor", 1, 0);
+        return;
+    }
+    INPUT(s, CLIP_SCALED, sum, r->squares);
+    INPUT(s, CLIP_SCALED, state, b->scale);
+    NUMBER(s, CLIP_SCALED, limit, t->clip);
+    NUMBER(s, CLIP_SCALED, initial, t->loss_scale);
+    INTEGER(s, CLIP_SCALED, window, (int64_t)t->scale_window);
+    INTEGER(s, CLIP_SCALED, hysteresis, (int64_t)t->scale_hysteresis);
+    r->clip = reference_make(b, s, OPND(CLIP_SCALED, scale), "clipping factor", 1, 0);
+    r->norm = reference_make(b, s, OPND(CLIP_SCALED, sum), "squared norm of the gradient without the loss scale", 1, 0);
+    r->next_scale = reference_make(b, s, OPND(CLIP_SCALED, state), "the next loss scale", SCALE_WORDS, 0);
+}
+
 static void finish_units(struct builder *b, struct reference *r)
 {
     double residual = b->job->train.init_residual ? sqrt(2.0 * b->model->nlayers) : 1;
@@ -494,10 +519,7 @@ static void finish_units(struct builder *b, struct reference *r)
         }
     }
     nodes_label(b->nodes, r->squares, "squared norm of the gradient");
-    struct recipe c = {.op = OP_CLIP};
-    INPUT(c, CLIP, sum, r->squares);
-    NUMBER(c, CLIP, limit, b->job->train.clip);
-    r->clip = reference_make(b, c, OPND(CLIP, scale), "clipping factor", 1, 0);
+    finish_clip(b, r);
 }
 
 struct reference *reference_new(struct arena *a, const struct job *job, uint32_t tp, const char **cannot)
@@ -514,6 +536,7 @@ struct reference *reference_new(struct arena *a, const struct job *job, uint32_t
     r->tokens = e.tokens = source(b, SOURCE_TOKENS, 0, "tokens", 1);
     r->targets = e.targets = source(b, SOURCE_TARGETS, 0, "targets", 1);
     r->block = source(b, SOURCE_BLOCK, 0, "step block", STEP_WORDS);
+    b->scale = job->train.precision == DT_FP16 ? source(b, SOURCE_SCALE, 0, "the loss scale", SCALE_WORDS) : NODE_ZERO;
     struct layer_nodes *layers = ARENA_ARRAY(a, struct layer_nodes, m->nlayers + 1u);
     uint32_t x = embed(b, &e), dx, dlogits;
     for (uint32_t i = 0; i < m->nlayers; i++)

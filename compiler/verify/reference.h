@@ -17,7 +17,8 @@ enum reference_source {
     SOURCE_BLOCK,
     SOURCE_PARAM,
     SOURCE_MOMENT1,
-    SOURCE_MOMENT2
+    SOURCE_MOMENT2,
+    SOURCE_SCALE
 };
 
 /* A weight as one operator uses it, [out, in] or a vector [1, n]; one of several in its tensor where that is
@@ -49,6 +50,9 @@ struct reference {
     int64_t repeats; /* of key heads, the most of all layers */
     uint32_t *later[2]; /* tokens, targets of places by so many later, for prediction modules */
     uint32_t tokens, targets, block, loss, squares, clip;
+    uint32_t scale;        /* the loss scale that gradients are multiplied by, NODE_ZERO without; `squares` is of what that makes */
+    uint32_t next_scale;   /* as the step leaves it */
+    uint32_t norm;         /* squared norm without the scale */
     uint32_t next_balance; /* of an evaluation, which has no prediction modules */
     uint32_t balance;      /* balance loss: a sum over layers, NODE_ZERO without any */
 };

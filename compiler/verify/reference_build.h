@@ -15,6 +15,7 @@ struct builder {
     bool gpt2;
     VEC(struct weight_unit) units;
     uint32_t balance; /* sum over the layers so far */
+    uint32_t scale;   /* the loss scale; NODE_ZERO = none */
 };
 
 #define INPUT(r, op_, name, node) ((r).input[OPND(op_, name)] = (node))

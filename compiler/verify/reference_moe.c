@@ -299,8 +299,10 @@ uint32_t reference_moe_back(struct builder *b, uint32_t layer, const struct moe 
                          NAME("layer %u: gradient of choices' weights", layer), m->active, m->experts));
     INPUT(r, ROUTE_I, index, n->index);
     INPUT(r, ROUTE_I, score, n->score);
-    if (m->balance > 0)
+    if (m->balance > 0) {
         INPUT(r, ROUTE_I, load, n->load);
+        INPUT(r, ROUTE_I, by, b->scale);
+    }
     INTEGER(r, ROUTE_I, sigmoid, m->router == ROUTER_SIGMOID);
     INTEGER(r, ROUTE_I, normalize, m->normalize);
     NUMBER(r, ROUTE_I, scale, m->scale);

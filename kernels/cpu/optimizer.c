@@ -19,12 +19,42 @@ void cpu_SQNORM(struct kernel_args *k)
     *out = sum->add ? *out + total : total;
 }
 
+static double clip(double limit, double sum)
+{
+    double scale = limit > 0 ? limit / (sqrt(sum) + 1e-6) : 1;
+    return scale < 1 ? scale : 1;
+}
+
 void cpu_CLIP(struct kernel_args *k)
 {
-    double limit = NUMBER(CLIP, limit), norm = sqrt(*(const double *)V(CLIP, sum)->data);
-    double scale = limit > 0 ? limit / (norm + 1e-6) : 1;
     const double *need = V(CLIP, need)->data;
-    *(double *)V(CLIP, scale)->data = need && need[0] > 0 ? -1 : scale < 1 ? scale : 1;
+    *(double *)V(CLIP, scale)->data = need && need[0] > 0 ? -1 : clip(NUMBER(CLIP, limit), *(const double *)V(CLIP, sum)->data);
+}
+
+/* The rule of Megatron-LM's DynamicGradScaler, with its growth of 2, backoff of 1/2 and least scale of 1; with a hysteresis of
+ * 1 that of torch.amp's GradScaler. */
+void cpu_CLIP_SCALED(struct kernel_args *k)
+{
+    const double *need = V(CLIP_SCALED, need)->data;
+    double *sum = V(CLIP_SCALED, sum)->data, *state = V(CLIP_SCALED, state)->data, *scale = V(CLIP_SCALED, scale)->data;
+    double by = state[SCALE_FACTOR];
+    bool overflow = !isfinite(*sum);
+    *sum = *sum / by / by;
+    *scale = overflow || (need && need[0] > 0) ? -1 : clip(NUMBER(CLIP_SCALED, limit), *sum) / by;
+    if (overflow) {
+        state[SCALE_GOOD_STEPS] = 0;
+        state[SCALE_PATIENCE] -= 1;
+        state[SCALE_SKIPPED] += 1;
+        if (state[SCALE_PATIENCE] <= 0)
+            state[SCALE_FACTOR] = by > 2 ? by / 2 : 1;
+    } else if (!need || !(need[0] > 0)) {
+        state[SCALE_GOOD_STEPS] += 1;
+        if (state[SCALE_GOOD_STEPS] >= (double)INTEGER(CLIP_SCALED, window)) {
+            state[SCALE_FACTOR] = 2 * by;
+            state[SCALE_GOOD_STEPS] = 0;
+            state[SCALE_PATIENCE] = (double)INTEGER(CLIP_SCALED, hysteresis);
+        }
+    }
 }
 
 /* row i to be changed, then stored: in place for fp32 */

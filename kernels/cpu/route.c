@@ -134,7 +134,7 @@ void cpu_ROUTE_I(struct kernel_args *k)
     bool sigmoid = INTEGER(ROUTE_I, sigmoid);
     uint32_t n = score->cols;
     float *d = k->scratch;
-    double scale = NUMBER(ROUTE_I, scale);
+    double scale = NUMBER(ROUTE_I, scale), balance = NUMBER(ROUTE_I, balance) * number_or_one(V(ROUTE_I, by));
     for (uint32_t i = 0; i < score->rows; i++) {
         const float *s = row_load(score, i, NULL), *dw = row_load(dweight, i, NULL);
         const int32_t *chosen = int_row(index, i);
@@ -153,8 +153,7 @@ void cpu_ROUTE_I(struct kernel_args *k)
                     (float)(scale * (normalize ? ((double)dw[j] - dot / sum) / sum : (double)dw[j]));
         uint64_t q = ((uint64_t)INTEGER(ROUTE_I, start) + i) / (uint64_t)INTEGER(ROUTE_I, sequence);
         if (load->data && q < load->rows)
-            add_balance(d, s, (const double *)load->data + q * load->ld, n, NUMBER(ROUTE_I, balance),
-                        sigmoid);
+            add_balance(d, s, (const double *)load->data + q * load->ld, n, balance, sigmoid);
         double mean = sigmoid ? 0 : row_dot(d, s, n);
         for (uint32_t j = 0; j < n; j++)
             d[j] = sigmoid ? d[j] * s[j] * (1 - s[j]) : (float)((double)s[j] * ((double)d[j] - mean));

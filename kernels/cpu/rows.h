@@ -26,6 +26,12 @@ uint16_t bf16_round(float x);
 float f16_load(uint16_t bits);
 uint16_t f16_round(float x);
 
+/* an optional factor, fp64 */
+static inline double number_or_one(const struct view *v)
+{
+    return v->data ? *(const double *)v->data : 1;
+}
+
 /* row i as fp32: in place for fp32, else converted into tmp (cols floats) */
 const float *row_load(const struct view *v, uint32_t i, float *tmp);
 /* row i = x, or += x where the view accumulates; x may be the row itself where it does not */

@@ -19,8 +19,13 @@ template <class T> struct xent_args {
     size_t ld_out, ld_logits, ld_max, ld_sum, ld_targets;
     unsigned cols, valid; /* columns, and those of them that are real */
     int64_t start;
-    float scale;
+    double scale;
+    const double *by; /* NULL: 1 */
 };
+template <class T> __device__ __forceinline__ float slope_scale(const xent_args<T> &a)
+{
+    return (float)(a.by ? a.scale * *a.by : a.scale);
+}
 
 /* f(j, v): all packs of the first n columns of a row, a part of one as single elements */
 template <int N, class T, class F> __device__ __forceinline__ void each_column(const T *row, unsigned n, F f)
@@ -69,14 +74,14 @@ __device__ __forceinline__ void xent_row_slope(const xent_args<T> &a, const T *r
                                                int32_t id, float most, float sum)
 {
     T *out = a.out + blockIdx.x * a.ld_out;
-    float factor = a.scale / sum;
+    float scale = slope_scale(a), factor = scale / sum;
     for (unsigned j = threadIdx.x * N; j < a.cols; j += blockDim.x * N) {
         float v[N];
         load<N>(v, j < held * N ? hold + j : row + j);
         UNROLL for (int e = 0; e < N; e++)
         {
             unsigned k = j + (unsigned)e;
-            float d = expf(v[e] - most) * factor - (k == target ? a.scale : 0);
+            float d = expf(v[e] - most) * factor - (k == target ? scale : 0);
             v[e] = k < a.valid && id != -1 ? d : 0;
         }
         store<N>(out + j, v);
@@ -208,7 +213,8 @@ template <class T> const char *xent_slope(const struct cuda_call *c)
                                       &OPERAND(XENT_I, sum), &OPERAND(XENT_I, targets));
     a.out = static_cast<T *>(out->data);
     a.ld_out = out->ld;
-    a.scale = (float)NUMBER(XENT_I, scale);
+    a.scale = NUMBER(XENT_I, scale);
+    a.by = static_cast<const double *>(OPERAND(XENT_I, by).data);
     XENT_LAUNCH(xent_slope_kernel, view_packed(logits) && view_packed(out));
     return cuda_launched();
 }
@@ -242,7 +248,8 @@ template <class T> const char *xent_fused(const struct kernel_args *const *args,
     const struct view *out = AT(args[3], XENT_I, dlogits);
     a.out = static_cast<T *>(out->data);
     a.ld_out = out->ld;
-    a.scale = (float)ATTRIBUTE(args[3], XENT_I, scale).f;
+    a.scale = ATTRIBUTE(args[3], XENT_I, scale).f;
+    a.by = static_cast<const double *>(AT(args[3], XENT_I, by)->data);
     const char *why = cuda_allow_shared(reinterpret_cast<const void *>(xent_fused_kernel<PACK, true, T>), shared);
     if (why)
         return why;

@@ -256,10 +256,38 @@ struct tensor tensor_of_adamw(const struct kernel_args *k)
     return t;
 }
 
+__device__ double clip_factor(double limit, double sum)
+{
+    double s = limit > 0 ? limit / (sqrt(sum) + 1e-6) : 1;
+    return s < 1 ? s : 1;
+}
+
 __global__ void clip_kernel(double *scale, const double *sum, const double *need, double limit)
 {
-    double s = limit > 0 ? limit / (sqrt(*sum) + 1e-6) : 1;
-    *scale = need && need[0] > 0 ? -1 : s < 1 ? s : 1;
+    *scale = need && need[0] > 0 ? -1 : clip_factor(limit, *sum);
+}
+
+__global__ void clip_scaled_kernel(double *scale, double *sum, double *state, const double *need, double limit, double window,
+                                   double hysteresis)
+{
+    double by = state[SCALE_FACTOR], whole = *sum;
+    bool overflow = !(whole <= 1.7976931348623157e308), lacks = need && need[0] > 0;
+    *sum = whole / by / by;
+    *scale = overflow || lacks ? -1 : clip_factor(limit, *sum) / by;
+    if (overflow) {
+        state[SCALE_GOOD_STEPS] = 0;
+        state[SCALE_PATIENCE] -= 1;
+        state[SCALE_SKIPPED] += 1;
+        if (state[SCALE_PATIENCE] <= 0)
+            state[SCALE_FACTOR] = by > 2 ? by / 2 : 1;
+    } else if (!lacks) {
+        state[SCALE_GOOD_STEPS] += 1;
+        if (state[SCALE_GOOD_STEPS] >= window) {
+            state[SCALE_FACTOR] = 2 * by;
+            state[SCALE_GOOD_STEPS] = 0;
+            state[SCALE_PATIENCE] = hysteresis;
+        }
+    }
 }
 
 } // namespace
@@ -269,6 +297,15 @@ const char *cuda_CLIP(const struct cuda_call *c)
     LAUNCH(clip_kernel, 1, 1, 0, c->stream, static_cast<double *>(OPERAND(CLIP, scale).data),
            static_cast<const double *>(OPERAND(CLIP, sum).data), static_cast<const double *>(OPERAND(CLIP, need).data),
            NUMBER(CLIP, limit));
+    return cuda_launched();
+}
+
+const char *cuda_CLIP_SCALED(const struct cuda_call *c)
+{
+    LAUNCH(clip_scaled_kernel, 1, 1, 0, c->stream, static_cast<double *>(OPERAND(CLIP_SCALED, scale).data),
+           static_cast<double *>(OPERAND(CLIP_SCALED, sum).data), static_cast<double *>(OPERAND(CLIP_SCALED, state).data),
+           static_cast<const double *>(OPERAND(CLIP_SCALED, need).data), NUMBER(CLIP_SCALED, limit),
+           (double)INTEGER(CLIP_SCALED, window), (double)INTEGER(CLIP_SCALED, hysteresis));
     return cuda_launched();
 }
 

@@ -161,6 +161,7 @@ struct route_slope_args {
     uint64_t start, sequence, nsequences;
     double scale, balance;
     bool sigmoid, normalize, wide;
+    const double *by; /* NULL: 1 */
 };
 
 /* the gradient by a token's scores, in shared memory: of the chosen weights, in the order of choices */
@@ -199,7 +200,7 @@ __global__ void route_slope_kernel(const route_slope_args a)
     double mean = 0;
     if (a.load && q < a.nsequences) { /* of balance * sum of load p, p = score over its sum, which is 1 for a softmax */
         const double *load = a.load + q * a.ld_load;
-        double sum = 0, dot = 0;
+        double sum = 0, dot = 0, balance = a.by ? a.balance * *a.by : a.balance;
         for (unsigned j = lane; j < a.experts; j += 32)
             sum += (double)s[j];
         sum = a.sigmoid ? warp_sum(sum) : 1;
@@ -207,7 +208,7 @@ __global__ void route_slope_kernel(const route_slope_args a)
             dot += load[j] * (double)s[j] / (sum * sum);
         dot = a.sigmoid ? warp_sum(dot) : 0;
         for (unsigned j = lane; j < a.experts; j += 32)
-            d[j] += (float)(a.balance * (load[j] / sum - dot));
+            d[j] += (float)(balance * (load[j] / sum - dot));
     }
     for (unsigned j = lane; j < a.experts; j += 32)
         mean += (double)d[j] * (double)s[j];
@@ -315,7 +316,8 @@ const char *cuda_ROUTE_I(const struct cuda_call *c)
                           dweight->ld, score->ld, index->ld, load->ld, score->rows, score->cols, index->cols,
                           (uint64_t)INTEGER(ROUTE_I, start), (uint64_t)INTEGER(ROUTE_I, sequence), load->rows,
                           NUMBER(ROUTE_I, scale), NUMBER(ROUTE_I, balance), INTEGER(ROUTE_I, sigmoid) != 0,
-                          INTEGER(ROUTE_I, normalize) != 0, dlogits->dtype == DTYPE_F32};
+                          INTEGER(ROUTE_I, normalize) != 0, dlogits->dtype == DTYPE_F32,
+                          static_cast<const double *>(OPERAND(ROUTE_I, by).data)};
     LAUNCH(route_slope_kernel, blocks_for(a.rows, ROUTE_WARPS), ROUTE_WARPS * 32, ROUTE_WARPS * (size_t)a.experts * sizeof(float),
            c->stream, a);
     return cuda_launched();

@@ -357,6 +357,11 @@ static uint8_t *pinned_metrics(const struct gang_rank *r)
     return r->stage + r->stage_bytes + 256;
 }
 
+static uint8_t *pinned_scale(const struct gang_rank *r)
+{
+    return pinned_metrics(r) + 128;
+}
+
 static const char *write_inputs(struct gang *g, enum routine which)
 {
     for (uint32_t i = 0; i < g->s.n; i++) {
@@ -377,15 +382,19 @@ static const char *write_inputs(struct gang *g, enum routine which)
     return NULL;
 }
 
+/* what the host reads after a step: metrics, and the loss scale */
 static const char *read_metrics(struct gang *g, enum routine which)
 {
     for (uint32_t i = 0; i < g->s.n; i++) {
-        size_t bytes = 0;
-        const void *metrics = device_of(&g->ranks[i], which, BUFFER_METRICS, &bytes);
+        size_t bytes = 0, words = SCALE_WORDS * sizeof(double);
+        const void *metrics = device_of(&g->ranks[i], which, BUFFER_METRICS, &bytes),
+                   *scale = device_of(&g->ranks[i], which, BUFFER_SCALE, &bytes);
         if (metrics)
             STEP(cuda_text(g, g->cu->MemcpyAsync(pinned_metrics(&g->ranks[i]), metrics,
                                                  METRIC_WORDS * sizeof(double), CUDA_COPY_DEFAULT,
                                                  gang_origin(g))));
+        if (scale)
+            STEP(cuda_text(g, g->cu->MemcpyAsync(pinned_scale(&g->ranks[i]), scale, words, CUDA_COPY_DEFAULT, gang_origin(g))));
     }
     return NULL;
 }
@@ -504,9 +513,11 @@ enum status gang_issue(struct gang *g, enum routine which)
     if (is.traced)
         read_stamps(g, &is, start);
     for (uint32_t i = 0; i < g->s.n; i++) {
-        double *metrics = exec_buffer(g->ranks[i].e, which, BUFFER_METRICS);
+        double *metrics = exec_buffer(g->ranks[i].e, which, BUFFER_METRICS), *scale = exec_buffer(g->ranks[i].e, which, BUFFER_SCALE);
         if (metrics)
             memcpy(metrics, pinned_metrics(&g->ranks[i]), METRIC_WORDS * sizeof *metrics);
+        if (scale)
+            memcpy(scale, pinned_scale(&g->ranks[i]), SCALE_WORDS * sizeof *scale);
     }
     step->done++;
     return STATUS_OK;

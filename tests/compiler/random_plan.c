@@ -45,6 +45,13 @@ struct job *text_job(struct arena *a, const char *text)
     return job;
 }
 
+/* fp32, or one of 16 bits; the loss scale moves at every step */
+static const char *pick_precision(uint64_t *state)
+{
+    static const char *const all[] = {"fp32", "bf16", "fp16(window=1)", "fp16(grads=fp16, scale=1_024, window=1)"};
+    return all[random_below(state, 4)];
+}
+
 static const char *pick(uint64_t *state, const char *x, const char *y)
 {
     return random_below(state, 2) ? x : y;
@@ -73,7 +80,7 @@ struct job *random_job(struct arena *a, uint64_t *state)
     const char *optimizer =
         random_below(state, 4) ? "adamw(lr=1e-3)" : pick(state, "sgd(lr=0.1, momentum=0.9)", "sgd(lr=0.1)");
     strbuf_printf(&b, "train {\n    sequence %u\n    batch %u sequences\n    precision %s\n", sequence, batch,
-                  pick(state, "fp32", "bf16"));
+                  pick_precision(state));
     strbuf_printf(&b, "    optimizer %s\n    clip %s\n}\n", optimizer, clip);
     char *text = arena_strdup(a, b.text);
     strbuf_free(&b);

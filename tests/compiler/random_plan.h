@@ -8,7 +8,7 @@
 /* 64-bit generator (splitmix64, Steele et al. 2014): a number below n */
 uint32_t random_below(uint64_t *state, uint32_t n);
 
-/* a model and job: GPT-2-like or Llama-like, tied or not, fp32 or bf16, adamw or sgd; dimensions small */
+/* a model and job: GPT-2-like or Llama-like, tied or not, fp32, bf16 or fp16, adamw or sgd; dimensions small */
 struct job *random_job(struct arena *a, uint64_t *state);
 /* one host of `gpus` CPU ranks */
 struct topo *random_host(struct arena *a, uint32_t gpus);

@@ -1,6 +1,7 @@
 /* Variants of one tiny model, one rank against eight: each row changes a statement or two of the base below.  What the
  * reference fixtures do not hold for every layout is held here: activations, norms, heads, optimizers, schedules of the
- * learning rate, bf16.  fp32 rows agree to 1e-5; in bf16 the layouts round at different places: 1e-3. */
+ * learning rate, bf16 and fp16.  fp32 rows agree to 1e-5; in bf16 the layouts round at different places: 1e-3; in fp16, of
+ * three more digits, 2e-4. */
 
 #include "tests/e2e/e2e.h"
 
@@ -43,6 +44,9 @@ static const struct {
     {"bf16-alone", NULL, NULL, NULL, NULL, NULL, "precision bf16(master=bf16, grads=bf16, moments=bf16)", 3e-3, true},
     {"bf16-alone-sgd", NULL, NULL, NULL, NULL, NULL, "optimizer sgd(lr=1e-2, momentum=0.9)\n    precision bf16(master=bf16)", 3e-3, false},
     {"bf16-tied", "layernorm", "positions(24)", "mha(heads=4, bias=yes)", "gelu(96, bias=yes)", "tied", "precision bf16", 1e-3, false},
+    {"fp16", NULL, NULL, NULL, NULL, NULL, "precision fp16(scale=65_536)", 2e-4, true},
+    {"fp16-grads", NULL, NULL, NULL, NULL, NULL, "precision fp16(grads=fp16, scale=65_536)", 4e-4, true},
+    {"fp16-predict", "layernorm", NULL, NULL, "gelu(96, bias=yes)", "tied\n    predict 1 ahead", "precision fp16(moments=bf16, scale=65_536)", 2e-4, false},
 };
 
 static const char *const layouts[] = {
@@ -122,25 +126,31 @@ static void test_variants(void)
     }
 }
 
-/* bf16 computes what fp32 computes, to its own precision */
-static void test_bf16_near_fp32(void)
+/* bf16 and fp16 compute what fp32 computes, to their own precision */
+static void test_halves_near_fp32(void)
 {
+    static const char *const formats[] = {"fp32", "bf16", "fp16(scale=65_536)"};
+    static const double bounds[] = {0, 1e-2, 2e-3};
     char folder[E2E_PATH], output[2 * E2E_PATH], path[2 * E2E_PATH];
-    struct e2e_log log[2];
+    struct e2e_log log[3];
     e2e_folder(folder, "variants/precision");
     snprintf(output, sizeof output, "%s/output", folder);
-    for (int bf16 = 0; bf16 < 2; bf16++) {
+    for (int k = 0; k < 3; k++) {
         CU_ASSERT_EQUAL_FATAL(e2e_command(output, "%s/llmc plan tests/reference/llama/model.llm topologies/cpu8.xml"
-                                          " --set gpus=1 --set precision=%s -o %s/%d", e2e_build(), bf16 ? "bf16" : "fp32",
-                                          folder, bf16), 0);
-        snprintf(path, sizeof path, "%s/%d.jsonl", folder, bf16);
+                                          " --set gpus=1 --set 'precision=%s' -o %s/%d", e2e_build(), formats[k],
+                                          folder, k), 0);
+        snprintf(path, sizeof path, "%s/%d.jsonl", folder, k);
         CU_ASSERT_EQUAL_FATAL(e2e_command(output, "%s/llmrun %s/%d --data tests/reference/llama/tokens.bin --steps %d"
-                                          " --init tests/reference/llama --log %s", e2e_build(), folder, bf16, STEPS, path), 0);
-        CU_ASSERT_FATAL(e2e_log_read(path, &log[bf16]));
+                                          " --init tests/reference/llama --log %s", e2e_build(), folder, k, STEPS, path), 0);
+        CU_ASSERT_FATAL(e2e_log_read(path, &log[k]));
     }
-    for (size_t s = 0; s < STEPS; s++)
-        CU_ASSERT(e2e_relative(log[1].loss[s], log[0].loss[s]) < 1e-2);
-    CU_ASSERT(e2e_relative(log[1].loss[0], log[0].loss[0]) > 1e-7); /* it did round */
+    for (int k = 1; k < 3; k++) {
+        for (size_t s = 0; s < STEPS; s++) {
+            CU_ASSERT(e2e_relative(log[k].loss[s], log[0].loss[s]) < bounds[k]);
+            CU_ASSERT(e2e_relative(log[k].grad_norm[s], log[0].grad_norm[s]) < 10 * bounds[k]);
+        }
+        CU_ASSERT(e2e_relative(log[k].loss[0], log[0].loss[0]) > 1e-7); /* it did round */
+    }
 }
 
 /* Without positions a chunk cannot be told from a sequence of its own, and samples follow each other in the file: two sequences
@@ -174,6 +184,6 @@ void suite_variants(void)
 {
     CU_pSuite s = CU_add_suite("variants", NULL, NULL);
     CU_add_test(s, "one rank and eight agree, whatever the model is made of", test_variants);
-    CU_add_test(s, "bf16 stays near fp32", test_bf16_near_fp32);
+    CU_add_test(s, "bf16 and fp16 stay near fp32", test_halves_near_fp32);
     CU_add_test(s, "chunks are short sequences", test_chunks);
 }

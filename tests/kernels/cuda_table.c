@@ -30,6 +30,35 @@ static void prepare_clip(const struct kernel_args *k, uint64_t *random)
         make_positive(VIEW(CLIP, need), random);
 }
 
+/* of a loss times 8, with steps without overflow behind it */
+static void prepare_scaled(const struct kernel_args *k, uint64_t *random)
+{
+    const double state[SCALE_WORDS] = {8, 2, 1, 5};
+    make_positive(VIEW(CLIP_SCALED, sum), random);
+    if (VIEW(CLIP_SCALED, need)->data)
+        cuda_cases_set(VIEW(CLIP_SCALED, need), 0, 0, 0);
+    for (uint32_t j = 0; j < SCALE_WORDS; j++)
+        cuda_cases_set(VIEW(CLIP_SCALED, state), 0, j, state[j]);
+}
+
+static void prepare_lacks(const struct kernel_args *k, uint64_t *random)
+{
+    prepare_scaled(k, random);
+    cuda_cases_set(VIEW(CLIP_SCALED, need), 0, 0, 2);
+}
+
+static void prepare_overflow(const struct kernel_args *k, uint64_t *random)
+{
+    prepare_scaled(k, random);
+    cuda_cases_set(VIEW(CLIP_SCALED, sum), 0, 0, INFINITY);
+}
+
+static void prepare_first_overflow(const struct kernel_args *k, uint64_t *random)
+{
+    prepare_overflow(k, random);
+    cuda_cases_set(VIEW(CLIP_SCALED, state), 0, SCALE_PATIENCE, 2);
+}
+
 static void step_block(const struct view *step)
 {
     const double words[STEP_WORDS] = {3, 0.01, 0.271, 0.142625, 12, 1, 1, 1};
@@ -227,13 +256,18 @@ const struct cuda_case cuda_table[] = {
     {.shape.op = OP_XENT_LOSS, .shape.dims = D({"t", 9}), .shape.attrs = D({"scale", 0.125}, {"count", 3}), .prepare = prepare_loss},
     {.shape.op = OP_XENT_LOSS, .shape.dims = D({"t", 1000}), .shape.attrs = D({"scale", 0.125}, {"count", 1}), .prepare = prepare_loss},
     {.shape.op = OP_XENT_I, .shape.dims = D({"t", 9}, {"v", 64}), .shape.attrs = D({"start", 128}, {"vocab", 181}, {"scale", 0.25}), .shape.low = 120, .shape.high = 190, .prepare = prepare_xent},
-    {.shape.op = OP_XENT_I, .shape.dims = D({"t", 20}, {"v", 35}), .shape.attrs = D({"vocab", 33}, {"scale", 0.25}), .shape.low = -1, .shape.high = 5, .prepare = prepare_xent},
+    {.shape.op = OP_XENT_I, .shape.dims = D({"t", 20}, {"v", 35}), .shape.attrs = D({"vocab", 33}, {"scale", 0.25}), .shape.low = -1, .shape.high = 5, .prepare = prepare_xent, .absent = 1 << OPND(XENT_I, by)},
     {.shape.op = OP_XENT_I, .shape.dims = D({"t", 3}, {"v", 8200}), .shape.attrs = D({"vocab", 8200}, {"scale", 2}), .shape.low = 0, .shape.high = 8200, .prepare = prepare_xent},
     {.shape.op = OP_SQNORM, .shape.dims = D({"t", 9}, {"h", 64}), .shape.attrs = D({"count", 2})},
     {.shape.op = OP_SQNORM, .shape.dims = D({"t", 700}, {"h", 13}), .shape.attrs = D({"count", 1})},
     {.shape.op = OP_CLIP, .shape.attrs = D({"limit", 0.3}), .prepare = prepare_clip},
     {.shape.op = OP_CLIP, .shape.attrs = D({"limit", 0.3}), .prepare = prepare_clip, .absent = 1 << OPND(CLIP, need)},
     {.shape.op = OP_CLIP, .prepare = prepare_clip, .absent = 1 << OPND(CLIP, need)},
+    {.shape.op = OP_CLIP_SCALED, .shape.attrs = D({"limit", 0.01}, {"window", 9}, {"hysteresis", 2}), .prepare = prepare_scaled},
+    {.shape.op = OP_CLIP_SCALED, .shape.attrs = D({"window", 3}, {"hysteresis", 2}), .prepare = prepare_scaled, .absent = 1 << OPND(CLIP_SCALED, need)},
+    {.shape.op = OP_CLIP_SCALED, .shape.attrs = D({"limit", 0.01}, {"window", 1}, {"hysteresis", 2}), .prepare = prepare_lacks},
+    {.shape.op = OP_CLIP_SCALED, .shape.attrs = D({"limit", 0.01}, {"window", 1}, {"hysteresis", 2}), .prepare = prepare_overflow},
+    {.shape.op = OP_CLIP_SCALED, .shape.attrs = D({"limit", 0.01}, {"window", 1}, {"hysteresis", 2}), .prepare = prepare_first_overflow},
     {.shape.op = OP_ADAMW, .shape.dims = D({"t", 9}, {"h", 64}), .shape.attrs = D({"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"decay", 0.1}), .prepare = prepare_adamw},
     {.shape.op = OP_ADAMW, .shape.dims = D({"t", 9}, {"h", 13}), .shape.attrs = D({"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"decay", 0.1}), .prepare = prepare_adamw,
      .absent = 1 << OPND(ADAMW, copy)},
@@ -254,7 +288,7 @@ const struct cuda_case cuda_table[] = {
     {.shape.op = OP_ROUTE, .shape.dims = D({"t", 40}, {"e", 48}, {"k", 4}), .shape.attrs = D({"groups", 1}, {"pick", 1}, {"normalize", 1}, {"scale", 1}, {"sequence", 8}, {"sigmoid", 1}),
      .prepare = prepare_route_ties},
     {.shape.op = OP_ROUTE_I, .shape.dims = D({"t", 21}, {"e", 8}, {"k", 2}, {"s", 3}), .shape.attrs = D({"normalize", 1}, {"scale", 1}, {"sequence", 8}), .prepare = prepare_route_slope,
-     .absent = 1 << OPND(ROUTE_I, load)},
+     .absent = 1 << OPND(ROUTE_I, load) | 1 << OPND(ROUTE_I, by)},
     {.shape.op = OP_ROUTE_I, .shape.dims = D({"t", 13}, {"e", 70}, {"k", 6}, {"s", 2}), .shape.attrs = D({"scale", 1.5}, {"sequence", 8}, {"sigmoid", 1}, {"balance", 0.01}, {"start", 2}, {"normalize", 1}), .prepare = prepare_route_slope},
     {.shape.op = OP_ROUTE_I, .shape.dims = D({"t", 13}, {"e", 70}, {"k", 6}, {"s", 2}), .shape.attrs = D({"scale", 1.5}, {"sequence", 8}, {"balance", 0.01}), .prepare = prepare_route_slope},
     {.shape.op = OP_LOAD, .shape.dims = D({"t", 40}, {"e", 8}, {"k", 2}, {"s", 3}), .shape.attrs = D({"sequence", 16}, {"start", 4}), .shape.low = 0, .shape.high = 9},

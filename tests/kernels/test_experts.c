@@ -87,7 +87,7 @@ static double of_route(const struct sample *s)
         for (uint32_t j = 0; j < n; j++)
             all += score[j];
         for (uint32_t j = 0; j < n && HAS(s, ROUTE_I, load); j++)
-            total += REAL_ATTR(s, ROUTE_I, balance) * AT(s, ROUTE_I, load, q, j) * score[j] / all;
+            total += REAL_ATTR(s, ROUTE_I, balance) * (HAS(s, ROUTE_I, by) ? AT(s, ROUTE_I, by, 0, 0) : 1) * AT(s, ROUTE_I, load, q, j) * score[j] / all;
     }
     return total;
 }
@@ -413,7 +413,7 @@ static const struct kernel_case cases[] = {
      ref_route_i,
      7,
      1e-5,
-     0},
+     1 << OPND(ROUTE_I, by)},
     {OP_ROUTE_I,
      {{"t", 6}, {"e", 7}, {"k", 2}, {"s", 3}},
      {{"sigmoid", 1}, {"normalize", 1}, {"scale", 2.5}, {"balance", 0.3}, {"sequence", 3}},

@@ -2,6 +2,8 @@
 
 #include "tests/kernels/harness.h"
 
+#include "runtime/device.h"
+
 #include <CUnit/CUnit.h>
 #include <math.h>
 
@@ -360,6 +362,82 @@ static void ref_clip(struct sample *s)
         AT(s, CLIP, scale, 0, 0) = -1;
 }
 
+/* s = 4, gradients of squared norm 16 */
+static void prepare_scaled(struct sample *s)
+{
+    const double state[SCALE_WORDS] = {4, 2, 1, 7};
+    AT(s, CLIP_SCALED, sum, 0, 0) = 256;
+    for (uint32_t j = 0; j < SCALE_WORDS; j++)
+        AT(s, CLIP_SCALED, state, 0, j) = state[j];
+    if (s->v[OPND(CLIP_SCALED, need)])
+        AT(s, CLIP_SCALED, need, 0, 0) = 0;
+}
+
+static void prepare_scaled_need(struct sample *s)
+{
+    prepare_scaled(s);
+    AT(s, CLIP_SCALED, need, 0, 0) = 1.5;
+}
+
+static void prepare_overflow(struct sample *s)
+{
+    prepare_scaled(s);
+    AT(s, CLIP_SCALED, sum, 0, 0) = INFINITY;
+}
+
+static void prepare_first_overflow(struct sample *s)
+{
+    prepare_overflow(s);
+    AT(s, CLIP_SCALED, state, 0, SCALE_PATIENCE) = 2;
+}
+
+static void prepare_least(struct sample *s)
+{
+    prepare_overflow(s);
+    AT(s, CLIP_SCALED, state, 0, SCALE_FACTOR) = 1.5;
+}
+
+static void leave_scale(struct sample *s, double factor, double good, double patience, double skipped)
+{
+    const double state[SCALE_WORDS] = {factor, good, patience, skipped};
+    for (uint32_t j = 0; j < SCALE_WORDS; j++)
+        AT(s, CLIP_SCALED, state, 0, j) = state[j];
+}
+
+static void ref_scaled(struct sample *s)
+{
+    double limit = REAL_ATTR(s, CLIP_SCALED, limit);
+    bool lacks = s->v[OPND(CLIP_SCALED, need)] && AT(s, CLIP_SCALED, need, 0, 0) > 0;
+    AT(s, CLIP_SCALED, sum, 0, 0) = 16;
+    AT(s, CLIP_SCALED, scale, 0, 0) = lacks ? -1 : limit > 0 ? fmin(1, limit / (4 + 1e-6)) / 4 : 0.25;
+    if (!lacks)
+        leave_scale(s, 4, 3, 1, 7);
+}
+
+static void ref_scaled_grows(struct sample *s)
+{
+    ref_scaled(s);
+    leave_scale(s, 8, 0, 5, 7);
+}
+
+static void ref_overflow(struct sample *s)
+{
+    AT(s, CLIP_SCALED, scale, 0, 0) = -1;
+    leave_scale(s, 2, 0, 0, 8);
+}
+
+static void ref_first_overflow(struct sample *s)
+{
+    AT(s, CLIP_SCALED, scale, 0, 0) = -1;
+    leave_scale(s, 4, 0, 1, 8);
+}
+
+static void ref_least(struct sample *s)
+{
+    AT(s, CLIP_SCALED, scale, 0, 0) = -1;
+    leave_scale(s, 1, 0, 0, 8);
+}
+
 static void prepare_adamw(struct sample *s)
 {
     EACH(s, ADAMW, v, i, j) AT(s, ADAMW, v, i, j) = fabs(AT(s, ADAMW, v, i, j));
@@ -596,6 +674,14 @@ static const struct kernel_case cases[] = {
     {OP_CLIP, {{0}}, {{"limit", 0}}, prepare_clip, ref_clip, 0, 0, 0},
     {OP_CLIP, {{0}}, {{"limit", 5}}, prepare_clip, ref_clip, 0, 0, 1 << OPND(CLIP, need)},
     {OP_CLIP, {{0}}, {{"limit", 5}}, prepare_need, ref_clip, 0, 0, 0},
+    {OP_CLIP_SCALED, {{0}}, {{"limit", 1}, {"window", 4}, {"hysteresis", 5}}, prepare_scaled, ref_scaled, 0, 0, 0},
+    {OP_CLIP_SCALED, {{0}}, {{"limit", 5}, {"window", 4}, {"hysteresis", 5}}, prepare_scaled, ref_scaled, 0, 0, 0},
+    {OP_CLIP_SCALED, {{0}}, {{"limit", 0}, {"window", 4}}, prepare_scaled, ref_scaled, 0, 0, 1 << OPND(CLIP_SCALED, need)},
+    {OP_CLIP_SCALED, {{0}}, {{"limit", 1}, {"window", 1}, {"hysteresis", 5}}, prepare_scaled_need, ref_scaled, 0, 0, 0},
+    {OP_CLIP_SCALED, {{0}}, {{"limit", 1}, {"window", 3}, {"hysteresis", 5}}, prepare_scaled, ref_scaled_grows, 0, 0, 0},
+    {OP_CLIP_SCALED, {{0}}, {{"limit", 1}, {"window", 3}, {"hysteresis", 5}}, prepare_overflow, ref_overflow, 0, 0, 0},
+    {OP_CLIP_SCALED, {{0}}, {{"limit", 1}, {"window", 3}, {"hysteresis", 5}}, prepare_first_overflow, ref_first_overflow, 0, 0, 0},
+    {OP_CLIP_SCALED, {{0}}, {{"limit", 1}, {"window", 3}, {"hysteresis", 5}}, prepare_least, ref_least, 0, 0, 0},
     {OP_ADAMW,
      {{"t", 3}, {"h", 11}},
      {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"decay", 0.1}},
@@ -631,9 +717,23 @@ static void test_all(void)
         harness_check(&cases[i]);
 }
 
+static void test_no_number(void)
+{
+    double scale = 0, sum = NAN, state[SCALE_WORDS] = {4, 2, 1, 0};
+    struct kernel_args k = {.operand = {[OPND(CLIP_SCALED, scale)] = {&scale, DTYPE_F64, false, 1, 1, 1},
+                                        [OPND(CLIP_SCALED, sum)] = {&sum, DTYPE_F64, false, 1, 1, 1},
+                                        [OPND(CLIP_SCALED, state)] = {state, DTYPE_F64, false, 1, SCALE_WORDS, SCALE_WORDS}}};
+    k.attr[ATTR(CLIP_SCALED, limit)].f = 1;
+    k.attr[ATTR(CLIP_SCALED, window)].i = 10;
+    device_cpu()->run(OP_CLIP_SCALED, &k);
+    CU_ASSERT(scale == -1 && isnan(sum));
+    CU_ASSERT(state[SCALE_FACTOR] == 2 && state[SCALE_GOOD_STEPS] == 0 && state[SCALE_SKIPPED] == 1);
+}
+
 void suite_forward(void);
 void suite_forward(void)
 {
     CU_pSuite s = CU_add_suite("forward", NULL, NULL);
     CU_add_test(s, "kernels equal plain formulas", test_all);
+    CU_add_test(s, "a norm that is no number is an overflow", test_no_number);
 }

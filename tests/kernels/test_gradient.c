@@ -291,7 +291,7 @@ static double of_xent(const struct sample *s)
         if (target >= 0 && target < (int64_t)COLS(s, XENT_I, logits))
             loss -= AT(s, XENT_I, logits, i, target);
     }
-    return loss * REAL_ATTR(s, XENT_I, scale);
+    return loss * REAL_ATTR(s, XENT_I, scale) * (s->v[OPND(XENT_I, by)] ? AT(s, XENT_I, by, 0, 0) : 1);
 }
 
 static void prepare_xent(struct sample *s)
@@ -304,6 +304,12 @@ static void prepare_xent(struct sample *s)
                 sum += exp(AT(s, XENT_I, logits, i, j) - 0.75);
         AT(s, XENT_I, sum, i, 0) = sum;
     }
+}
+
+static void prepare_scaled_xent(struct sample *s)
+{
+    prepare_xent(s);
+    AT(s, XENT_I, by, 0, 0) = 1024;
 }
 
 static void ref_xent_i(struct sample *s)
@@ -474,7 +480,8 @@ static const struct kernel_case cases[] = {
      ref_xent_i,
      15,
      0,
-     0},
+     1 << OPND(XENT_I, by)},
+    {OP_XENT_I, {{"t", 7}, {"v", 9}}, {{"start", 9}, {"vocab", 15}, {"scale", 0.3}}, prepare_scaled_xent, ref_xent_i, 15, 0, 0},
 };
 
 static void test_all(void)

@@ -93,6 +93,7 @@ static uint32_t name_value(const struct shape_names *x, const char *name, size_t
                   {"s", x->s},
                   {"1", 1},
                   {"2", 2},
+                  {"4", 4},
                   {"8", 8},
                   {"group_n", x->group_n},
                   {"h", x->other[0]},

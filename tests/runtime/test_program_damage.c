@@ -88,7 +88,7 @@ static void test_memory(void)
         {mark_in_name,
          "buffer 1: byte 35 in its name; allowed are printable ASCII characters but " PROGRAM_NAME_ENDS},
         {dtype, "buffer 1 (y): unknown dtype 5"},
-        {kind, "buffer 1 (y): unknown kind 8"},
+        {kind, "buffer 1 (y): unknown kind 9"},
         {ring_of_state, "buffer 2 (w): persistent state can't be a ring"},
         {ring_of_workspace, "buffer 0 (x): a workspace can't be a ring or in host memory"},
         {wait_queue, "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0 <any:1): it "

@@ -139,6 +139,7 @@ static struct state state_of(const struct program *p)
         case BUFFER_BLOCK:
         case BUFFER_METRICS:
         case BUFFER_WORKSPACE:
+        case BUFFER_SCALE:
         case NBUFFER_KINDS:
             break;
         }

@@ -151,10 +151,10 @@ static void test_known(void)
         check(&known[i]);
 }
 
-/* programs of Llama and PaLM as well are emitted, proved and placed */
+/* programs of Llama, PaLM and Megatron-LM, this one in fp16, as well are emitted, proved and placed */
 static void test_emitted(void)
 {
-    static const size_t emitted[] = {1, 2, 5};
+    static const size_t emitted[] = {1, 2, 4, 5};
     for (size_t k = 0; k < ARRAY_LEN(emitted); k++) {
         size_t i = emitted[k];
         struct arena *a = arena_new();
@@ -176,5 +176,5 @@ void suite_known_layouts(void)
 {
     CU_pSuite s = CU_add_suite("known_layouts", NULL, NULL);
     CU_add_test(s, "fit, and near the published speed", test_known);
-    CU_add_test(s, "programs of Llama 3 and PaLM", test_emitted);
+    CU_add_test(s, "programs of Llama 3, PaLM and Megatron-LM", test_emitted);
 }

@@ -75,6 +75,7 @@ static void tag_all(struct sample *s, const struct sized_draw *x)
     tag_if(s, w->never_overlap & OVERLAP_CP, "never overlap cp");
     tag_if(s, x->job->model.predict, "predict");
     tag_if(s, x->job->train.precision == DT_FP8, "fp8");
+    tag_if(s, x->job->train.precision == DT_FP16, "fp16");
     tag_if(s, x->job->train.master == DT_BF16, "master bf16");
     tag_if(s, x->job->train.grads == DT_BF16, "grads bf16");
 }
@@ -141,6 +142,13 @@ static void draw_formats(uint64_t seed, struct train *t)
     t->master = random_below(&state, 2) ? DT_FP32 : DT_BF16;
     t->moments = random_below(&state, 2) ? DT_FP32 : DT_BF16;
     t->grads = t->reduce = random_below(&state, 2) ? DT_FP32 : DT_BF16;
+    if (t->precision != DT_BF16 || t->master != DT_FP32 || random_below(&state, 2))
+        return;
+    t->precision = DT_FP16;
+    t->loss_scale = 65536;
+    t->scale_window = 2000;
+    t->scale_hysteresis = 1;
+    t->grads = t->reduce = t->grads == DT_BF16 ? DT_FP16 : DT_FP32;
 }
 
 /* false: no decision, or one whose programs get stuck */
