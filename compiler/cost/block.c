@@ -7,28 +7,13 @@
  * transfers behind attention, up to its length.  What an asked-for overlap leaves exposed is the profile's.  A block
  * takes at least the host's time to launch its kernels. */
 
-#include "compiler/cost/cost_private.h"
-#include "compiler/cost/walk.h"
+#include "compiler/cost/block_private.h"
 
 #include <math.h>
 #include <string.h>
 
-struct block {
-    const struct cost *c;
-    const struct decision *d;
-    const struct expansion *e;
-    enum dtype dtype;
-    double element, tokens, rows; /* tokens of a microbatch here; rows of a TOKENS value (split under SP) */
-    double sequence;
-    const uint8_t *again;         /* by operator: full recomputation runs it once more, because backward reads on it */
-    double forward_kernels, backward_kernels;
-    double beside_s; /* transfers that go beside other transfers of a pair's other microbatch, in each direction */
-    double copies_s; /* where the backward is split: of gradients of the residual stream, which weights need later */
-    double held_forward_s, held_backward_s;   /* exposed transfers that no pair hides, or in part: see hidden */
-    double fixed_forward_s, fixed_backward_s; /* of kernels: counting and sorting of experts' rows by the profile */
-    struct walk walk;                         /* of its backward passes */
-    struct cost_block out;
-};
+
+enum { PASS_F, PASS_B, PASS_I, PASS_W, NPASSES };
 
 double cost_shown(const struct cost *c, uint32_t axis, double by_itself, double overlapped)
 {
@@ -36,17 +21,17 @@ double cost_shown(const struct cost *c, uint32_t axis, double by_itself, double 
     return w->never_overlap & axis ? 1 : w->overlap & axis ? overlapped : by_itself;
 }
 
-static double shown(const struct block *b, uint32_t axis, double by_itself, double overlapped)
+double block_shown(const struct block *b, uint32_t axis, double by_itself, double overlapped)
 {
     return cost_shown(b->c, axis, by_itself, overlapped);
 }
 
 static double tp_shown(const struct block *b)
 {
-    return shown(b, OVERLAP_TP, b->c->profile->tp_shown, b->c->profile->tp_overlap_shown);
+    return block_shown(b, OVERLAP_TP, b->c->profile->tp_shown, b->c->profile->tp_overlap_shown);
 }
 
-static double value_bytes(const struct block *b, uint32_t v)
+double block_value_bytes(const struct block *b, uint32_t v)
 {
     if (v == NONE)
         return 0;
@@ -56,7 +41,7 @@ static double value_bytes(const struct block *b, uint32_t v)
 }
 
 /* forward and backward kernels, n of one and nb of the other; again: forward runs once more under recomputation */
-static void add_time(struct block *b, double forward, double n, double backward, double nb, bool again)
+void block_add_time(struct block *b, double forward, double n, double backward, double nb, bool again)
 {
     b->out.forward_s += forward;
     b->out.backward_s += backward + (again ? forward : 0);
@@ -66,14 +51,14 @@ static void add_time(struct block *b, double forward, double n, double backward,
 }
 
 /* exposed transfers that either kind of backward pass has where it makes gradients of inputs */
-static void add_backward_comm(struct block *b, double seconds)
+void block_add_backward_comm(struct block *b, double seconds)
 {
     b->out.backward_comm_s += seconds;
     b->out.input_comm_s += seconds;
 }
 
 /* does backward run operator o once more? part: the words of selective recomputation that name it */
-static bool recomputes(const struct block *b, const struct opr *o, uint32_t part)
+bool block_recomputes(const struct block *b, const struct opr *o, uint32_t part)
 {
     if (o - b->e->oprs >= b->e->again)
         return false; /* a prediction module's head */
@@ -104,7 +89,7 @@ static void tensor_parallel(struct block *b, const struct opr *o, double out, do
     bool turns = c->job->wishes.never_overlap & OVERLAP_TP;
     double share = tp_shown(b), hidden = b->d->sp ? c->profile->sp_backward_hidden : c->profile->tp_backward_hidden;
     hidden *= c->job->wishes.never_overlap & OVERLAP_TP ? 0 : 1;
-    bool again = b->d->recompute == RECOMPUTE_FULL && recomputes(b, o, 0);
+    bool runs_again = block_recomputes(b, o, cost_linear_part(o)), again = runs_again && b->d->recompute == RECOMPUTE_FULL;
     enum op reduce_op = b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE;
     bool own = c->profile->allocator < 0.5; /* llmrun's gathers come before conversions */
     double gathered = c->job->train.precision == DT_FP8 && !own ? 0.5 : 1;
@@ -117,8 +102,8 @@ static void tensor_parallel(struct block *b, const struct opr *o, double out, do
         b->out.again_s += again ? reduce : 0;
         b->out.input_comm_s += gradient + (again ? reduce : 0);
         b->out.weight_comm_s += late ? gradient : 0;
-        walk_again(w, WALK_KERNEL, again ? forward_s : 0);
-        walk_again(w, WALK_BLOCK, again ? reduce : 0);
+        walk_forward(w, WALK_KERNEL, 0, forward_s, runs_again);
+        walk_forward(w, WALK_BLOCK, 0, reduce, again);
         walk_add(w, WALK_BLOCK, 0, WALK_B | WALK_I, gradient);
         walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, input_s);
         walk_add(w, turns ? WALK_BLOCK : WALK_AHEAD, WALK_OUTPUT, late ? WALK_W : 0, gradient);
@@ -137,8 +122,10 @@ static void tensor_parallel(struct block *b, const struct opr *o, double out, do
     b->out.input_comm_s += (late ? reduce - (own ? 0 : hidden * fmin(reduce, weight_s)) : beside) + (again ? gather : 0);
     b->out.weight_comm_s += late ? gather : 0;
     uint32_t weighs = WALK_B | (late ? WALK_W : WALK_I);
-    walk_again(w, WALK_BLOCK, again ? gather : 0);
-    walk_again(w, WALK_KERNEL, again ? forward_s : 0);
+    /* shared experts' begins when the other ones' router does, and what they reduce is needed behind those */
+    walk_forward(w, o->shared ? WALK_AHEAD : WALK_BLOCK, WALK_INPUT, gather, again);
+    walk_forward(w, WALK_USE, WALK_INPUT, 0, again && o->shared);
+    walk_forward(w, WALK_KERNEL, 0, forward_s, runs_again);
     walk_add(w, WALK_BLOCK, 0, weighs, (1 - hidden) * gather);
     walk_add(w, WALK_AHEAD, WALK_INPUT, weighs, hidden * gather);
     walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, input_s);
@@ -147,7 +134,8 @@ static void tensor_parallel(struct block *b, const struct opr *o, double out, do
     walk_add(w, WALK_USE, WALK_INPUT, weighs, 0);
     walk_add(w, WALK_KERNEL, 0, weighs, weight_s);
     walk_add(w, WALK_FREE, WALK_INPUT, weighs, 0);
-    walk_add(w, WALK_USE, WALK_REDUCED, WALK_B | WALK_I, 0);
+    if (!o->shared)
+        walk_add(w, WALK_USE, WALK_REDUCED, WALK_B | WALK_I, 0);
 }
 
 /* Seconds of making an operand of m rows 8 bits wide.  One that is gathered over tp is converted in shares before; on
@@ -214,236 +202,59 @@ static void linear(struct block *b, const struct opr *o)
     double forward = seconds[PRODUCT_FORWARD] + (fp8 ? operand_s(b, m, k, whole && !o->row_parallel) : 0);
     double input = seconds[PRODUCT_INPUT] + (fp8 ? operand_s(b, m, n, whole && o->row_parallel) : 0);
     double weight = seconds[PRODUCT_WEIGHT];
-    double bias = o->nbiases ? cost_stream_s(c, value_bytes(b, o->out)) : 0; /* column sums */
+    double bias = o->nbiases ? cost_stream_s(c, block_value_bytes(b, o->out)) : 0; /* column sums */
     b->out.weight_s += expand_puts_off(b->e, o) ? weight + bias : 0;
-    b->copies_s += !head && copied(b, o) ? cost_stream_s(c, 2 * value_bytes(b, o->out)) : 0;
+    b->copies_s += !head && copied(b, o) ? cost_stream_s(c, 2 * block_value_bytes(b, o->out)) : 0;
     double products = keys > 0 ? 2 : 1;
-    bool again = recomputes(b, o, cost_linear_part(o));
-    add_time(b, forward, products, input + weight + bias, products * (2 + (bias > 0)), again);
+    bool again = block_recomputes(b, o, cost_linear_part(o));
+    block_add_time(b, forward, products, input + weight + bias, products * (2 + (bias > 0)), again);
     if (first->split != SPLIT_NONE && tp > 1) {
-        walk_again(&b->walk, WALK_KERNEL, again && b->d->recompute == RECOMPUTE_SELECTIVE ? forward : 0);
         tensor_parallel(b, o, b->tokens * b->element * out, b->tokens * b->element * in, forward, input, weight + bias);
         return;
     }
-    walk_again(&b->walk, WALK_KERNEL, again ? forward : 0);
+    walk_forward(&b->walk, WALK_KERNEL, 0, forward, again);
     walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, input);
     walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | (expand_puts_off(b->e, o) ? WALK_W : WALK_I), weight + bias);
-}
-
-/* The ring of compiler/lower/context.c: keys and values go a step while those at hand are attended to; backward the sums of
- * their gradients, in fp32, follow them and come home with a step of their own.  Parts are merged and summed in
- * fp32.  Bytes of keys with values, of outputs, of queries. */
-static void own_ring(struct block *b, double kv, double out, double q, double forward, double backward)
-{
-    const struct cost *c = b->c;
-    double cp = b->d->cp, wide = b->element < 4 ? 4 / b->element : 1, step = cost_shift_s(c, kv, AXIS_BIT(AXIS_CP));
-    double sums = cost_shift_s(c, wide * kv, AXIS_BIT(AXIS_CP));
-    bool turns = c->job->wishes.never_overlap & OVERLAP_CP; /* all of it between kernels */
-    double under = turns ? 0 : forward / cp, under_back = turns ? 0 : backward / cp;
-    double narrow = wide > 1 ? cost_stream_s(c, (1 + wide) * out) : 0;
-    double back = wide > 1 ? cost_stream_s(c, (1 + wide) * q) + 2 * cost_stream_s(c, (1 + wide) * kv / 2) : 0;
-    add_time(b, narrow, wide > 1, (cp - 1) * cost_stream_s(c, 3 * wide * kv) + back, cp, false);
-    b->out.forward_comm_s += (cp - 1) * fmax(0, step - under);
-    add_backward_comm(b, (cp - 1) * fmax(0, step + sums - under_back) + sums);
-    double add = cost_stream_s(c, 3 * wide * kv);
-    for (double s = 0; s < cp; s++) {
-        bool last = s + 1 >= cp;
-        walk_add(&b->walk, WALK_USE, WALK_KEYS, WALK_B | WALK_I, 0);
-        walk_add(&b->walk, turns ? WALK_BLOCK : WALK_BEHIND, WALK_KEYS, WALK_B | WALK_I, last ? 0 : step);
-        walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, backward / cp);
-        walk_add(&b->walk, WALK_USE, WALK_SUMS, WALK_B | WALK_I, 0);
-        walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, s > 0 ? add : 0);
-        walk_add(&b->walk, turns || last ? WALK_BLOCK : WALK_BEHIND, WALK_SUMS, WALK_B | WALK_I, sums);
-    }
-    walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, back);
-}
-
-/* transfers of keys and values (or heads) among the ranks of a sequence; attention of `seconds` can hide a ring */
-static void context_parallel(struct block *b, const struct attn *t, double forward, double backward)
-{
-    const struct cost *c = b->c;
-    double cp = b->d->cp, tp = b->d->tp, kv_heads = (double)t->kv / model_key_parts(t->kv, b->d->tp);
-    double v = t->kind == ATTN_MLA ? t->v : t->head;
-    double kv = b->tokens * b->element * kv_heads * (t->head + v), q = b->tokens * b->element * t->heads * t->head / tp;
-    double share = shown(b, OVERLAP_CP, c->profile->cp_shown, c->profile->cp_shown);
-    bool own = c->profile->allocator < 0.5;
-    if (b->d->context == CONTEXT_ALL_GATHER) {
-        b->out.forward_comm_s += share * cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
-        /* backward's begins as soon as its queue is free, while the feed-forward's gradients are made */
-        bool early = own && !(c->job->wishes.never_overlap & OVERLAP_CP);
-        double again = early ? 0 : cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
-        double sums = cost_collective_s(c, OP_REDUCE_SCATTER, kv * cp, AXIS_BIT(AXIS_CP));
-        add_backward_comm(b, share * (again + sums));
-        again = cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
-        walk_add(&b->walk, early ? WALK_AHEAD : WALK_BLOCK, WALK_KEYS, WALK_B | WALK_I, share * again);
-        walk_add(&b->walk, WALK_USE, WALK_KEYS, WALK_B | WALK_I, 0);
-        walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, backward);
-        walk_add(&b->walk, WALK_FREE, WALK_KEYS, WALK_B | WALK_I, 0);
-        walk_add(&b->walk, WALK_BLOCK, 0, WALK_B | WALK_I, share * sums);
-        return;
-    }
-    if (b->d->context == CONTEXT_ALL_TO_ALL) {
-        share = own ? 1 : share; /* nothing else goes on meanwhile */
-        double there = cost_collective_s(c, OP_ALL_TO_ALL, kv + q, AXIS_BIT(AXIS_CP));
-        double back = cost_collective_s(c, OP_ALL_TO_ALL, q, AXIS_BIT(AXIS_CP));
-        b->out.forward_comm_s += share * (there + back);
-        add_backward_comm(b, share * (there + back));
-        double pack = cost_stream_s(c, 2 * kv) + cost_stream_s(c, 2 * q), unpack = cost_stream_s(c, 2 * q / t->head * v);
-        add_time(b, pack + unpack, 3, pack + unpack, 3, false); /* heads side by side, and back */
-        walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, pack + unpack + backward);
-        walk_add(&b->walk, WALK_BLOCK, 0, WALK_B | WALK_I, share * (there + back));
-        return;
-    }
-    if (c->profile->allocator < 0.5) {
-        own_ring(b, kv, q / t->head * v, q, forward, backward);
-        return;
-    }
-    /* a ring moves what an all-gather moves, in cp - 1 steps under cp steps of attention */
-    double ring = cost_collective_s(c, OP_ALL_GATHER, kv * cp, AXIS_BIT(AXIS_CP));
-    double hides = c->job->wishes.never_overlap & OVERLAP_CP ? 0 : (cp - 1) / cp;
-    b->out.forward_comm_s += fmax(0, ring - forward * hides);
-    add_backward_comm(b, fmax(0, 2 * ring - backward * hides));
-}
-
-static void attention(struct block *b, const struct opr *o)
-{
-    const struct attn *t = o->attn;
-    double tp = b->d->tp, s = b->sequence;
-    /* rows are balanced over cp: every rank has tokens/cp of them, each with s keys */
-    struct cost_attention a = {.tokens = b->tokens, .context = (double)attn_reach(t, (uint64_t)s), .window = t->window,
-                               .heads = t->heads / tp, .kv = (double)t->kv / model_key_parts(t->kv, b->d->tp),
-                               .qk = t->head, .v = t->kind == ATTN_MLA ? t->v : t->head};
-    double forward = cost_attention_s(b->c, &a, b->dtype, false), backward = cost_attention_s(b->c, &a, b->dtype, true);
-    bool others = b->d->cp > 1 && !attn_local(t, (uint64_t)s, b->d->cp); /* have keys, too */
-    if (others && b->d->context == CONTEXT_RING) {
-        forward /= b->c->profile->cp_attention;
-        backward /= b->c->profile->cp_attention;
-    }
-    bool again = recomputes(b, o, PART_CORE_ATTN);
-    add_time(b, forward, 1, backward, 3, again);
-    if (t->sinks) { /* over its output; over that and its gradient */
-        double pass = cost_stream_s(b->c, 2 * value_bytes(b, o->out));
-        add_time(b, pass, 1, pass, 1, again);
-    }
-    double before_f = b->out.forward_comm_s, before_x = b->out.backward_comm_s, kernels_s = b->out.forward_s;
-    walk_again(&b->walk, WALK_KERNEL, again ? forward : 0);
-    if (others)
-        context_parallel(b, t, forward, backward);
-    else
-        walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, backward);
-    if (again) { /* with all that goes round it */
-        double moved_s = b->out.forward_comm_s - before_f;
-        kernels_s = b->out.forward_s - kernels_s;
-        b->out.backward_s += kernels_s;
-        b->out.again_s += kernels_s + moved_s;
-        add_backward_comm(b, moved_s);
-        walk_again(&b->walk, WALK_KERNEL, kernels_s);
-        walk_again(&b->walk, WALK_BLOCK, moved_s);
-    }
-    if (b->c->job->wishes.never_overlap & OVERLAP_CP) {
-        b->held_forward_s += b->out.forward_comm_s - before_f;
-        b->held_backward_s += b->out.backward_comm_s - before_x;
-    }
-}
-
-static void experts(struct block *b, const struct opr *o)
-{
-    const struct cost *c = b->c;
-    const struct moe *m = o->moe;
-    double h = (double)c->job->model.width, ep = b->d->ep, etp = b->d->etp, w = (double)m->expert.width / etp;
-    double chosen = b->tokens / b->d->tp * m->active;                    /* token copies that start here */
-    double moved = chosen * cost_rows_moved(c, m);
-    double routed = fmin(chosen * c->job->train.imbalance, moved) * etp, parts = o->nweights - 1, local = m->experts / ep;
-    uint64_t uh = (uint64_t)h, uw = (uint64_t)ceil(w), groups = (uint64_t)ceil(local);
-    double seconds[3];
-    for (enum product p = PRODUCT_FORWARD; p <= PRODUCT_WEIGHT; p++)
-        seconds[p] = parts * cost_grouped_matmul_s(c, p, groups, routed / local, uw, uh, b->dtype) +
-                     cost_grouped_matmul_s(c, p, groups, routed / local, uh, uw, b->dtype);
-    if (c->job->train.precision == DT_FP8) { /* inputs; then gradients */
-        seconds[PRODUCT_FORWARD] += cost_quantize_s(c, routed * h) + cost_quantize_s(c, routed * w);
-        seconds[PRODUCT_INPUT] += cost_quantize_s(c, routed * h) + parts * cost_quantize_s(c, routed * w);
-    }
-    double act = cost_stream_s(c, b->element * moved * etp * w * (parts + 1));
-    /* the activation's inputs and gradients; rows weighed, their gradients too */
-    double act_back = cost_stream_s(c, b->element * moved * etp * w * (2 * parts + 1)) +
-                      cost_stream_s(c, b->element * moved * etp * w * 4);
-    uint32_t offsets = 0;
-    if (m->expert.bias) { /* sums of rows per expert; what biases add to the gradients of rows' weights */
-        act_back += parts * cost_stream_s(c, b->element * moved * etp * w) + cost_stream_s(c, b->element * moved * etp * h) +
-                    cost_grouped_matmul_s(c, PRODUCT_FORWARD, groups, routed / local, 1, uh, b->dtype);
-        offsets = (uint32_t)parts + 2;
-    }
-    double rows = b->element * h * (chosen + b->tokens / b->d->tp), move = 2 * cost_stream_s(c, rows); /* there, and back */
-    double fixed = 1e-6 * c->profile->moe_layer_us; /* counting and sorting */
-    fixed += c->type->scale_up.span > 1 ? 0 : 1e-6 * c->profile->moe_wait_us;
-    struct cost_exchange x, there;
-    double dispatch = cost_travel_s(c, m, &there, &x);
-    move += x.copies_s + there.copies_s;
-    bool over_nodes = x.rows > 0; /* six kernels more forward: places, two ways to nodes, sums; five backward */
-    add_time(b, seconds[PRODUCT_FORWARD] + act + move + fixed, over_nodes ? 14 : 8,
-             seconds[PRODUCT_INPUT] + seconds[PRODUCT_WEIGHT] + act_back + move + fixed, (over_nodes ? 15 : 12) + offsets,
-             recomputes(b, o, PART_MOE));
-    b->fixed_forward_s += fixed;
-    b->fixed_backward_s += fixed * (recomputes(b, o, PART_MOE) ? 2 : 1);
-    if (b->d->recompute == RECOMPUTE_SELECTIVE && (b->d->parts & (PART_MOE | PART_MOE_ACT)) == PART_MOE_ACT)
-        add_time(b, 0, 0, act, 1, false);
-    /* an overlap that is asked for is one of pairs: it is them that hide, not every block */
-    bool pairs = decision_pairs(b->d->schedule);
-    double share = shown(b, OVERLAP_ALL_TO_ALL, c->profile->ep_shown, pairs ? c->profile->ep_shown : c->profile->ep_overlap_shown);
-    double beside = x.beside_s + there.beside_s, before_f = b->out.forward_comm_s, before_x = b->out.backward_comm_s;
-    b->out.forward_comm_s += x.forward_s;
-    add_backward_comm(b, x.backward_s);
-    b->out.forward_comm_s += share * dispatch;
-    add_backward_comm(b, share * dispatch * (recomputes(b, o, PART_MOE) ? 2 : 1));
-    b->out.again_s += recomputes(b, o, PART_MOE) ? share * dispatch : 0;
-    b->held_forward_s += b->out.forward_comm_s - before_f;
-    b->held_backward_s += b->out.backward_comm_s - before_x;
-    if (c->job->wishes.never_overlap & OVERLAP_ALL_TO_ALL)
-        return;
-    double hidden = fmax(0, share - c->profile->ep_overlap_shown);
-    b->beside_s += share * beside;
-    b->out.forward_hidden_s += hidden * (dispatch - beside);
-    b->out.backward_hidden_s += hidden * (dispatch - beside);
 }
 
 static void stream(struct block *b, const struct opr *o)
 {
     const struct cost *c = b->c;
-    double in = value_bytes(b, o->in[0]), in2 = value_bytes(b, o->in[1]), out = value_bytes(b, o->out);
+    double in = block_value_bytes(b, o->in[0]), in2 = block_value_bytes(b, o->in[1]), out = block_value_bytes(b, o->out);
     switch (o->kind) {
     case OPR_NORM:
-        add_time(b, cost_stream_s(c, in + out), 1, cost_stream_s(c, 2 * in + 2 * out) + cost_stream_s(c, in + out), 2,
-                 recomputes(b, o, PART_NORM));
+        block_add_time(b, cost_stream_s(c, in + out), 1, cost_stream_s(c, 2 * in + 2 * out) + cost_stream_s(c, in + out), 2,
+                 block_recomputes(b, o, PART_NORM));
         break;
     case OPR_ROPE:
-        add_time(b, cost_stream_s(c, 2 * in), 1, cost_stream_s(c, 2 * in), 1, recomputes(b, o, 0));
+        block_add_time(b, cost_stream_s(c, 2 * in), 1, cost_stream_s(c, 2 * in), 1, block_recomputes(b, o, 0));
         break;
     case OPR_HEADNORM: /* in and out also hold the other half */
-        add_time(b, cost_stream_s(c, in + out) / 2, 1, cost_stream_s(c, 3 * out) / 2 + cost_stream_s(c, out), 2,
-                 recomputes(b, o, PART_NORM));
+        block_add_time(b, cost_stream_s(c, in + out) / 2, 1, cost_stream_s(c, 3 * out) / 2 + cost_stream_s(c, out), 2,
+                 block_recomputes(b, o, PART_NORM));
         break;
     case OPR_CONCAT:
-        add_time(b, cost_stream_s(c, 2 * out), 1, cost_stream_s(c, 2 * out), 1, recomputes(b, o, 0));
+        block_add_time(b, cost_stream_s(c, 2 * out), 1, cost_stream_s(c, 2 * out), 1, block_recomputes(b, o, 0));
         break;
     case OPR_KEYS:
-        add_time(b, cost_stream_s(c, in + in2 + out), 1, cost_stream_s(c, in + in2 + out), 1, recomputes(b, o, PART_MLA_UP));
+        block_add_time(b, cost_stream_s(c, in + in2 + out), 1, cost_stream_s(c, in + in2 + out), 1, block_recomputes(b, o, PART_MLA_UP));
         break;
     case OPR_SCALE:
-        add_time(b, cost_stream_s(c, 2 * in), 1, cost_stream_s(c, 2 * in), 1, recomputes(b, o, 0));
+        block_add_time(b, cost_stream_s(c, 2 * in), 1, cost_stream_s(c, 2 * in), 1, block_recomputes(b, o, 0));
         break;
     case OPR_SOFTCAP:
-        add_time(b, cost_stream_s(c, in + out), 1, cost_stream_s(c, 2 * in + out), 1, recomputes(b, o, 0));
+        block_add_time(b, cost_stream_s(c, in + out), 1, cost_stream_s(c, 2 * in + out), 1, block_recomputes(b, o, 0));
         break;
     case OPR_ACT:
-        add_time(b, cost_stream_s(c, in + out), 1, cost_stream_s(c, 2 * in + out), 1,
-                 recomputes(b, o, cost_act_part(o)));
+        block_add_time(b, cost_stream_s(c, in + out), 1, cost_stream_s(c, 2 * in + out), 1,
+                 block_recomputes(b, o, cost_act_part(o)));
         break;
     case OPR_ADD:
-        add_time(b, cost_stream_s(c, in + in2 + out), 1, o->nbiases ? cost_stream_s(c, out) : 0, o->nbiases > 0,
-                 recomputes(b, o, 0));
+        block_add_time(b, cost_stream_s(c, in + in2 + out), 1, o->nbiases ? cost_stream_s(c, out) : 0, o->nbiases > 0,
+                 block_recomputes(b, o, 0));
         break;
     case OPR_EMBED:
-        add_time(b, cost_stream_s(c, 2 * out), 1, cost_stream_s(c, 5 * out), 2, false);
+        block_add_time(b, cost_stream_s(c, 2 * out), 1, cost_stream_s(c, 5 * out), 2, false);
         b->out.weight_s += cost_stream_s(c, 5 * out);
         if (b->d->tp > 1)
             b->out.forward_comm_s += cost_collective_s(c, b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE,
@@ -451,18 +262,18 @@ static void stream(struct block *b, const struct opr *o)
                                                        AXIS_BIT(AXIS_TP));
         break;
     case OPR_POSITION:
-        add_time(b, cost_stream_s(c, 2 * out), 1, cost_stream_s(c, 5 * out), 2, false);
+        block_add_time(b, cost_stream_s(c, 2 * out), 1, cost_stream_s(c, 5 * out), 2, false);
         b->out.weight_s += cost_stream_s(c, 5 * out);
         break;
     case OPR_LOSS:
         /* fused: maximum, sum and the gradient in place, half of it in backward; two small reductions of row statistics */
         in = b->element * b->tokens * (double)expand_padded_vocab(c->job->model.vocab, b->d->tp) / b->d->tp;
         in *= c->profile->loss_passes / 4;
-        add_time(b, 2 * cost_stream_s(c, in), 6, cost_stream_s(c, 2 * in), 2, false);
+        block_add_time(b, 2 * cost_stream_s(c, in), 6, cost_stream_s(c, 2 * in), 2, false);
         b->out.forward_comm_s += 2 * cost_collective_s(c, OP_ALL_REDUCE, 8 * b->tokens, AXIS_BIT(AXIS_TP));
         break;
     case OPR_ROUTER:
-        add_time(b, cost_stream_s(c, in + 6 * out), 4, cost_stream_s(c, 2 * in + 6 * out), 6, recomputes(b, o, PART_MOE));
+        block_add_time(b, cost_stream_s(c, in + 6 * out), 4, cost_stream_s(c, 2 * in + 6 * out), 6, block_recomputes(b, o, PART_MOE));
         break;
     case OPR_LINEAR:
     case OPR_ATTENTION:
@@ -484,70 +295,110 @@ static double waits(const struct profile *p, double kernels_s, double transfers_
     return sqrt(device_s * device_s + host_s * host_s) - transfers_s;
 }
 
-/* under the kernels of another microbatch goes no more than these take: of a block's transfers, its own kernels' time */
-static void cap_hidden(struct cost_block *out)
+/* What passes do not hide of their transfers; other stacks hide in F, B and I what their profiles say.  With rows to experts on
+ * a queue of their own less may be exposed, as much as there is apart.  Without them F waits for all that is not a ring's. */
+static void expose(struct block *b, const struct walk_strand strand[NPASSES], bool layer)
 {
-    double hidden = out->forward_hidden_s + out->backward_hidden_s, most = out->forward_s + out->backward_s;
-    if (!(hidden > most))
-        return;
-    out->forward_hidden_s *= most / hidden;
-    out->backward_hidden_s *= most / hidden;
-}
-
-/* What backward passes do not hide of their transfers.  Other stacks hide in B and in I what their profiles say. */
-static void expose(struct block *b, bool layer)
-{
-    b->out.weight_comm_s = walk_exposed_s(&b->walk, WALK_W, layer);
+    struct cost_block *out = &b->out;
+    out->weight_comm_s = walk_exposed_s(&strand[PASS_W], layer, false);
     if (b->c->profile->allocator > 0.5)
         return;
-    b->out.backward_comm_s = walk_exposed_s(&b->walk, WALK_B, layer);
-    b->out.input_comm_s = walk_exposed_s(&b->walk, WALK_I, layer);
-    b->held_backward_s = fmin(b->held_backward_s, b->out.backward_comm_s);
+    out->backward_comm_s = walk_exposed_s(&strand[PASS_B], layer, false);
+    out->input_comm_s = walk_exposed_s(&strand[PASS_I], layer, false);
+    if (!b->exchanges_apart)
+        return;
+    out->forward_comm_s = walk_exposed_s(&strand[PASS_F], false, false);
+    out->apart_forward_s = fmax(0, out->forward_comm_s - walk_exposed_s(&strand[PASS_F], false, true));
+    out->apart_backward_s = fmax(0, out->backward_comm_s - walk_exposed_s(&strand[PASS_B], layer, true));
+    out->apart_input_s = fmin(out->apart_backward_s, out->input_comm_s);
+}
+
+/* Schedules in pairs run one microbatch's transfers beside another one's kernels.  How many, pairs.c says for a decision's
+ * stages, and never more than this, which is what hides where a block runs beside another like it. */
+static void hide(struct arena *a, struct block *b, const struct walk_strand strand[NPASSES])
+{
+    double both_s = b->out.forward_comm_s + b->out.backward_comm_s, whole_s = both_s + b->out.forward_s + b->out.backward_s;
+    double f_s, b_s;
+    if (both_s <= 0 || b->c->job->wishes.never_overlap & OVERLAP_ALL_TO_ALL)
+        return;
+    struct walk_strand f = strand[PASS_F], x = strand[PASS_B];
+    if (f.kernels_s != b->out.forward_s || x.kernels_s != b->out.backward_s) {
+        f = walk_strand_join(a, &f, 1, b->out.forward_s);
+        x = walk_strand_join(a, &x, 1, b->out.backward_s);
+    }
+    walk_together(&f, &x, true, &f_s, &b_s);
+    double hidden = fmin(1, fmax(0, whole_s - fmax(f_s, b_s)) / both_s);
+    b->out.forward_hidden_s = hidden * b->out.forward_comm_s;
+    b->out.backward_hidden_s = hidden * b->out.backward_comm_s;
+}
+
+/* an operator that is neither a product nor attention nor experts: kernels, and what they wait for */
+static void plain(struct block *b, const struct opr *o)
+{
+    const struct cost_block before = b->out, *now = &b->out;
+    stream(b, o);
+    if (o->kind == OPR_ROUTER)
+        walk_forward(&b->walk, WALK_FREE, WALK_INPUT, 0, now->again_s > before.again_s);
+    double forward = now->forward_s - before.forward_s, again = now->again_s - before.again_s;
+    walk_forward(&b->walk, WALK_KERNEL, 0, forward, again > 0);
+    walk_forward(&b->walk, WALK_BLOCK, 0, now->forward_comm_s - before.forward_comm_s, false);
+    walk_add(&b->walk, WALK_BLOCK, 0, WALK_B | WALK_I, now->backward_comm_s - before.backward_comm_s);
+    walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | (expand_puts_off(b->e, o) ? WALK_W : WALK_I),
+             now->backward_s - before.backward_s - again);
+}
+
+/* all operators, into b->out and b->walk */
+static void make(struct arena *a, const struct cost *c, const struct expansion *e, bool layer, struct block *b)
+{
+    const struct decision *d = c->decision;
+    const struct train *t = &c->job->train;
+    b->c = c;
+    b->d = d;
+    b->e = b->out.e = e;
+    b->dtype = t->precision == DT_FP32 ? DTYPE_F32 : DTYPE_BF16;
+    if (!layer) { /* the embedding and the head are never recomputed */
+        b->whole = *d;
+        b->whole.recompute = RECOMPUTE_NONE;
+        b->whole.parts = 0;
+        b->d = &b->whole;
+    }
+    b->element = b->dtype == DTYPE_F32 ? 4 : 2;
+    b->sequence = (double)t->sequence;
+    b->tokens = b->sequence * d->microbatch / d->cp;
+    b->rows = d->sp ? b->tokens / d->tp : b->tokens;
+    b->walk.arena = a;
+    b->again = cost_again(a, e);
+    double kept_s = 0; /* of forward, to where the last value is kept */
+    for (uint32_t i = 0; i < e->noprs; i++) {
+        const struct opr *o = &e->oprs[i];
+        double before_s = b->out.forward_s + b->out.forward_comm_s;
+        b->walk.opr = i;
+        if (o->kind == OPR_LINEAR)
+            linear(b, o);
+        else if (o->kind == OPR_ATTENTION)
+            block_attention(b, o);
+        else if (o->kind == OPR_EXPERTS)
+            block_experts(b, o);
+        else
+            plain(b, o);
+        double after_s = b->out.forward_s + b->out.forward_comm_s;
+        if (o->kind == OPR_LINEAR || o->kind == OPR_EXPERTS) /* the products out of experts come behind it */
+            kept_s = before_s + (o->kind == OPR_EXPERTS ? 1 - 1.0 / o->nweights : 0) * (after_s - before_s);
+    }
+    double whole_s = b->out.forward_s + b->out.forward_comm_s;
+    b->out.tail = whole_s > 0 ? 1 - kept_s / whole_s : 0;
 }
 
 struct cost_block cost_block_make(struct arena *a, const struct cost *c, const struct expansion *e, bool layer)
 {
-    const struct decision *d = c->decision;
-    const struct train *t = &c->job->train;
-    struct block b = {.c = c, .d = d, .e = e, .dtype = t->precision == DT_FP32 ? DTYPE_F32 : DTYPE_BF16};
-    struct decision whole = *d;
-    if (!layer) { /* the embedding and the head are never recomputed */
-        whole.recompute = RECOMPUTE_NONE;
-        whole.parts = 0;
-        b.d = &whole;
-    }
-    b.element = b.dtype == DTYPE_F32 ? 4 : 2;
-    b.sequence = (double)t->sequence;
-    b.tokens = b.sequence * d->microbatch / d->cp;
-    b.rows = d->sp ? b.tokens / d->tp : b.tokens;
     struct arena_mark mark = arena_mark(a);
-    b.walk.arena = a;
-    b.again = cost_again(a, e);
-    double kept_s = 0; /* of forward, to where the last value is kept */
-    for (uint32_t i = 0; i < e->noprs; i++) {
-        const struct opr *o = &e->oprs[i];
-        double before_s = b.out.forward_s + b.out.forward_comm_s, back_s = b.out.backward_s, back_comm_s = b.out.backward_comm_s;
-        b.walk.opr = i;
-        if (o->kind == OPR_LINEAR)
-            linear(&b, o);
-        else if (o->kind == OPR_ATTENTION)
-            attention(&b, o);
-        else if (o->kind == OPR_EXPERTS)
-            experts(&b, o);
-        else
-            stream(&b, o);
-        if (o->kind != OPR_LINEAR && o->kind != OPR_ATTENTION) {
-            walk_add(&b.walk, WALK_KERNEL, 0, WALK_B | (expand_puts_off(e, o) ? WALK_W : WALK_I), b.out.backward_s - back_s);
-            walk_add(&b.walk, WALK_BLOCK, 0, WALK_B | WALK_I, b.out.backward_comm_s - back_comm_s);
-        }
-        double after_s = b.out.forward_s + b.out.forward_comm_s;
-        if (o->kind == OPR_LINEAR || o->kind == OPR_EXPERTS) /* the products out of experts come behind it */
-            kept_s = before_s + (o->kind == OPR_EXPERTS ? 1 - 1.0 / o->nweights : 0) * (after_s - before_s);
-    }
-    double whole_s = b.out.forward_s + b.out.forward_comm_s;
-    b.out.tail = whole_s > 0 ? 1 - kept_s / whole_s : 0;
-    expose(&b, layer);
-    arena_reset(a, mark);
+    struct block b = {.c = c};
+    struct walk_strand strand[NPASSES];
+    static const uint32_t passes[NPASSES] = {WALK_F, WALK_B, WALK_I, WALK_W};
+    make(a, c, e, layer, &b);
+    for (int k = 0; k < NPASSES; k++)
+        strand[k] = walk_strand_new(a, &b.walk, passes[k]);
+    expose(&b, strand, layer);
     b.out.input_s = b.out.backward_s - b.out.weight_s + b.copies_s;
     b.out.own_forward_s = b.out.forward_s - b.fixed_forward_s;
     b.out.own_backward_s = b.out.backward_s - b.fixed_backward_s;
@@ -557,15 +408,15 @@ struct cost_block cost_block_make(struct arena *a, const struct cost *c, const s
     double slower = kernels_s > 0 ? b.out.backward_s / kernels_s : 1;
     b.out.input_s *= slower;
     b.out.weight_s *= slower;
-    if (c->profile->allocator < 0.5 && !(c->job->wishes.never_overlap & OVERLAP_ALL_TO_ALL)) {
-        /* llmrun writes two actions as one list: one's transfers go beside the other's kernels; those of experts, which are
-         * long, in part */
-        b.out.forward_hidden_s += b.out.forward_comm_s - b.held_forward_s;
-        b.out.backward_hidden_s += b.out.backward_comm_s - b.held_backward_s;
-    }
-    cap_hidden(&b.out);
-    b.out.forward_hidden_s += b.beside_s;
-    b.out.backward_hidden_s += b.beside_s;
+    hide(a, &b, strand);
+    arena_reset(a, mark);
     cost_keep(a, c, e, layer, &b.out);
     return b.out;
+}
+
+void cost_block_walk(struct arena *a, const struct cost *c, const struct expansion *e, bool layer, struct walk *w)
+{
+    struct block b = {.c = c};
+    make(a, c, e, layer, &b);
+    *w = b.walk;
 }

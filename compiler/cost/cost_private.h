@@ -30,13 +30,15 @@ struct cost_lives_later {
     uint32_t parts;
 };
 struct cost_block {
+    const struct expansion *e;
     double forward_s, backward_s;           /* kernels; recomputation counts as backward */
     double forward_comm_s, backward_comm_s; /* exposed transfers of tp, cp, ep */
     double own_forward_s, own_backward_s;   /* of kernels: by themselves, without a host that launches them */
     double tail;                            /* share of forward behind the last value that is kept */
     double again_s;                         /* of backward: what runs again before any gradient is needed */
     double weight_s, weight_comm_s, input_s, input_comm_s; /* the same of a backward in two, of weights and of inputs */
-    double forward_hidden_s, backward_hidden_s; /* of them: what another microbatch's kernels hide under schedules in pairs */
+    double apart_forward_s, apart_backward_s, apart_input_s; /* of them: hidden where rows to experts have their own queue */
+    double forward_hidden_s, backward_hidden_s; /* of transfers: what another microbatch hides at most under schedules in pairs */
     double keep_bytes;                      /* from F to B, per microbatch in flight */
     double late_bytes;                      /* where the backward is split: from I to W, besides what F kept */
     double waits_bytes;                     /* of what F kept, what W needs; */
@@ -100,9 +102,9 @@ struct cost_group cost_floor_group(const struct cost *c, uint32_t n);
 void cost_split_experts(struct cost *c);
 /* of a microbatch's tokens in a layer: seconds of their rows one way; what else travels forward and backward; memory traffic,
  * one way, that straight ones do without; rows that lie on this node's rank once per node, 0 where they go straight; of way_s,
- * what travels over other wires beside the rest of another microbatch's */
+ * what travels between nodes then; of ranks that share an expert, beside it */
 struct cost_exchange {
-    double way_s, forward_s, backward_s, copies_s, rows, beside_s;
+    double way_s, forward_s, backward_s, copies_s, rows, far_s, shared_s;
 };
 struct cost_exchange cost_exchange(const struct cost *c, const struct moe *m, double tokens, double row_bytes);
 /* n expert ranks, `stride` apart: for all-to-all */
@@ -128,6 +130,9 @@ struct cost_kinds {
 struct cost_kinds cost_kinds_new(struct arena *a, const struct model *m);
 /* block.c: of one expansion; layer: not the embedding or the head */
 struct cost_block cost_block_make(struct arena *a, const struct cost *c, const struct expansion *e, bool layer);
+/* the steps of its passes, F's too, in a's memory */
+struct walk;
+void cost_block_walk(struct arena *a, const struct cost *c, const struct expansion *e, bool layer, struct walk *w);
 void cost_shape_init(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s);
 /* the same from the shape without recomputation of the decision that is otherwise c's */
 void cost_shape_vary(struct arena *a, const struct cost *c, const struct cost_kinds *k, const struct cost_shape *none,

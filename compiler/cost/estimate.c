@@ -9,18 +9,19 @@
 #include <math.h>
 #include <string.h>
 
-static void add_block(struct cost_stage *st, const struct cost_block *b, double times)
+static void add_block(const struct cost *c, struct cost_stage *st, const struct cost_block *b, double times)
 {
+    double apart = decision_exchanges_apart(c->job, c->decision) ? 1 : 0;
     st->forward_s += times * b->forward_s;
     st->backward_s += times * b->backward_s;
     st->own_forward_s += times * b->own_forward_s;
     st->own_backward_s += times * b->own_backward_s;
-    st->input_s += times * (b->input_s + b->input_comm_s);
+    st->input_s += times * (b->input_s + b->input_comm_s - apart * b->apart_input_s);
     st->weight_s += times * (b->weight_s + b->weight_comm_s);
-    st->forward_comm_s += times * b->forward_comm_s;
-    st->backward_comm_s += times * b->backward_comm_s;
-    st->forward_hidden_s += times * b->forward_hidden_s;
-    st->backward_hidden_s += times * b->backward_hidden_s;
+    st->forward_comm_s += times * (b->forward_comm_s - apart * b->apart_forward_s);
+    st->backward_comm_s += times * (b->backward_comm_s - apart * b->apart_backward_s);
+    st->forward_hidden_s += times * fmax(0, b->forward_hidden_s - apart * b->apart_forward_s);
+    st->backward_hidden_s += times * fmax(0, b->backward_hidden_s - apart * b->apart_backward_s);
     st->matrices += times * (b->matrices + b->vectors_split + b->vectors_whole);
     st->experts += times * b->experts;
     st->blocks += times;
@@ -53,10 +54,10 @@ struct cost_stage cost_sum_stage(const struct cost *c, const struct cost_shape *
     struct cost_stage sum = {0};
     for (uint32_t i = 0, run; i < st->count; i += run) {
         run = cost_run(s, st, i);
-        add_block(&sum, cost_layer(s, st, i), run);
+        add_block(c, &sum, cost_layer(s, st, i), run);
     }
     if (st->embed)
-        add_block(&sum, &s->embed, 1);
+        add_block(c, &sum, &s->embed, 1);
     if (!st->head) {
         add_gradients(c, &sum);
         return sum;
@@ -64,8 +65,8 @@ struct cost_stage cost_sum_stage(const struct cost *c, const struct cost_shape *
     struct cost_block head = s->head;
     if (c->job->model.tied && cost_stage_rank(d, 0) == cost_stage_rank(d, stage))
         head.matrices = 0;
-    add_block(&sum, &head, 1);
-    add_block(&sum, &s->predict, c->job->model.predict);
+    add_block(c, &sum, &head, 1);
+    add_block(c, &sum, &s->predict, c->job->model.predict);
     sum.matrices += cost_copied_table(c, s);
     add_gradients(c, &sum);
     return sum;

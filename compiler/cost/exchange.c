@@ -99,7 +99,7 @@ struct cost_exchange cost_exchange(const struct cost *c, const struct moe *m, do
         double choices = 4 * m->active * far_rows(c, c->profile, m, tokens);
         double far = far_s(c, m, tokens, row_bytes), near = near_s(c, m, tokens, row_bytes);
         x.way_s = far + near;
-        x.beside_s = c->job->wishes.never_overlap & (OVERLAP_DP | OVERLAP_ALL_TO_ALL) ? 0 : fmin(far, near);
+        x.far_s = far;
         x.copies_s = copies_s(c, m, tokens, row_bytes);
         x.rows = far_rows(c, c->profile, m, tokens);
         /* choices and their weights go once, with the counts of rows within the node; gradients of the weights come back */
@@ -157,7 +157,8 @@ double cost_travel_s(const struct cost *c, const struct moe *m, struct cost_exch
     if (d->etp > 1) {
         const struct cost_group g = d->nodes ? cost_run_group(c, d->etp, 1) : cost_floor_group(c, d->etp);
         double bytes = tokens * m->active * cost_rows_moved(c, m) * d->etp * h * element;
-        seconds += cost_group_s(c, OP_ALL_GATHER, bytes, &g) + cost_group_s(c, OP_REDUCE_SCATTER, bytes, &g);
+        to->shared_s = cost_group_s(c, OP_ALL_GATHER, bytes, &g);
+        from->shared_s = cost_group_s(c, OP_REDUCE_SCATTER, bytes, &g);
     }
-    return seconds;
+    return seconds + to->shared_s + from->shared_s;
 }

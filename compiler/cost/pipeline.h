@@ -6,6 +6,7 @@
  * itself; what is here costs a few operations per stage and is called a hundred thousand times a second by
  * the search. */
 
+#include "compiler/cost/pairs.h"
 #include "compiler/model/decision.h"
 
 /* One stage and one microbatch.  A schedule that splits the backward runs input_s, then some time weight_s;
@@ -13,7 +14,7 @@
 struct pipeline_stage {
     double forward_s, backward_s, input_s, weight_s;
     double next_s, back_s; /* transfers: of activations to the next stage, of gradients to the stage before */
-    /* of its forward and fused backward: what hides behind the other action of a pair */
+    /* of its forward and fused backward: what hides behind the other action of a pair at most */
     double forward_hidden_s, backward_hidden_s;
     double lead_s; /* of a backward: what it does before it needs the gradient from the next stage */
 };
@@ -43,6 +44,7 @@ struct pipeline_update {
 };
 struct pipeline_times {
     const struct pipeline_stage *stages; /* by stage of the decision */
+    struct cost_pairs *pairs; /* of its stages; NULL: two actions that run together hide what they can */
     /* NULL: actions alone.  Otherwise a step is what lies between two updates of all ranks: with parameters and gradients on
      * a queue of their own beside the actions, or with `blocks` between them. */
     const struct pipeline_moves *moves;

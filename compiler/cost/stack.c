@@ -65,7 +65,7 @@ struct cost_stack *cost_stack_new(struct arena *a, const struct cost *c)
     x->held = times.held;
     x->tp = cost_shown(c, OVERLAP_TP, p->tp_shown, p->tp_overlap_shown);
     x->cp = cost_shown(c, OVERLAP_CP, p->cp_shown, p->cp_shown);
-    x->ep = cost_shown(c, OVERLAP_ALL_TO_ALL, p->ep_shown, decision_pairs(d->schedule) ? p->ep_shown : p->ep_overlap_shown);
+    x->ep = cost_shown(c, OVERLAP_ALL_TO_ALL, p->ep_shown, p->ep_shown);
     x->shards = d->zero == 3 ? 1 / p->zero3_speed : 1;
     x->step_s = seen.shown_s + seen.stolen_s + 1e-3 * p->step_overhead_ms;
     arena_reset(a, mark);

@@ -1,23 +1,37 @@
-/* walk_exposed_s(): two clocks, of kernels and of the queue of transfers.  Linear in steps. */
+/* walk_exposed_s(): clocks of kernels and of the queues of transfers.  Linear in steps. */
 
 #include "compiler/cost/walk.h"
 
+#include <string.h>
+
 struct clocks {
-    double kernels_s, queue_s, busy_s; /* busy: of kernels alone */
+    double kernels_s, queue_s[NWALK_QUEUES];
     double there_s[NWALK_ROOMS], free_s[NWALK_ROOMS];
 };
 
-void walk_add(struct walk *w, enum walk_kind kind, enum walk_room room, uint32_t passes, double seconds)
+static struct walk_step new_step(const struct walk *w, enum walk_kind kind, enum walk_room room, uint32_t passes, double seconds)
 {
-    if (seconds > 0 || kind == WALK_USE || kind == WALK_FREE)
-        vec_push(w->arena, &w->steps,
-                 ((struct walk_step){(uint8_t)kind, (uint8_t)room, (uint8_t)passes, w->opr, seconds}));
+    return (struct walk_step){(uint8_t)kind, (uint8_t)room, (uint8_t)passes, (uint8_t)w->queue, w->opr, seconds};
 }
 
-void walk_again(struct walk *w, enum walk_kind kind, double seconds)
+static bool counts(enum walk_kind kind, double seconds)
 {
-    if (seconds > 0)
-        vec_push(w->arena, &w->again, ((struct walk_step){(uint8_t)kind, 0, WALK_B | WALK_I, w->opr, seconds}));
+    return seconds > 0 || kind == WALK_USE || kind == WALK_FREE;
+}
+
+void walk_add(struct walk *w, enum walk_kind kind, enum walk_room room, uint32_t passes, double seconds)
+{
+    if (counts(kind, seconds))
+        vec_push(w->arena, &w->steps, new_step(w, kind, room, passes, seconds));
+}
+
+void walk_forward(struct walk *w, enum walk_kind kind, enum walk_room room, double seconds, bool again)
+{
+    if (!counts(kind, seconds))
+        return;
+    vec_push(w->arena, &w->steps, new_step(w, kind, room, WALK_F, seconds));
+    if (again)
+        vec_push(w->arena, &w->again, new_step(w, kind, room, WALK_B | WALK_I, seconds));
 }
 
 static double later(double a, double b)
@@ -25,21 +39,21 @@ static double later(double a, double b)
     return a > b ? a : b;
 }
 
-static void take(struct clocks *c, const struct walk_step *s)
+static void take(struct clocks *c, const struct walk_step *s, bool apart)
 {
+    double *queue_s = &c->queue_s[s->queue == WALK_DP && !apart ? WALK_TP : s->queue];
     switch ((enum walk_kind)s->kind) {
     case WALK_KERNEL:
         c->kernels_s += s->seconds;
-        c->busy_s += s->seconds;
         break;
     case WALK_BLOCK:
-        c->kernels_s = c->queue_s = later(c->queue_s, c->kernels_s) + s->seconds;
+        c->kernels_s = *queue_s = later(*queue_s, c->kernels_s) + s->seconds;
         break;
     case WALK_AHEAD:
-        c->there_s[s->room] = c->queue_s = later(c->queue_s, c->free_s[s->room]) + s->seconds;
+        c->there_s[s->room] = *queue_s = later(*queue_s, c->free_s[s->room]) + s->seconds;
         break;
     case WALK_BEHIND:
-        c->there_s[s->room] = c->queue_s = later(c->queue_s, c->kernels_s) + s->seconds;
+        c->there_s[s->room] = *queue_s = later(*queue_s, c->kernels_s) + s->seconds;
         break;
     case WALK_USE:
         c->kernels_s = later(c->kernels_s, c->there_s[s->room]);
@@ -50,28 +64,77 @@ static void take(struct clocks *c, const struct walk_step *s)
     }
 }
 
-static void run(struct clocks *c, const struct walk *w, uint32_t pass)
+/* operators from the last to the first, the steps of each in their order */
+static size_t list_backward(const struct walk *w, uint32_t pass, struct walk_step *out)
 {
-    for (size_t i = 0; i < w->again.n; i++)
-        if (w->again.at[i].passes & pass)
-            take(c, &w->again.at[i]);
+    size_t n = 0;
     for (size_t end = w->steps.n, first; end > 0; end = first) {
         first = end - 1;
         while (first > 0 && w->steps.at[first - 1].opr == w->steps.at[first].opr)
             first--;
         for (size_t i = first; i < end; i++)
             if (w->steps.at[i].passes & pass)
-                take(c, &w->steps.at[i]);
+                out[n++] = w->steps.at[i];
     }
+    return n;
 }
 
-double walk_exposed_s(const struct walk *w, uint32_t pass, bool round)
+static size_t list(const struct walk *w, uint32_t pass, struct walk_step *out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < w->again.n; i++)
+        if (w->again.at[i].passes & pass)
+            out[n++] = w->again.at[i];
+    for (size_t i = 0; pass == WALK_F && i < w->steps.n; i++)
+        if (w->steps.at[i].passes & pass)
+            out[n++] = w->steps.at[i];
+    return n + (pass == WALK_F ? 0 : list_backward(w, pass, out + n));
+}
+
+struct walk_strand walk_strand_new(struct arena *a, const struct walk *w, uint32_t pass)
+{
+    struct walk_step *at = ARENA_ARRAY(a, struct walk_step, w->again.n + w->steps.n + 1);
+    struct walk_strand x = {.at = at, .n = list(w, pass, at)};
+    for (size_t i = 0; i < x.n; i++) {
+        x.all_s += at[i].seconds;
+        x.kernels_s += at[i].kind == WALK_KERNEL ? at[i].seconds : 0;
+    }
+    return x;
+}
+
+struct walk_strand walk_strand_join(struct arena *a, const struct walk_strand *parts, size_t n, double kernels_s)
+{
+    struct walk_strand x = {0};
+    for (size_t i = 0; i < n; i++) {
+        x.n += parts[i].n;
+        x.kernels_s += parts[i].kernels_s;
+        x.all_s += parts[i].all_s - parts[i].kernels_s;
+    }
+    double factor = x.kernels_s > 0 ? kernels_s / x.kernels_s : 1;
+    struct walk_step *at = ARENA_ARRAY(a, struct walk_step, x.n + 1), *end = at;
+    for (size_t i = 0; i < n; i++) {
+        memcpy(end, parts[i].at, parts[i].n * sizeof *end);
+        end += parts[i].n;
+    }
+    for (size_t i = 0; i < x.n && factor != 1; i++)
+        at[i].seconds *= at[i].kind == WALK_KERNEL ? factor : 1;
+    x.at = at;
+    x.kernels_s *= factor;
+    x.all_s += x.kernels_s;
+    return x;
+}
+
+double walk_exposed_s(const struct walk_strand *x, bool round, bool apart)
 {
     struct clocks c = {0};
-    run(&c, w, pass);
-    double before_s = round ? c.kernels_s : 0, busy_s = c.busy_s;
-    if (round)
-        run(&c, w, pass);
-    double exposed_s = c.kernels_s - before_s - busy_s;
+    double before_s = 0;
+    if (x->all_s <= x->kernels_s)
+        return 0;
+    for (int k = 0; k < 1 + round; k++) {
+        before_s = c.kernels_s;
+        for (size_t i = 0; i < x->n; i++)
+            take(&c, &x->at[i], apart);
+    }
+    double exposed_s = c.kernels_s - before_s - x->kernels_s;
     return exposed_s > 0 ? exposed_s : 0;
 }

@@ -1,7 +1,7 @@
 #ifndef LLMC_WALK_H
 #define LLMC_WALK_H
 
-/* A block's backward pass as the lowering has it: kernels one after the other, and beside them a queue of transfers in order.
+/* A block's passes as the lowering has them: kernels one after the other, and beside them queues of transfers in order.
  * What a transfer brings is used at once, by a later kernel, or at the operator's end; one that needs nothing of this pass is
  * asked for ahead, as soon as the queue comes to it and the room that it goes to is free. */
 
@@ -10,8 +10,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* passes that a step belongs to: B; I; W */
-enum { WALK_B = 1, WALK_I = 2, WALK_W = 4 };
+/* passes that a step belongs to: B; I; W; F */
+enum { WALK_B = 1, WALK_I = 2, WALK_W = 4, WALK_F = 8 };
+/* of transfers: that of tensor parallelism; that of gradients; the kernels' own */
+enum walk_queue { WALK_TP, WALK_DP, WALK_COMPUTE, NWALK_QUEUES };
 enum walk_kind {
     WALK_KERNEL,
     WALK_BLOCK,  /* a transfer of what is there, which the next kernel needs */
@@ -23,20 +25,34 @@ enum walk_kind {
 /* gathered inputs and gradients of outputs of products; their inputs' gradients; keys with values, sums of their gradients */
 enum walk_room { WALK_INPUT, WALK_OUTPUT, WALK_REDUCED, WALK_KEYS, WALK_SUMS, NWALK_ROOMS };
 struct walk_step {
-    uint8_t kind, room, passes;
+    uint8_t kind, room, passes, queue;
     uint32_t opr;
     double seconds;
 };
 struct walk {
     struct arena *arena;
-    uint32_t opr; /* whose steps are added */
-    VEC(struct walk_step) again, steps; /* what runs again first; then operators from the last to the first */
+    uint32_t opr;          /* whose steps are added */
+    enum walk_queue queue; /* of its transfers */
+    /* what runs again first; then operators, in F from the first to the last, else from the last to the first */
+    VEC(struct walk_step) again, steps;
 };
 
 void walk_add(struct walk *w, enum walk_kind kind, enum walk_room room, uint32_t passes, double seconds);
-/* of the forward pass that runs again in B or I: a kernel, or a transfer that it waits for */
-void walk_again(struct walk *w, enum walk_kind kind, double seconds);
-/* Seconds by which a pass outlasts its kernels; round: behind one of its like, else by itself. */
-double walk_exposed_s(const struct walk *w, uint32_t pass, bool round);
+/* a step of F; again: and of what runs again in B or I */
+void walk_forward(struct walk *w, enum walk_kind kind, enum walk_room room, double seconds, bool again);
+/* The steps of a pass in order, of a block or of several in a row. */
+struct walk_strand {
+    const struct walk_step *at;
+    size_t n;
+    double all_s, kernels_s;
+};
+struct walk_strand walk_strand_new(struct arena *a, const struct walk *w, uint32_t pass);
+/* kernels_s: of all kernels, whatever they take by themselves */
+struct walk_strand walk_strand_join(struct arena *a, const struct walk_strand *parts, size_t n, double kernels_s);
+/* Seconds by which a pass outlasts its kernels; round: behind one of its like, else by itself.  apart: with queues as the steps
+ * have them, else with one for all transfers. */
+double walk_exposed_s(const struct walk_strand *x, bool round, bool apart);
+/* strands.c: two that begin together: when each one ends */
+void walk_together(const struct walk_strand *f, const struct walk_strand *b, bool apart, double *f_s, double *b_s);
 
 #endif

@@ -91,6 +91,7 @@ static void make_job(struct arena *a, const struct decision *d, const struct sch
                              .m = d->microbatches,
                              .folds = c->folds,
                              .skews = c->times->skewed,
+                             .pairs = c->times->pairs,
                              .most = c->most_bytes};
     job->slot = ARENA_ARRAY(a, struct auto_stage, (size_t)d->pp * d->vpp);
     for (uint32_t s = 0; s < d->pp * d->vpp; s++)

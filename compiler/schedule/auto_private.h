@@ -7,6 +7,7 @@
  * actions is then, per rank, a string of (kind, chunk), and microbatches follow by counting.  A stage is
  * addressed by its slot, rank * v + chunk, with a rank's chunks in the order of its stages. */
 
+#include "compiler/cost/pairs.h"
 #include "compiler/schedule/family.h"
 
 enum auto_kind { AUTO_F, AUTO_I, AUTO_W, AUTO_B, AUTO_KINDS }; /* B: I and W in one */
@@ -28,6 +29,7 @@ struct auto_stage {
 struct auto_job {
     uint32_t p, v, m;
     bool folds;
+    struct cost_pairs *pairs; /* NULL: two that run together hide what they can */
     bool skews;              /* seconds count from a rank's first action to its last */
     struct auto_stage *slot; /* p * v */
     const double *most;      /* bytes by rank; NULL: no limit */

@@ -124,11 +124,12 @@ static double backward_ready_s(const struct auto_run *run, uint32_t slot)
     return i < run->backward_there[slot] ? run->backward_in[(size_t)slot * run->job->m + i] : -1;
 }
 
-static double pair_s(const struct auto_stage *f, const struct auto_stage *b)
+static struct cost_pair pair_s(const struct auto_run *run, const struct auto_stage *f, const struct auto_stage *b)
 {
-    double forward = f->takes[AUTO_F] - f->forward_held, backward = b->takes[AUTO_B] - b->backward_held;
-    double both = forward + backward - f->forward_hidden - b->backward_hidden;
-    return later(both, later(forward, backward)) + f->forward_held + b->backward_held;
+    double f_s = f->takes[AUTO_F] - f->forward_held, b_s = b->takes[AUTO_B] - b->backward_held;
+    double held = f->forward_held + b->backward_held, hidden = f->forward_hidden + b->backward_hidden;
+    struct cost_pair p = cost_pair(run->job->pairs, f->stage, b->stage, f_s, b_s, hidden);
+    return (struct cost_pair){p.forward_s + held, p.backward_s + held, p.end_s + held};
 }
 
 /* false where an input is missing */
@@ -137,9 +138,10 @@ static bool run_pair(struct auto_run *run, uint32_t r, uint32_t f, uint32_t b)
     double x = forward_ready_s(run, f), y = backward_ready_s(run, b);
     if (x < 0 || y < 0)
         return false;
-    run->end[r] = later(run->end[r], later(x, y)) + pair_s(&run->job->slot[f], &run->job->slot[b]);
-    send_forward(run, f, run->end[r]);
-    send_backward(run, b, run->end[r]);
+    struct cost_pair p = pair_s(run, &run->job->slot[f], &run->job->slot[b]);
+    double end = run->end[r] = later(run->end[r], later(x, y)) + p.end_s;
+    send_forward(run, f, end - (p.end_s - p.forward_s));
+    send_backward(run, b, end - (p.end_s - p.backward_s));
     return true;
 }
 
@@ -194,7 +196,7 @@ static void advance(struct auto_run *run, const struct auto_order *order, uint32
         if (!ran)
             break;
         if (run->records) {
-            double takes = pair ? pair_s(&st[c], &st[AUTO_CHUNK(all[k + 1])]) : st[c].takes[AUTO_KIND(x)];
+            double takes = pair ? pair_s(run, &st[c], &st[AUTO_CHUNK(all[k + 1])]).end_s : st[c].takes[AUTO_KIND(x)];
             record(run, r, k, x, run->end[r] - takes);
             if (pair)
                 record(run, r, k + 1, all[k + 1], run->end[r] - takes);

@@ -48,21 +48,20 @@ double search_least_s(const struct searching *s, const struct cost_shape *x, uin
 
 /* of one microbatch's way forward and back again: weight gradients may be made later, and what runs again
  * before any gradient is needed earlier */
-static double block_path_s(const struct cost_block *b, bool kernels_only, bool paired)
+static double block_path_s(const struct cost_block *b, bool kernels_only)
 {
-    double hidden = paired ? b->forward_hidden_s + b->backward_hidden_s : 0;
     double back = cost_smaller(b->backward_s + b->backward_comm_s, b->input_s + b->input_comm_s);
+    double apart = b->apart_forward_s + b->apart_backward_s;
     if (kernels_only)
         return cost_larger(0, b->forward_s + cost_smaller(b->backward_s, b->input_s) - b->again_s);
-    return cost_larger(0, b->forward_s + b->forward_comm_s + back - b->again_s - hidden);
+    return cost_larger(0, b->forward_s + b->forward_comm_s + back - b->again_s - apart);
 }
 
 static double least_path_s(const struct searching *s, const struct cost_shape *x, uint32_t kind,
                            bool kernels_only)
 {
-    double own = block_path_s(&x->layers[kind], kernels_only, s->overlapping);
-    return search_spares(s) ? cost_smaller(own, block_path_s(&x->spared[kind], kernels_only, s->overlapping))
-                            : own;
+    double own = block_path_s(&x->layers[kind], kernels_only);
+    return search_spares(s) ? cost_smaller(own, block_path_s(&x->spared[kind], kernels_only)) : own;
 }
 
 double search_least_path_s(const struct searching *s, const struct cost_shape *x, uint32_t kind)
@@ -83,10 +82,10 @@ static void fill_bounds(struct searching *s, struct search_shape *h)
         h->kernels_path_s += x->run[i] * least_path_s(s, x, x->kind[i], true);
     }
     h->embed_forward_s = x->embed.forward_s + x->embed.forward_comm_s;
-    h->path_s += h->embed_forward_s + block_path_s(&x->head, false, paired) +
-                 m->predict * block_path_s(&x->predict, false, paired);
-    h->kernels_path_s += x->embed.forward_s + block_path_s(&x->head, true, paired) +
-                         m->predict * block_path_s(&x->predict, true, paired);
+    h->path_s += h->embed_forward_s + block_path_s(&x->head, false) +
+                 m->predict * block_path_s(&x->predict, false);
+    h->kernels_path_s += x->embed.forward_s + block_path_s(&x->head, true) +
+                         m->predict * block_path_s(&x->predict, true);
     h->embed_least_s = block_s(&x->embed, false, paired);
     h->head_least_s = block_s(&x->head, false, paired) + m->predict * block_s(&x->predict, false, paired);
     h->all_s += h->embed_least_s + h->head_least_s;
@@ -106,7 +105,7 @@ static struct search_before *fill_before(struct searching *s, struct search_shap
     double *time = to->time_s = ARENA_ARRAY(s->arena, double, n + 1);
     for (uint32_t i = 0; i < n; i++) {
         const struct cost_block *b = &x->layers[x->kind[i]];
-        forward[i + 1] = forward[i] + b->forward_s + b->forward_comm_s - (paired ? b->forward_hidden_s : 0);
+        forward[i + 1] = forward[i] + b->forward_s + b->forward_comm_s - (paired ? b->apart_forward_s : 0);
         time[i + 1] = time[i] + least_s(s, x, x->kind[i], false, paired);
     }
     return to;

@@ -35,6 +35,7 @@ struct act_run {
     struct act_stage *stage;
     double *forward_in, *backward_in; /* arrival, by stage * microbatches + microbatch */
     double *next_free, *back_free;    /* of a stage's two outgoing channels */
+    struct cost_pairs *pairs;
     double jitter;
     uint64_t random; /* splitmix64's state (Steele, Lea and Flood 2014) */
     uint32_t *position, *stack, nstack;
@@ -119,11 +120,15 @@ static double duration_s(const struct act_stage *st, char kind)
     return kind == 'F' ? st->forward : kind == 'B' ? st->backward : kind == 'I' ? st->input : st->weight;
 }
 
-static double pair_s(const struct act_stage *f, const struct act_stage *b)
+/* of an action and the next one, together: where both end, and where each one's output is there */
+static struct cost_pair pair_s(const struct act_run *run, const struct action *at)
 {
-    double forward = f->forward - f->forward_held, backward = b->backward - b->backward_held;
-    double both = forward + backward - f->forward_hidden - b->backward_hidden;
-    return later(both, later(forward, backward)) + f->forward_held + b->backward_held;
+    uint32_t chain = run->s->nstages / run->s->copies;
+    const struct act_stage *f = &run->stage[at->stage], *b = &run->stage[at[1].stage];
+    double f_s = f->forward - f->forward_held, b_s = b->backward - b->backward_held;
+    double held = f->forward_held + b->backward_held, hidden = f->forward_hidden + b->backward_hidden;
+    struct cost_pair p = cost_pair(run->pairs, at->stage % chain, at[1].stage % chain, f_s, b_s, hidden);
+    return (struct cost_pair){p.forward_s + held, p.backward_s + held, p.end_s + held};
 }
 
 /* what a duration is multiplied with under jitter */
@@ -158,6 +163,7 @@ static void advance(struct act_run *run, uint32_t r)
     const struct action *at = s->actions[r] + run->position[r], *end = s->actions[r] + s->nactions[r];
     for (; at < end && at->kind != 'O'; at += at->pair ? 2 : 1) {
         double ready = ready_s(run, at), takes;
+        struct cost_pair pair = {0};
         if (ready < 0)
             break;
         if (at->pair) {
@@ -165,7 +171,8 @@ static void advance(struct act_run *run, uint32_t r)
             if (other < 0)
                 break;
             ready = later(ready, other);
-            takes = pair_s(&run->stage[at->stage], &run->stage[at[1].stage]);
+            pair = pair_s(run, at);
+            takes = pair.end_s;
         } else {
             takes = duration_s(&run->stage[at->stage], at->kind);
         }
@@ -177,9 +184,13 @@ static void advance(struct act_run *run, uint32_t r)
         struct beside_end through = take_beside(run, r, at, start, takes);
         k->end_s = through.end_s;
         k->busy_s += takes;
-        finish(run, k, at, through.sent_s);
-        if (at->pair)
-            finish(run, k, at + 1, through.sent_s);
+        if (at->pair) {
+            double stretch = pair.end_s > 0 ? takes / pair.end_s : 1;
+            finish(run, k, at, through.sent_s - stretch * (pair.end_s - pair.forward_s));
+            finish(run, k, at + 1, through.sent_s - stretch * (pair.end_s - pair.backward_s));
+        } else {
+            finish(run, k, at, through.sent_s);
+        }
     }
     run->position[r] = (uint32_t)(at - s->actions[r]);
 }
@@ -301,7 +312,7 @@ double simulate_actions(struct arena *a, const struct schedule *s, const struct 
 {
     struct arena_mark mark = arena_mark(a);
     size_t cells = (size_t)s->nstages * s->microbatches;
-    struct act_run run = {.s = s, .jitter = times->jitter, .random = times->seed, .ranks = ranks};
+    struct act_run run = {.s = s, .pairs = times->pairs, .jitter = times->jitter, .random = times->seed, .ranks = ranks};
     if (!ranks)
         run.ranks = ARENA_ARRAY(a, struct act_rank, s->nranks);
     memset(run.ranks, 0, s->nranks * sizeof *run.ranks);

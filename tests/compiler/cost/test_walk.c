@@ -24,17 +24,23 @@ static void add_product(struct walk *w, uint32_t opr, double gather, double redu
     walk_add(w, WALK_USE, WALK_REDUCED, WALK_B | WALK_I, 0);
 }
 
+static double exposed_s(struct walk *w, uint32_t pass, bool round)
+{
+    struct walk_strand x = walk_strand_new(w->arena, w, pass);
+    return walk_exposed_s(&x, round, false);
+}
+
 static void test_product(void)
 {
     struct walk w = {.arena = arena_new()};
     add_product(&w, 0, 2, 3, 4);
     /* B: the gather 0-2, the input's product 0-4, the reduction 4-7 under the weights' 4-8 */
-    CU_ASSERT(near(walk_exposed_s(&w, WALK_B, false), 0));
+    CU_ASSERT(near(exposed_s(&w, WALK_B, false), 0));
     /* I: nothing for the reduction to hide behind */
-    CU_ASSERT(near(walk_exposed_s(&w, WALK_I, false), 3));
+    CU_ASSERT(near(exposed_s(&w, WALK_I, false), 3));
     /* W: the gather 0-2, the product 2-6; a second one's gather waits for the room, 6-8 */
-    CU_ASSERT(near(walk_exposed_s(&w, WALK_W, false), 2));
-    CU_ASSERT(near(walk_exposed_s(&w, WALK_W, true), 2));
+    CU_ASSERT(near(exposed_s(&w, WALK_W, false), 2));
+    CU_ASSERT(near(exposed_s(&w, WALK_W, true), 2));
     arena_free(w.arena);
 }
 
@@ -44,15 +50,44 @@ static void test_order(void)
     walk_add(&w, WALK_KERNEL, 0, WALK_B, 5);
     add_product(&w, 1, 9, 0, 1);
     /* from the last operator to the first: the gather 0-9, of which the input's product hides 1; weights 9-10; then 5 */
-    CU_ASSERT(near(walk_exposed_s(&w, WALK_B, false), 8));
+    CU_ASSERT(near(exposed_s(&w, WALK_B, false), 8));
     /* behind one of its like: the gather 10-19, over the first operator's 10-15 and the input's product 15-16 */
-    CU_ASSERT(near(walk_exposed_s(&w, WALK_B, true), 3));
+    CU_ASSERT(near(exposed_s(&w, WALK_B, true), 3));
     /* a forward pass that runs again comes first, and waits for its transfers */
-    walk_again(&w, WALK_KERNEL, 6);
-    walk_again(&w, WALK_BLOCK, 2);
-    CU_ASSERT(near(walk_exposed_s(&w, WALK_B, false), 10));
+    walk_forward(&w, WALK_KERNEL, 0, 6, true);
+    walk_forward(&w, WALK_BLOCK, 0, 2, true);
+    CU_ASSERT(near(exposed_s(&w, WALK_B, false), 10));
     /* W runs nothing again: gather, then product */
-    CU_ASSERT(near(walk_exposed_s(&w, WALK_W, false), 9));
+    CU_ASSERT(near(exposed_s(&w, WALK_W, false), 9));
+    arena_free(w.arena);
+}
+
+/* kernel, transfer that it waits for, kernel; twice over, on one queue of transfers or on two */
+static void test_together(void)
+{
+    struct walk w = {.arena = arena_new()}, v = {.arena = w.arena, .queue = WALK_DP};
+    double f_s, b_s;
+    for (uint32_t k = 0; k < 2; k++) {
+        struct walk *x = k ? &v : &w;
+        walk_forward(x, WALK_KERNEL, 0, 2, true);
+        walk_forward(x, WALK_BLOCK, 0, 3, true);
+        walk_forward(x, WALK_KERNEL, 0, 4, true);
+    }
+    struct walk_strand f = walk_strand_new(w.arena, &w, WALK_F), b = walk_strand_new(w.arena, &v, WALK_B);
+    CU_ASSERT(near(f.kernels_s, 6) && near(f.all_s, 9) && f.n == 3 && b.n == 3);
+    /* kernels 0-2, 2-4; transfers 2-5 and, behind it, 5-8; kernels 5-9, 9-13 */
+    walk_together(&f, &b, false, &f_s, &b_s);
+    CU_ASSERT(near(f_s, 9) && near(b_s, 13));
+    /* transfers 2-5, 4-7: the second kernels as before */
+    walk_together(&f, &b, true, &f_s, &b_s);
+    CU_ASSERT(near(f_s, 9) && near(b_s, 13));
+    /* kernels of half the time: 0-1, 1-2; transfers 1-4, 4-7 or 2-5; kernels 4-6, then 7-9 or 6-8 */
+    f = walk_strand_join(w.arena, &f, 1, 3);
+    b = walk_strand_join(w.arena, &b, 1, 3);
+    walk_together(&f, &b, false, &f_s, &b_s);
+    CU_ASSERT(near(f_s, 6) && near(b_s, 9));
+    walk_together(&f, &b, true, &f_s, &b_s);
+    CU_ASSERT(near(f_s, 6) && near(b_s, 8));
     arena_free(w.arena);
 }
 
@@ -61,4 +96,5 @@ void suite_walk(void)
     CU_pSuite s = CU_add_suite("walk", NULL, NULL);
     CU_add_test(s, "a product's transfers", test_product);
     CU_add_test(s, "order of operators", test_order);
+    CU_add_test(s, "two passes together", test_together);
 }

@@ -1,0 +1,135 @@
+/* Experts of a block: rows there and back, products: the steps of compiler/lower/moe.c. */
+
+#include "compiler/cost/block_private.h"
+
+#include <math.h>
+
+/* seconds of one layer's experts on this rank */
+struct experts {
+    double up[3], down[3];    /* grouped products in and out, by product */
+    double act, act_back;     /* the activation; its gradients, rows weighed and their gradients */
+    double weigh;             /* of act_back, before gradients of the activation's inputs */
+    double there_s, back_s;   /* kernels that place rows and sum them */
+    double fixed_s;           /* counting and sorting by the profile */
+    double offsets;           /* kernels more backward, of biases */
+    struct cost_exchange to, from;
+    double share;             /* of the rows' transfers that is seen */
+    bool again;
+};
+
+static void price_products(const struct block *b, const struct opr *o, double moved, double routed, struct experts *x)
+{
+    const struct cost *c = b->c;
+    double h = (double)c->job->model.width, w = (double)o->moe->expert.width / b->d->etp;
+    double parts = o->nweights - 1, local = (double)o->moe->experts / b->d->ep;
+    uint64_t uh = (uint64_t)h, uw = (uint64_t)ceil(w), groups = (uint64_t)ceil(local);
+    for (enum product p = PRODUCT_FORWARD; p <= PRODUCT_WEIGHT; p++) {
+        x->up[p] = parts * cost_grouped_matmul_s(c, p, groups, routed / local, uw, uh, b->dtype);
+        x->down[p] = cost_grouped_matmul_s(c, p, groups, routed / local, uh, uw, b->dtype);
+    }
+    if (c->job->train.precision == DT_FP8) { /* inputs; then gradients */
+        x->up[PRODUCT_FORWARD] += cost_quantize_s(c, routed * h);
+        x->down[PRODUCT_FORWARD] += cost_quantize_s(c, routed * w);
+        x->down[PRODUCT_INPUT] += cost_quantize_s(c, routed * h);
+        x->up[PRODUCT_INPUT] += parts * cost_quantize_s(c, routed * w);
+    }
+    double bytes = b->element * moved * b->d->etp * w;
+    x->act = cost_stream_s(c, bytes * (parts + 1));
+    x->weigh = cost_stream_s(c, bytes * 4);
+    x->act_back = cost_stream_s(c, bytes * (2 * parts + 1)) + x->weigh;
+    if (o->moe->expert.bias) { /* sums of rows per expert; what biases add to the gradients of rows' weights */
+        x->act_back += parts * cost_stream_s(c, bytes) + cost_stream_s(c, b->element * moved * b->d->etp * h) +
+                       cost_grouped_matmul_s(c, PRODUCT_FORWARD, groups, routed / local, 1, uh, b->dtype);
+        x->offsets = parts + 2;
+    }
+}
+
+/* Transfers of rows, between nodes and within them.  Where keys or sequences travel too, those within are on the other queue
+ * if they go straight; else those between nodes are. */
+static void travel(struct block *b, enum walk_queue far, enum walk_queue near, const struct cost_exchange *x, double share,
+                   bool there, void (*step)(struct walk *, double, bool), bool again)
+{
+    const double seconds[2] = {x->far_s, x->way_s - x->far_s + x->shared_s};
+    for (int k = 0; k < 2; k++) {
+        bool between = (k == 0) == there;
+        b->walk.queue = between ? far : near;
+        step(&b->walk, share * seconds[between ? 0 : 1], again);
+    }
+    b->walk.queue = WALK_TP;
+}
+
+static void forward_transfer(struct walk *w, double seconds, bool again)
+{
+    walk_forward(w, WALK_BLOCK, 0, seconds, again);
+}
+
+static void backward_transfer(struct walk *w, double seconds, bool again)
+{
+    (void)again;
+    walk_add(w, WALK_BLOCK, 0, WALK_B | WALK_I, seconds);
+}
+
+/* as compiler/lower/moe.c issues them */
+static void add_steps(struct block *b, const struct opr *o, const struct experts *x)
+{
+    const struct decision *d = b->d;
+    struct walk *w = &b->walk;
+    bool nodes = x->from.rows > 0;
+    enum walk_queue far = nodes ? WALK_DP : WALK_TP, near = !nodes && (d->cp > 1 || d->sp) ? WALK_DP : WALK_TP;
+    uint32_t weighs = WALK_B | (expand_puts_off(b->e, o) ? WALK_W : WALK_I);
+    w->queue = nodes ? far : near;
+    walk_forward(w, WALK_BLOCK, 0, x->from.forward_s, x->again);
+    walk_forward(w, WALK_KERNEL, 0, x->there_s + x->fixed_s, x->again);
+    travel(b, far, near, &x->to, x->share, true, forward_transfer, x->again);
+    walk_forward(w, WALK_KERNEL, 0, x->up[PRODUCT_FORWARD], x->again);
+    walk_forward(w, WALK_KERNEL, 0, x->act, x->again);
+    walk_forward(w, WALK_KERNEL, 0, x->down[PRODUCT_FORWARD], x->again);
+    travel(b, far, near, &x->from, x->share, false, forward_transfer, x->again);
+    walk_forward(w, WALK_KERNEL, 0, x->back_s, x->again);
+    w->queue = near;
+    walk_add(w, WALK_BLOCK, 0, WALK_B | WALK_I, x->from.backward_s / 2);
+    walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->there_s + x->fixed_s);
+    travel(b, far, near, &x->from, x->share, true, backward_transfer, false);
+    walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->down[PRODUCT_INPUT] + x->weigh);
+    w->queue = near;
+    walk_add(w, WALK_BLOCK, 0, WALK_B | WALK_I, x->from.backward_s / 2);
+    walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->act_back - x->weigh + x->up[PRODUCT_INPUT]);
+    travel(b, far, near, &x->to, x->share, false, backward_transfer, false);
+    walk_add(w, WALK_USE, WALK_REDUCED, WALK_B | WALK_I, 0); /* of shared experts: what comes now is added to it */
+    walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->back_s);
+    walk_add(w, WALK_KERNEL, 0, weighs, x->up[PRODUCT_WEIGHT] + x->down[PRODUCT_WEIGHT]);
+}
+
+void block_experts(struct block *b, const struct opr *o)
+{
+    const struct cost *c = b->c;
+    const struct moe *m = o->moe;
+    const struct profile *p = c->profile;
+    double chosen = b->tokens / b->d->tp * m->active; /* token copies that start here */
+    double moved = chosen * cost_rows_moved(c, m), routed = fmin(chosen * c->job->train.imbalance, moved) * b->d->etp;
+    double move_s = cost_stream_s(c, b->element * (double)c->job->model.width * (chosen + b->tokens / b->d->tp));
+    struct experts x = {.again = block_recomputes(b, o, PART_MOE)};
+    price_products(b, o, moved, routed, &x);
+    x.fixed_s = 1e-6 * p->moe_layer_us + (c->type->scale_up.span > 1 ? 0 : 1e-6 * p->moe_wait_us);
+    double dispatch = cost_travel_s(c, m, &x.to, &x.from), forward = x.act + x.fixed_s, backward = x.act_back + x.fixed_s;
+    x.there_s = move_s + x.to.copies_s;
+    x.back_s = move_s + x.from.copies_s;
+    forward += x.up[PRODUCT_FORWARD] + x.down[PRODUCT_FORWARD] + x.there_s + x.back_s;
+    for (enum product k = PRODUCT_INPUT; k <= PRODUCT_WEIGHT; k++)
+        backward += x.up[k] + x.down[k];
+    bool over_nodes = x.from.rows > 0; /* six kernels more forward: places, two ways to nodes, sums; five backward */
+    block_add_time(b, forward, over_nodes ? 14 : 8, backward + x.there_s + x.back_s, (over_nodes ? 15 : 12) + x.offsets, x.again);
+    b->fixed_forward_s += x.fixed_s;
+    b->fixed_backward_s += x.fixed_s * (x.again ? 2 : 1);
+    if (b->d->recompute == RECOMPUTE_SELECTIVE && (b->d->parts & (PART_MOE | PART_MOE_ACT)) == PART_MOE_ACT) {
+        block_add_time(b, 0, 0, x.act, 1, false);
+        x.act_back += x.act;
+    }
+    /* an overlap that is asked for is one of pairs: it is them that hide, not every block */
+    x.share = block_shown(b, OVERLAP_ALL_TO_ALL, p->ep_shown, p->ep_shown);
+    b->out.forward_comm_s += x.from.forward_s + x.share * dispatch;
+    block_add_backward_comm(b, x.from.backward_s + x.share * dispatch * (x.again ? 2 : 1));
+    b->out.again_s += x.again ? x.share * dispatch : 0;
+    b->exchanges_apart = over_nodes || b->d->cp > 1 || b->d->sp;
+    add_steps(b, o, &x);
+}
