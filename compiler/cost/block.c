@@ -343,6 +343,10 @@ static void plain(struct block *b, const struct opr *o)
     walk_forward(&b->walk, WALK_KERNEL, 0, forward, again > 0);
     walk_forward(&b->walk, WALK_BLOCK, 0, now->forward_comm_s - before.forward_comm_s, false);
     walk_add(&b->walk, WALK_BLOCK, 0, WALK_B | WALK_I, now->backward_comm_s - before.backward_comm_s);
+    if (o->kind == OPR_EMBED && b->d->sp && b->d->tp > 1) { /* with the weights' gradients */
+        double bytes = b->tokens * b->element * (double)b->c->job->model.width;
+        walk_add(&b->walk, WALK_BLOCK, 0, WALK_B | WALK_W, cost_collective_s(b->c, OP_ALL_GATHER, bytes, AXIS_BIT(AXIS_TP)));
+    }
     walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | (expand_puts_off(b->e, o) ? WALK_W : WALK_I),
              now->backward_s - before.backward_s - again);
 }
@@ -414,9 +418,16 @@ struct cost_block cost_block_make(struct arena *a, const struct cost *c, const s
     return b.out;
 }
 
-void cost_block_walk(struct arena *a, const struct cost *c, const struct expansion *e, bool layer, struct walk *w)
+void cost_block_walk(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_block *block,
+                     struct walk *w)
 {
-    struct block b = {.c = c};
-    make(a, c, e, layer, &b);
+    struct decision none = *c->decision;
+    struct cost spared = *c;
+    none.recompute = RECOMPUTE_NONE;
+    none.parts = 0;
+    spared.decision = &none;
+    bool spares = s->spared != s->layers && block >= s->spared && block < s->spared + s->ndistinct;
+    struct block b = {.c = spares ? &spared : c};
+    make(a, b.c, block->e, block != &s->embed && block != &s->head, &b);
     *w = b.walk;
 }

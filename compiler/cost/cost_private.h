@@ -130,9 +130,11 @@ struct cost_kinds {
 struct cost_kinds cost_kinds_new(struct arena *a, const struct model *m);
 /* block.c: of one expansion; layer: not the embedding or the head */
 struct cost_block cost_block_make(struct arena *a, const struct cost *c, const struct expansion *e, bool layer);
-/* the steps of its passes, F's too, in a's memory */
+/* the steps of the passes of one of s's blocks, in a's memory */
 struct walk;
-void cost_block_walk(struct arena *a, const struct cost *c, const struct expansion *e, bool layer, struct walk *w);
+struct cost_shape;
+void cost_block_walk(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_block *block,
+                     struct walk *w);
 void cost_shape_init(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s);
 /* the same from the shape without recomputation of the decision that is otherwise c's */
 void cost_shape_vary(struct arena *a, const struct cost *c, const struct cost_kinds *k, const struct cost_shape *none,

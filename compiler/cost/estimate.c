@@ -326,15 +326,15 @@ struct pipeline_update cost_rank_update(const struct cost *c, const struct cost_
     const struct cost_stage state = rank_state(c, ranks, r), *st = &state;
     const struct train *t = &c->job->train;
     double moment = t->moments == DT_FP32 ? 4 : 2, moments = t->optimizer == OPT_ADAMW ? 2 : t->momentum > 0 ? 1 : 0;
-    double weight = t->master == DT_FP32 ? 4 : 2;
+    double weight = t->master == DT_FP32 ? 4 : 2, gradient = t->grads == DT_FP32 ? 4 : 2;
     bool apart = t->master != train_working(t); /* from the working copy, which is written beside */
     double master = apart ? weight : 0, copy = apart ? 2 : 0;
     double own = st->matrices / d->shard + st->experts / (d->zero ? decision_expert_shard(d) : 1);
     double buckets = st->blocks * (st->experts > 0 ? 3 : 1) + 2; /* launches */
-    struct pipeline_update u = {.norm_s = cost_stream_s(c, 4 * own) + buckets * c->device.launch_s};
-    u.update_s = cost_stream_s(c, (4 + 2 * weight + 2 * moment * moments + copy) * own) + buckets * c->device.launch_s;
+    struct pipeline_update u = {.norm_s = cost_stream_s(c, gradient * own) + buckets * c->device.launch_s};
+    u.update_s = cost_stream_s(c, (gradient + 2 * weight + 2 * moment * moments + copy) * own) + buckets * c->device.launch_s;
     if (decision_skews(c->job, d)) /* foretells what the next step begins with */
-        u.update_s += cost_stream_s(c, (4 + weight + moment * moments + copy) * own) + buckets * c->device.launch_s;
+        u.update_s += cost_stream_s(c, (gradient + weight + moment * moments + copy) * own) + buckets * c->device.launch_s;
     if (c->job->wishes.offload & OFFLOAD_OPTIMIZER) { /* the state comes and goes on one queue; the last bucket behind it */
         /* before the norm is known the first two buckets come, unless activations do; of experts' layers they are small */
         bool free = st->experts <= 0 && !(c->job->wishes.offload & OFFLOAD_ACTIVATIONS);

@@ -7,6 +7,7 @@
  * copies of the model lie on mirror ranks, all sums wait for the end, where both ranks add theirs. */
 
 #include "compiler/cost/cost_private.h"
+#include "compiler/cost/walk.h"
 #include "compiler/model/actions.h"
 
 #include <math.h>
@@ -104,10 +105,12 @@ static double replicas_s(const struct cost *c, const struct cost_mover *m, doubl
 }
 
 struct maker {
+    struct arena *arena;
     const struct cost *c;
     const struct cost_shape *s;
     struct cost_movers by;
     bool splits;   /* I and W */
+    bool crowded;  /* rows to experts travel on the queue of gradients */
     double late_s, ties_s; /* of the stage's two copies on mirror ranks: what each sums at the end, and both together */
 };
 
@@ -144,9 +147,30 @@ static void add_bucket(struct maker *x, const struct cost_mover *m, double eleme
     x->late_s += p->count * ((each ? 0 : sum) + finish);
 }
 
+/* do rows to experts travel on the queue of gradients, on any of their ways? (compiler/lower/moe.c) */
+static bool exchanges_there(const struct cost *c)
+{
+    const struct decision *d = c->decision;
+    return decision_exchanges_apart(c->job, d) && d->ep > 1 && (cost_exchange_nodes(c) > 1 || d->cp > 1 || d->sp);
+}
+
+/* what a layer does before it needs that queue */
+static void add_free(struct maker *x, const struct cost_block *b, struct pipeline_piece *p)
+{
+    struct arena_mark mark = arena_mark(x->arena);
+    struct walk w;
+    cost_block_walk(x->arena, x->c, x->s, b, &w);
+    struct walk_strand f = walk_strand_new(x->arena, &w, WALK_F), back = walk_strand_new(x->arena, &w, WALK_B);
+    p->free_forward = walk_before_s(&f, WALK_DP) / (f.kernels_s + walk_exposed_s(&f, false, true));
+    p->free_backward = walk_before_s(&back, WALK_DP) / (back.kernels_s + walk_exposed_s(&back, true, true));
+    arena_reset(x->arena, mark);
+}
+
 static struct pipeline_piece make_piece(struct maker *x, const struct cost_block *b, uint32_t count, bool reads)
 {
     struct pipeline_piece p = {.count = count, .reads = reads, .exchanges = b->experts > 0};
+    if (x->crowded && p.exchanges)
+        add_free(x, b, &p);
     p.forward = b->forward_s + b->forward_comm_s;
     p.backward = b->backward_s + b->backward_comm_s;
     p.weight = b->weight_s + b->weight_comm_s;
@@ -293,13 +317,6 @@ static uint32_t most_pieces(const struct decision *d, const struct cost_shape *s
     return n;
 }
 
-/* do rows to experts travel on the queue of gradients, on any of their ways? (compiler/lower/moe.c) */
-static bool exchanges_there(const struct cost *c)
-{
-    const struct decision *d = c->decision;
-    return decision_exchanges_apart(c->job, d) && d->ep > 1 && (cost_exchange_nodes(c) > 1 || d->cp > 1 || d->sp);
-}
-
 bool cost_splits(const struct decision *d)
 {
     bool splits = pipeline_splits(d->schedule);
@@ -309,18 +326,12 @@ bool cost_splits(const struct decision *d)
     return splits;
 }
 
-void cost_moves(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_stage *ranks,
-                struct pipeline_times *times)
-{
-    struct cost_movers by = cost_movers(c);
-    cost_moves_by(a, c, s, ranks, &by, times);
-}
-
-void cost_moves_by(struct arena *a, const struct cost *c, const struct cost_shape *s,
-                   const struct cost_stage *ranks, const struct cost_movers *by, struct pipeline_times *times)
+/* run: for a run of actions, not for bounds on it */
+static void find_moves(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_stage *ranks,
+                       const struct cost_movers *by, bool run, struct pipeline_times *times)
 {
     const struct decision *d = c->decision;
-    struct maker x = {.c = c, .s = s, .by = *by};
+    struct maker x = {.arena = a, .c = c, .s = s, .by = *by, .crowded = run && exchanges_there(c)};
     struct pipeline_moves *moves = ARENA_ARRAY(a, struct pipeline_moves, d->nstages);
     struct pipeline_update *updates = ARENA_ARRAY(a, struct pipeline_update, d->pp);
     struct pipeline_piece *at = ARENA_ARRAY(a, struct pipeline_piece, most_pieces(d, s)), *first = at, *last = at;
@@ -345,7 +356,20 @@ void cost_moves_by(struct arena *a, const struct cost *c, const struct cost_shap
     times->moves = moves;
     times->updates = updates;
     times->prefetch = cost_uses_ahead(c, s);
-    times->crowded = exchanges_there(c);
+    times->crowded = x.crowded;
     times->blocks = c->job->wishes.never_overlap & OVERLAP_DP;
     times->agree_s = cost_agree_s(c);
+}
+
+void cost_moves(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_stage *ranks,
+                struct pipeline_times *times)
+{
+    struct cost_movers by = cost_movers(c);
+    find_moves(a, c, s, ranks, &by, true, times);
+}
+
+void cost_moves_by(struct arena *a, const struct cost *c, const struct cost_shape *s,
+                   const struct cost_stage *ranks, const struct cost_movers *by, struct pipeline_times *times)
+{
+    find_moves(a, c, s, ranks, by, false, times);
 }

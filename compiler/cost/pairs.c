@@ -36,15 +36,8 @@ static const struct block_steps *steps_of(struct cost_pairs *p, const struct cos
         x++;
     if (x->block)
         return x;
-    const struct cost_shape *s = p->s;
-    bool spared = s->spared != s->layers && block >= s->spared && block < s->spared + s->ndistinct;
-    struct decision none = *p->c->decision;
-    struct cost c = *p->c;
     struct walk w;
-    none.recompute = RECOMPUTE_NONE;
-    none.parts = 0;
-    c.decision = spared ? &none : c.decision;
-    cost_block_walk(p->arena, &c, block->e, block != &s->embed && block != &s->head, &w);
+    cost_block_walk(p->arena, p->c, p->s, block, &w);
     x->block = block;
     for (int k = 0; k < 2; k++) {
         x->pass[k] = walk_strand_new(p->arena, &w, k ? WALK_B : WALK_F);

@@ -29,6 +29,7 @@ struct pipeline_piece {
     double finish_s;                         /* after the last one, what is left: sums over replicas */
     bool gathers, scatters, reads;           /* every use, every microbatch; does backward read its parameters? */
     bool exchanges;                          /* rows with experts' ranks */
+    double free_forward, free_backward;      /* shares of its passes before the first of them */
     double tail;                             /* share of its forward behind the last value that is kept */
     double park_s, fetch_s;                  /* copies of what it keeps to host memory, or back; back for its weights alone */
 };

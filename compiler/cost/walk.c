@@ -138,3 +138,12 @@ double walk_exposed_s(const struct walk_strand *x, bool round, bool apart)
     double exposed_s = c.kernels_s - before_s - x->kernels_s;
     return exposed_s > 0 ? exposed_s : 0;
 }
+
+double walk_before_s(const struct walk_strand *x, enum walk_queue queue)
+{
+    struct clocks c = {0};
+    size_t i = 0;
+    for (; i < x->n && (x->at[i].kind == WALK_KERNEL || x->at[i].seconds <= 0 || x->at[i].queue != queue); i++)
+        take(&c, &x->at[i], true);
+    return c.kernels_s;
+}

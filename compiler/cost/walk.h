@@ -52,6 +52,8 @@ struct walk_strand walk_strand_join(struct arena *a, const struct walk_strand *p
 /* Seconds by which a pass outlasts its kernels; round: behind one of its like, else by itself.  apart: with queues as the steps
  * have them, else with one for all transfers. */
 double walk_exposed_s(const struct walk_strand *x, bool round, bool apart);
+/* seconds before the first transfer on a queue */
+double walk_before_s(const struct walk_strand *x, enum walk_queue queue);
 /* strands.c: two that begin together: when each one ends */
 void walk_together(const struct walk_strand *f, const struct walk_strand *b, bool apart, double *f_s, double *b_s);
 

@@ -260,7 +260,7 @@ struct beside_end beside_action(struct beside *b, uint32_t k, double start_s, do
         for (uint32_t n = 0; n < p->count; n++, number += back ? 0u - 1u : 1) {
             double *place_s = &b->place_s[second][number % 2];
             if (b->t->crowded && p->exchanges && x->kind != 'W')
-                now_s = later(now_s, b->wire_s);
+                now_s = later(now_s, b->wire_s - (x->kind == 'F' ? p->free_forward : p->free_backward) * own_s);
             if (gathered) {
                 now_s = open_piece(b, p, x->kind == 'F' ? n : p->count - 1 - n, now_s, i || n ? now_s : free_s);
             } else if (opens) {

@@ -314,9 +314,9 @@ static void expect(const struct sample *samples, uint32_t n)
     settle(&time);
     settle(&memory);
     settle(&arena);
-    CU_ASSERT(at_share(&time, 0.5) <= 0.004);
-    CU_ASSERT(at_share(&time, 0.9) <= 0.025);
-    CU_ASSERT(at_share(&time, 1) <= 0.25);
+    CU_ASSERT(at_share(&time, 0.5) <= 0.003);
+    CU_ASSERT(at_share(&time, 0.9) <= 0.02);
+    CU_ASSERT(at_share(&time, 1) <= 0.18);
     CU_ASSERT(at_share(&memory, 0.5) <= 0.005);
     CU_ASSERT(at_share(&memory, 0.9) <= 0.02);
     CU_ASSERT(at_share(&memory, 1) <= 0.33);
