@@ -362,6 +362,10 @@ double cost_least_stretch(const struct cost *c, const struct pipeline_times *tim
             longer += stretch(&stages[i].backward_s, cost_larger(parks - held * st->back_s, 0), false);
             longer += stretch(&stages[i].input_s, cost_larger(parks - held * st->back_s, 0), false);
         }
+        if (!times->blocks && (decision_pairs(d->schedule) || d->listed)) { /* each may have the other's time as well */
+            stages[i].forward_hidden_s += stages[i].forward_s - st->forward_s;
+            stages[i].backward_hidden_s += stages[i].backward_s - st->backward_s;
+        }
     }
     if (longer <= 0)
         return 0;

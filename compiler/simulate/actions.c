@@ -151,8 +151,7 @@ static struct beside_end take_beside(struct act_run *run, uint32_t r, const stru
         return beside_action(run->beside[r], k, start, free_s, takes);
     double first = duration_s(&run->stage[at->stage], at->kind), second = duration_s(&run->stage[at[1].stage], at[1].kind);
     double share = first + second > 0 ? first / (first + second) : 0;
-    double middle = beside_action(run->beside[r], k, start, free_s, share * takes).end_s;
-    return beside_action(run->beside[r], k + 1, middle, middle, (1 - share) * takes);
+    return beside_pair(run->beside[r], k, start, free_s, share * takes, (1 - share) * takes);
 }
 
 /* runs rank r as far as its inputs go */

@@ -34,7 +34,7 @@ struct beside {
     bool pending;
     double late_s; /* what is summed with the mirror rank at the end */
     /* copies to host memory and back: their queue; each of two places is free */
-    double copies_s, place_s[2][2]; /* of the first and the second action of a pair */
+    double copies_s, place_s[2][2], fetched_s[2][2]; /* of the first and the second action of a pair */
     uint32_t *first;                /* by stage: number of its first piece on this rank */
 };
 
@@ -216,77 +216,158 @@ static double share_of(const struct pipeline_piece *p, char kind)
     return kind == 'F' ? p->forward : kind == 'B' ? p->backward : kind == 'I' ? p->input : p->weight;
 }
 
+/* an action on its way through its stage's pieces */
+struct pass {
+    const struct action *x;
+    const struct pipeline_moves *m;
+    bool makes, last, opens, second;
+    uint32_t index, again, number; /* the next piece, the again-th of its run of equal ones; its number on this rank */
+    double takes_s, done, head_s;  /* done: share of takes_s that is through */
+};
+
 /* What a layer keeps lies in one of two places while it is worked on.  Its forward pass writes the last of it when what was
- * there has been copied out; a backward pass waits until it has been copied in, which begins when the place is free.
- * own_s: of the layer. */
-static double park_before(struct beside *b, const struct pipeline_piece *p, double *place_s, char kind, double now_s, double own_s)
+ * there has been copied out; a backward pass waits until it has been copied in, which is asked for when the place is free: of
+ * the piece so many pieces ahead. */
+static void fetch(struct beside *b, const struct pass *a, uint32_t ahead)
 {
-    if (kind == 'F')
-        return later(now_s, *place_s - (1 - p->tail) * own_s);
-    b->copies_s = later(b->copies_s, *place_s) + (kind == 'W' ? p->fetch_s : p->park_s);
-    return later(now_s, b->copies_s);
+    uint32_t i = a->index, again = a->again + ahead, place = (a->number - ahead) % 2;
+    const struct pipeline_piece *p;
+    for (; i < a->m->npieces; again -= p->count, i++) {
+        uses(b, a->x, i, &p);
+        if (again < p->count)
+            break;
+    }
+    if (i >= a->m->npieces || p->park_s <= 0)
+        return;
+    b->copies_s = later(b->copies_s, b->place_s[a->second][place]) + (a->x->kind == 'W' ? p->fetch_s : p->park_s);
+    b->fetched_s[a->second][place] = b->copies_s;
 }
 
 /* values are copied out as they are made */
-static void park_behind(struct beside *b, const struct pipeline_piece *p, double *place_s, char kind, double now_s, double own_s)
+static void park_behind(struct beside *b, const struct pass *a, const struct pipeline_piece *p, double now_s, double own_s)
 {
+    double *place_s = &b->place_s[a->second][a->number % 2];
     *place_s = now_s;
-    if (kind == 'F')
+    if (a->x->kind == 'F')
         *place_s = b->copies_s = later(later(b->copies_s, now_s - own_s) + p->park_s, now_s - p->tail * own_s);
+    else
+        fetch(b, a, 2);
+}
+
+static struct pass begin_pass(struct beside *b, uint32_t k, double takes_s)
+{
+    const struct action *x = &b->s->actions[b->rank][k];
+    struct pass a = {.x = x, .m = moves_of(b, x->stage), .takes_s = takes_s, .head_s = b->head_s[x->stage]};
+    a.makes = x->kind == 'B' || x->kind == 'W';
+    a.last = a.makes && --b->left[x->stage] == 0;
+    a.opens = x->kind == 'F' && !b->opened[x->stage] && !b->t->blocks;
+    a.second = k && b->s->actions[b->rank][k - 1].pair;
+    a.number = b->first[x->stage];
+    for (uint32_t i = 0; x->kind != 'F' && i < a.m->npieces; i++)
+        a.number += a.m->pieces[i].count;
+    a.number -= x->kind != 'F';
+    for (uint32_t ahead = 0; x->kind != 'F' && ahead < 2; ahead++)
+        fetch(b, &a, ahead);
+    return a;
+}
+
+/* one of a run of equal pieces; free_s: the rank's kernels are done */
+static double take_one(struct beside *b, struct pass *a, const struct pipeline_piece *p, bool gathered, double now_s, double free_s)
+{
+    char kind = a->x->kind;
+    double own_s = share_of(p, kind) * a->takes_s, *place_s = &b->place_s[a->second][a->number % 2];
+    if (b->t->crowded && p->exchanges && kind != 'W')
+        now_s = later(now_s, b->wire_s - (kind == 'F' ? p->free_forward : p->free_backward) * own_s);
+    if (gathered) {
+        now_s = open_piece(b, p, kind == 'F' ? a->again : p->count - 1 - a->again, now_s, a->index || a->again ? now_s : free_s);
+    } else if (a->opens) {
+        a->head_s += p->gather_s;
+        now_s = later(now_s, a->head_s);
+    }
+    if (p->park_s > 0)
+        now_s = later(now_s, kind == 'F' ? *place_s - (1 - p->tail) * own_s : b->fetched_s[a->second][a->number % 2]);
+    if (a->makes && p->scatters)
+        now_s = later(now_s, b->made_free_s[b->made % 2]);
+    return now_s + own_s;
+}
+
+/* The next piece, or a run of equal ones where nothing travels; *sent_s: when it is through, before its gradients are. */
+static double take_piece(struct beside *b, struct pass *a, double now_s, double free_s, double *sent_s)
+{
+    const struct pipeline_piece *p;
+    bool gathered = uses(b, a->x, a->index, &p), back = a->x->kind != 'F';
+    double share = share_of(p, a->x->kind), own_s = share * a->takes_s;
+    bool waits = b->t->crowded && p->exchanges && b->wire_s > now_s;
+    if (!gathered && !(a->makes && (p->scatters || a->last)) && !(a->opens && p->gather_s > 0) && !waits && p->park_s <= 0) {
+        uint32_t left = p->count - a->again;
+        *sent_s = now_s += left * own_s;
+        for (uint32_t k = 0; back && k < left; k++)
+            fetch(b, a, 2 + k);
+        a->number += back ? 0u - left : left;
+        a->done += left * share;
+        a->again = p->count;
+    } else {
+        *sent_s = now_s = take_one(b, a, p, gathered, now_s, free_s);
+        if (p->park_s > 0)
+            park_behind(b, a, p, now_s, own_s);
+        else if (back)
+            fetch(b, a, 2);
+        if (a->makes)
+            now_s = made_piece(b, p, b->begun[a->x->stage], a->last, now_s);
+        a->number += back ? 0u - 1u : 1;
+        a->done += share;
+        a->again++;
+    }
+    if (a->again >= p->count) {
+        a->again = 0;
+        a->index++;
+    }
+    return now_s;
+}
+
+static double end_pass(struct beside *b, const struct pass *a, double now_s)
+{
+    if (a->last && b->t->blocks)
+        now_s += a->m->sum_s;
+    else if (a->last)
+        sum_up(b, now_s, a->m->sum_s);
+    b->begun[a->x->stage] |= a->makes;
+    b->opened[a->x->stage] |= a->x->kind == 'F';
+    return now_s;
 }
 
 struct beside_end beside_action(struct beside *b, uint32_t k, double start_s, double free_s, double takes_s)
 {
-    const struct action *x = &b->s->actions[b->rank][k];
-    const struct pipeline_moves *m = moves_of(b, x->stage);
-    bool makes = x->kind == 'B' || x->kind == 'W', last = makes && --b->left[x->stage] == 0;
-    bool opens = x->kind == 'F' && !b->opened[x->stage] && !b->t->blocks;
-    double now_s = start_s, head_s = b->head_s[x->stage], sent_s = start_s;
-    bool back = x->kind != 'F', second = k && b->s->actions[b->rank][k - 1].pair;
-    uint32_t number = b->first[x->stage];
-    for (uint32_t i = 0; back && i < m->npieces; i++)
-        number += m->pieces[i].count;
-    number -= back;
-    for (uint32_t i = 0; i < m->npieces; i++) {
-        const struct pipeline_piece *p;
-        bool gathered = uses(b, x, i, &p);
-        double own_s = share_of(p, x->kind) * takes_s;
-        bool waits = b->t->crowded && p->exchanges && b->wire_s > now_s;
-        if (!gathered && !(makes && (p->scatters || last)) && !(opens && p->gather_s > 0) && !waits && p->park_s <= 0) {
-            sent_s = now_s += p->count * own_s;
-            number += back ? 0u - p->count : p->count;
-            continue;
-        }
-        for (uint32_t n = 0; n < p->count; n++, number += back ? 0u - 1u : 1) {
-            double *place_s = &b->place_s[second][number % 2];
-            if (b->t->crowded && p->exchanges && x->kind != 'W')
-                now_s = later(now_s, b->wire_s - (x->kind == 'F' ? p->free_forward : p->free_backward) * own_s);
-            if (gathered) {
-                now_s = open_piece(b, p, x->kind == 'F' ? n : p->count - 1 - n, now_s, i || n ? now_s : free_s);
-            } else if (opens) {
-                head_s += p->gather_s;
-                now_s = later(now_s, head_s);
-            }
-            if (p->park_s > 0)
-                now_s = park_before(b, p, place_s, x->kind, now_s, own_s);
-            if (makes && p->scatters)
-                now_s = later(now_s, b->made_free_s[b->made % 2]);
-            sent_s = now_s += own_s;
-            if (p->park_s > 0)
-                park_behind(b, p, place_s, x->kind, now_s, own_s);
-            if (makes)
-                now_s = made_piece(b, p, b->begun[x->stage], last, now_s);
-        }
+    struct pass a = begin_pass(b, k, takes_s);
+    struct beside_end e = {start_s, start_s};
+    while (a.index < a.m->npieces)
+        e.end_s = take_piece(b, &a, e.end_s, free_s, &e.sent_s);
+    if (a.m->npieces == 0)
+        e.sent_s = e.end_s += takes_s;
+    e.end_s = end_pass(b, &a, e.end_s);
+    return e;
+}
+
+/* Pieces of both in turn, of the one that is behind: their copies to host memory and sums of gradients then have both actions'
+ * kernels beside them.  What is gathered for every use is asked for one action after the other. */
+struct beside_end beside_pair(struct beside *b, uint32_t k, double start_s, double free_s, double first_s, double second_s)
+{
+    struct pass a[2] = {begin_pass(b, k, first_s), begin_pass(b, k + 1, second_s)};
+    struct beside_end e = {start_s, start_s};
+    bool whole = false;
+    for (int i = 0; i < 2; i++)
+        for (uint32_t n = 0; n < a[i].m->npieces; n++)
+            whole |= a[i].m->pieces[n].gathers;
+    while (a[0].index < a[0].m->npieces || a[1].index < a[1].m->npieces) {
+        bool left = a[0].index < a[0].m->npieces, right = a[1].index < a[1].m->npieces;
+        struct pass *next = left && (whole || !right || a[0].done <= a[1].done) ? &a[0] : &a[1];
+        e.end_s = take_piece(b, next, e.end_s, e.end_s > start_s ? e.end_s : free_s, &e.sent_s);
     }
-    if (m->npieces == 0)
-        sent_s = now_s += takes_s;
-    if (last && b->t->blocks)
-        now_s += m->sum_s;
-    else if (last)
-        sum_up(b, now_s, m->sum_s);
-    b->begun[x->stage] |= makes;
-    b->opened[x->stage] |= x->kind == 'F';
-    return (struct beside_end){now_s, sent_s};
+    for (int i = 0; i < 2; i++) {
+        e.sent_s = e.end_s += a[i].m->npieces == 0 ? a[i].takes_s : 0;
+        e.end_s = end_pass(b, &a[i], e.end_s);
+    }
+    return e;
 }
 
 void beside_settle(struct beside *const *all, uint32_t nranks, const double *ended_s, double *whole_s)
