@@ -122,6 +122,11 @@ static inline bool isa_dtype_real(enum dtype d)
 {
     return d == DTYPE_F32 || d == DTYPE_BF16 || d == DTYPE_F16;
 }
+/* int32 words of a row of that many numbers in 8 bits, as isa.def says */
+static inline uint64_t isa_eight_words(uint64_t cols)
+{
+    return (cols + 3) / 4 + (cols + 127) / 128;
+}
 /* may an instruction run there?  Rows of queue ANY run on COMPUTE, TP or DP */
 bool isa_queue_legal(enum op op, enum queue q);
 /* hash of all rows: programs carry it, the loader refuses another */

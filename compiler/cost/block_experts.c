@@ -100,6 +100,15 @@ static void add_steps(struct block *b, const struct opr *o, const struct experts
     walk_add(w, WALK_KERNEL, 0, weighs, x->up[PRODUCT_WEIGHT] + x->down[PRODUCT_WEIGHT]);
 }
 
+/* Rows that travel in 8 bits are made so before, and into numbers behind; other stacks' products read them as they come. */
+static double convert_s(const struct block *b, double came)
+{
+    double bytes = b->element * (double)b->c->job->model.width + cost_sent_bytes(b->c);
+    if (!b->c->job->train.fp8_sent || b->c->profile->allocator > 0.5)
+        return 0;
+    return cost_stream_s(b->c, bytes * b->tokens / b->d->tp) + cost_stream_s(b->c, bytes * came);
+}
+
 void block_experts(struct block *b, const struct opr *o)
 {
     const struct cost *c = b->c;
@@ -107,18 +116,19 @@ void block_experts(struct block *b, const struct opr *o)
     const struct profile *p = c->profile;
     double chosen = b->tokens / b->d->tp * m->active; /* token copies that start here */
     double moved = chosen * cost_rows_moved(c, m), routed = fmin(chosen * c->job->train.imbalance, moved) * b->d->etp;
-    double move_s = cost_stream_s(c, b->element * (double)c->job->model.width * (chosen + b->tokens / b->d->tp));
+    double rows = chosen + b->tokens / b->d->tp, converts_s = convert_s(b, moved * b->d->etp);
     struct experts x = {.again = block_recomputes(b, o, PART_MOE)};
     price_products(b, o, moved, routed, &x);
     x.fixed_s = 1e-6 * p->moe_layer_us + (c->type->scale_up.span > 1 ? 0 : 1e-6 * p->moe_wait_us);
     double dispatch = cost_travel_s(c, m, &x.to, &x.from), forward = x.act + x.fixed_s, backward = x.act_back + x.fixed_s;
-    x.there_s = move_s + x.to.copies_s;
-    x.back_s = move_s + x.from.copies_s;
+    x.there_s = cost_stream_s(c, cost_sent_bytes(c) * rows) + converts_s + x.to.copies_s;
+    x.back_s = cost_stream_s(c, b->element * (double)c->job->model.width * rows) + x.from.copies_s;
     forward += x.up[PRODUCT_FORWARD] + x.down[PRODUCT_FORWARD] + x.there_s + x.back_s;
     for (enum product k = PRODUCT_INPUT; k <= PRODUCT_WEIGHT; k++)
         backward += x.up[k] + x.down[k];
     bool over_nodes = x.from.rows > 0; /* six kernels more forward: places, two ways to nodes, sums; five backward */
-    block_add_time(b, forward, over_nodes ? 14 : 8, backward + x.there_s + x.back_s, (over_nodes ? 15 : 12) + x.offsets, x.again);
+    double n = (over_nodes ? 14 : 8) + (converts_s > 0 ? 2 : 0), nb = (over_nodes ? 15 : 12) + (converts_s > 0 ? 2 : 0) + x.offsets;
+    block_add_time(b, forward, n, backward + x.there_s + x.back_s, nb, x.again);
     b->fixed_forward_s += x.fixed_s;
     b->fixed_backward_s += x.fixed_s * (x.again ? 2 : 1);
     if (b->d->recompute == RECOMPUTE_SELECTIVE && (b->d->parts & (PART_MOE | PART_MOE_ACT)) == PART_MOE_ACT) {

@@ -154,6 +154,7 @@ double cost_far_rows(const struct cost *c, const struct moe *m, double tokens);
 /* Rows of a microbatch to the experts of a layer and back, as the profile's stack sends them, with what ranks that share an
  * expert gather and sum: seconds by themselves; each of the ways. */
 double cost_travel_s(const struct cost *c, const struct moe *m, struct cost_exchange *to, struct cost_exchange *from);
+double cost_sent_bytes(const struct cost *c); /* of a token's row, or its gradient, on its way to an expert */
 /* the word of selective recomputation that covers a product */
 uint32_t cost_linear_part(const struct opr *o);
 /* the same of an activation between products */

@@ -145,20 +145,26 @@ double cost_rows_kept(const struct cost *c, const struct moe *m)
     return said ? rows : fmin(rows, fmax(1, c->job->train.imbalance));
 }
 
+double cost_sent_bytes(const struct cost *c)
+{
+    uint64_t h = (uint64_t)c->job->model.width;
+    return c->job->train.fp8_sent ? 4.0 * (double)isa_eight_words(h) : (c->job->train.precision == DT_FP32 ? 4.0 : 2.0) * (double)h;
+}
+
 double cost_travel_s(const struct cost *c, const struct moe *m, struct cost_exchange *to, struct cost_exchange *from)
 {
     const struct decision *d = c->decision;
     double h = (double)c->job->model.width, element = c->job->train.precision == DT_FP32 ? 4 : 2;
     double tokens = (double)c->job->train.sequence * d->microbatch / d->cp / d->tp;
     *to = *from = cost_exchange(c, m, tokens, h * element);
-    if (c->job->train.fp8_sent) /* a byte each, and a scale of four for 128 */
-        *to = cost_exchange(c, m, tokens, h * (1 + 4.0 / 128));
+    if (c->job->train.fp8_sent)
+        *to = cost_exchange(c, m, tokens, cost_sent_bytes(c));
     double seconds = to->way_s + from->way_s;
     if (d->etp > 1) {
         const struct cost_group g = d->nodes ? cost_run_group(c, d->etp, 1) : cost_floor_group(c, d->etp);
-        double bytes = tokens * m->active * cost_rows_moved(c, m) * d->etp * h * element;
-        to->shared_s = cost_group_s(c, OP_ALL_GATHER, bytes, &g);
-        from->shared_s = cost_group_s(c, OP_REDUCE_SCATTER, bytes, &g);
+        double rows = tokens * m->active * cost_rows_moved(c, m) * d->etp;
+        to->shared_s = cost_group_s(c, OP_ALL_GATHER, rows * cost_sent_bytes(c), &g);
+        from->shared_s = cost_group_s(c, OP_REDUCE_SCATTER, rows * h * element, &g);
     }
     return seconds + to->shared_s + from->shared_s;
 }

@@ -377,6 +377,27 @@ static void dispatch(struct lives *l, const struct experts *x, uint32_t from, ui
         exchange_rows(l, x, sent, to, bytes);
 }
 
+/* tokens' rows as they are sent */
+static uint32_t outbound(struct lives *l, uint32_t rows)
+{
+    if (!l->c->job->train.fp8_sent)
+        return rows;
+    uint32_t sent = lives_store(l, cost_sent_bytes(l->c) * l->local);
+    lives_move(l, sent, rows);
+    return sent;
+}
+
+/* and to their experts, as they are read there */
+static void dispatch_rows(struct lives *l, const struct experts *x, uint32_t from, uint32_t to)
+{
+    double bytes = cost_sent_bytes(l->c);
+    bool eight = l->c->job->train.fp8_sent;
+    uint32_t came = eight ? lives_store(l, bytes * x->came) : to;
+    dispatch(l, x, from, came, bytes);
+    if (eight)
+        lives_move(l, to, came);
+}
+
 /* a row of each token to every node that it has a choice on */
 static void carry(struct lives *l, const struct experts *x, uint32_t from, uint32_t to, double bytes)
 {
@@ -399,18 +420,19 @@ static void bring(struct lives *l, const struct experts *x, uint32_t from, uint3
 static void send_rows(struct lives *l, const struct experts *x, uint32_t from, uint32_t rows)
 {
     uint32_t counts = router_aux(l, x->router, COUNTS);
+    from = outbound(l, from);
     if (x->over_nodes) {
-        uint32_t came = lives_store(l, l->element * x->far * x->width), chosen = lives_store(l, 4 * x->far * x->m->active);
+        uint32_t came = lives_store(l, cost_sent_bytes(l->c) * x->far), chosen = lives_store(l, 4 * x->far * x->m->active);
         uint32_t choices = counts;
         counts = lives_store(l, 4.0 * x->r.blocks * x->r.experts);
         lives_move(l, chosen, choices);
         lives_move(l, experts_aux(l, x, CAME_PLACE), chosen);
         lives_write(l, counts);
         carry(l, x, router_aux(l, x->router, WEIGHT), experts_aux(l, x, CAME_WEIGHT), 4.0 * x->m->active);
-        carry(l, x, from, came, l->element * x->width);
+        carry(l, x, from, came, cost_sent_bytes(l->c));
         from = came;
     }
-    dispatch(l, x, from, rows, l->element * x->width);
+    dispatch_rows(l, x, from, rows);
     if (x->exchanges)
         lives_move(l, experts_aux(l, x, CAME_COUNTS), counts);
 }
@@ -477,12 +499,13 @@ void lives_experts_back(struct lives *l, uint32_t opr)
     uint32_t dup = lives_rows(l, x.came, x.up), drows = lives_rows(l, x.came, x.width);
     bool adds;
     dispatch(l, &x, weight_of(l, &x), weight, 4);
+    dy = outbound(l, dy);
     if (x.over_nodes) {
-        uint32_t came = lives_store(l, l->element * x.far * x.width);
-        carry(l, &x, dy, came, l->element * x.width);
+        uint32_t came = lives_store(l, cost_sent_bytes(l->c) * x.far);
+        carry(l, &x, dy, came, cost_sent_bytes(l->c));
         dy = came;
     }
-    dispatch(l, &x, dy, dback, l->element * x.width);
+    dispatch_rows(l, &x, dy, dback);
     lives_move(l, dsum, dback);
     lives_read(l, counts);
     lives_move(l, dhidden, dsum);

@@ -12,12 +12,21 @@
  * Operands arrive dense; what is only written arrives as zeros.  Accumulation is the caller's. */
 
 #include "compiler/execute/field.h"
-#include "compiler/support/arena.h"
+#include "compiler/support/vec.h"
 #include "runtime/isa.h"
 
 struct exact_view {
     uint64_t *at; /* NULL: an absent optional operand; whole numbers as int64_t */
     uint32_t rows, cols;
+};
+/* Rows in 8 bits: a word stands for four numbers, and says where they are in this list; a scale says where the first of its
+ * numbers are. */
+struct exact_four {
+    uint64_t number[4];
+};
+struct exact_fours {
+    struct arena *arena;
+    VEC(struct exact_four) list;
 };
 struct exact_args {
     struct exact_view v[ISA_MAX_OPERANDS];
@@ -28,6 +37,7 @@ struct exact_args {
     uint64_t vocab;   /* of the job: tokens are below */
     uint64_t garbage; /* state of what unspecified rows hold */
     struct arena *scratch;
+    struct exact_fours *fours;
 };
 typedef void exact_kernel(struct exact_args *k);
 /* NULL: this instruction has no exact form here */
@@ -78,7 +88,7 @@ uint64_t exact_slope(int64_t heads, int64_t head);
     K(COMBINE) K(COMBINE_W) K(GROUPED_NT) K(GROUPED_NN) K(GROUPED_TN) K(SCALE) K(SOFTCAP) K(SOFTCAP_I)                        \
     K(HEADNORM) K(HEADNORM_I) K(HEADNORM_W) K(MLA_KEYS) K(MLA_KEYS_I) K(TOKENS_AHEAD) K(CONCAT)              \
     K(CONCAT_I) K(WEIGH_I) K(ADAMW_AHEAD) K(SEAM) K(ARRANGE_ONCE) K(SINK) K(SINK_W)        \
-    K(GROUPED_BIAS_W)
+    K(GROUPED_BIAS_W) K(QUANTIZE) K(DEQUANTIZE)
 #define K(name) exact_kernel exact_##name;
 EXACT_KERNELS(K)
 #undef K

@@ -377,3 +377,31 @@ void exact_GROUPED_TN(struct exact_args *k)
                 *to = field_add(*to, field_mul(row(a, i)[r], row(b, i)[j]));
             }
 }
+
+void exact_QUANTIZE(struct exact_args *k)
+{
+    const struct exact_view *y = V(QUANTIZE, y), *x = V(QUANTIZE, x);
+    uint32_t words = (x->cols + 3) / 4;
+    for (uint32_t i = 0; i < x->rows; i++)
+        for (uint32_t w = 0; w < words && isa_eight_words(x->cols) == y->cols; w++) {
+            struct exact_four four = {{0}};
+            for (uint32_t e = 0; e < 4 && 4 * w + e < x->cols; e++)
+                four.number[e] = row(x, i)[4 * w + e];
+            row(y, i)[w] = k->fours->list.n;
+            if (w % 32 == 0)
+                row(y, i)[words + w / 32] = k->fours->list.n;
+            vec_push(k->fours->arena, &k->fours->list, four);
+        }
+}
+
+void exact_DEQUANTIZE(struct exact_args *k)
+{
+    const struct exact_view *y = V(DEQUANTIZE, y), *x = V(DEQUANTIZE, x);
+    uint32_t words = (y->cols + 3) / 4;
+    for (uint32_t i = 0; i < y->rows; i++)
+        for (uint32_t j = 0; j < y->cols && isa_eight_words(y->cols) == x->cols; j++) {
+            const uint64_t *from = row(x, i);
+            bool known = from[j / 4] < k->fours->list.n && from[words + j / 128] == from[j / 128 * 32];
+            row(y, i)[j] = known ? k->fours->list.at[from[j / 4]].number[j % 4] : exact_garbage(k);
+        }
+}

@@ -201,7 +201,7 @@ bool exact_compute(struct exact_machine *m, uint32_t rank, uint32_t insn)
 {
     const struct insn *in = &m->ranks[rank].p->insns[insn];
     struct exact_args k = {
-        .scratch = m->scratch, .vocab = m->ranks[rank].p->job.vocab, .garbage = field_bits(m->random, 4, 0)};
+        .scratch = m->scratch, .fours = &m->fours, .vocab = m->ranks[rank].p->job.vocab, .garbage = field_bits(m->random, 4, 0)};
     struct place places[ISA_MAX_OPERANDS];
     struct arena_mark mark = arena_mark(m->scratch);
     exact_kernel *kernel = exact_kernel_of((enum op)in->op);

@@ -44,6 +44,7 @@ struct exact_machine {
     uint64_t random;
     bool shuffled;
     uint8_t *priority; /* by rank and queue */
+    struct exact_fours fours; /* of all ranks; emptied with each run of the programs */
     uint64_t ninsns;   /* executed so far */
     char why[1024];    /* the first failure */
     /* called with the operands of every optimizer instruction, after it */

@@ -141,6 +141,7 @@ bool exact_run(struct exact_machine *m, enum exact_program which)
 {
     struct arena_mark mark = arena_mark(m->arena), step = arena_mark(m->step);
     bool fine;
+    m->fours = (struct exact_fours){.arena = m->step};
     for (uint32_t r = 0; r < m->nranks; r++) {
         start(m, r, which);
         forget_step(m, r);

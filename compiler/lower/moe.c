@@ -329,6 +329,18 @@ static void exchange_back(struct lower *l, struct mat x, struct mat y, const cha
         lower_collective(l, OP_ALL_TO_ALL, near_queue(l), ep, part, y);
 }
 
+/* Tokens' rows, or their gradients, as they travel: in 8 bits where the job says so, rounded once, by whoever has the token. */
+static struct mat outbound(struct lower *l, struct mat x)
+{
+    if (!l->job->train.fp8_sent)
+        return x;
+    struct mat y = lower_temp(l, "outbound", DTYPE_I32, x.rows, (uint32_t)isa_eight_words(x.cols));
+    uint32_t i = lower_insn(l, OP_QUANTIZE);
+    ARG(l, i, QUANTIZE, y, y, MARK_WRITE);
+    ARG(l, i, QUANTIZE, x, x, MARK_READ);
+    return y;
+}
+
 static bool exchanges(const struct lower *l)
 {
     return l->mesh.dim[MESH_EP] || l->mesh.dim[MESH_ETP];
@@ -346,6 +358,19 @@ static void dispatch(struct lower *l, const struct moe *m, struct mat x, struct 
     ARG(l, i, DISPATCH, weight, weight, MARK_READ);
     if (exchanges(l))
         exchange(l, sent, y, "came");
+}
+
+/* the same of tokens' rows, and as numbers again: y */
+static void dispatch_rows(struct lower *l, const struct moe *m, struct mat x, struct mat place, struct mat y)
+{
+    bool eight = l->job->train.fp8_sent;
+    struct mat came = eight ? lower_temp(l, "inbound", DTYPE_I32, y.rows, x.cols) : y;
+    dispatch(l, m, x, place, no_mat(), came);
+    if (!eight)
+        return;
+    uint32_t i = lower_insn(l, OP_DEQUANTIZE);
+    ARG(l, i, DEQUANTIZE, y, y, MARK_WRITE);
+    ARG(l, i, DEQUANTIZE, x, came, MARK_READ);
 }
 
 static void combine(struct lower *l, struct mat x, struct mat place, struct mat weight, struct mat y,
@@ -485,6 +510,7 @@ static struct mat projection(const struct experts *e, struct mat up, uint32_t k)
 static void send_rows(struct lower *l, uint32_t piece, const struct experts *e, struct mat x, struct mat rows)
 {
     struct mat counts = lower_aux(l, piece, e->router, ROUTER_COUNTS);
+    x = outbound(l, x);
     if (over_nodes(l)) {
         struct mat came = node_temp(l, e, "farcame", x);
         counts = arrange_node(l, e, counts);
@@ -492,7 +518,7 @@ static void send_rows(struct lower *l, uint32_t piece, const struct experts *e, 
         carry(l, e, x, "farsent", came);
         x = came;
     }
-    dispatch(l, e->m, x, e->place, no_mat(), rows);
+    dispatch_rows(l, e->m, x, e->place, rows);
     if (exchanges(l))
         exchange(l, counts, e->counts, "counts");
 }
@@ -558,12 +584,13 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
     struct mat drows = rows_temp(l, "drows", e.m, rows.cols), dx_rows = drows, drow = row_numbers(l, "dwrows", e.m);
     uint32_t down = e.o->nweights - 1;
     dispatch(l, e.m, no_mat(), e.place, e.weight, weight);
+    dy = outbound(l, dy);
     if (over_nodes(l)) {
         struct mat came = node_temp(l, &e, "farcame", dy);
         carry(l, &e, dy, "farsent", came);
         dy = came;
     }
-    dispatch(l, e.m, dy, e.place, no_mat(), dback);
+    dispatch_rows(l, e.m, dy, e.place, dback);
     grouped(l, &e, OP_GROUPED_NN, dsum, dback, lower_one_weight(l, piece, e.o, down, false), MARK_WRITE);
     uint32_t i = lower_insn(l, OP_WEIGH_I);
     ARG(l, i, WEIGH_I, dx, dhidden, MARK_WRITE);

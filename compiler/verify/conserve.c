@@ -397,6 +397,9 @@ static bool step(struct machine *m, uint32_t i, bool *wait)
     case OP_GROUPED_BIAS_W:
     case OP_WEIGH_I:
         return conserve_experts(m, i);
+    case OP_QUANTIZE:
+    case OP_DEQUANTIZE:
+        return conserve_eight(m, i);
     case OP_SEND:
     case OP_RECV:
     case OP_ALL_REDUCE:

@@ -137,6 +137,7 @@ uint32_t conserve_updated(struct machine *m, uint32_t node);
 bool conserve_update(struct machine *m, uint32_t i);   /* conserve_state.c: ADAMW, SGD */
 bool conserve_move(struct machine *m, uint32_t i);     /* conserve_state.c: BIAS_MOVE */
 bool conserve_experts(struct machine *m, uint32_t i);  /* conserve_experts.c: ROUTE to GROUPED_TN, CLIP */
+bool conserve_eight(struct machine *m, uint32_t i);    /* conserve_eight.c: QUANTIZE, DEQUANTIZE */
 /* rows or counts of experts on their way: ALL_TO_ALL, ALL_GATHER, REDUCE_SCATTER; *mine: it is of that kind */
 bool conserve_routed(struct machine *m, uint32_t i, uint32_t mask, bool *mine);
 /* squared norm of gradients of the whole batch, counted on the first ranks of these digits; NULL, or what is

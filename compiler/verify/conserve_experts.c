@@ -296,8 +296,13 @@ static bool dispatch(struct machine *m, uint32_t i)
         r.input[OPND(DISPATCH, x)] = experts_sent(m, &x);
     if (r.input[OPND(DISPATCH, weight)] != NODE_ZERO)
         r.input[OPND(DISPATCH, weight)] = experts_sent(m, &weight);
-    return experts_output(m, i, &r, OPND(DISPATCH, y), NULL, place.routed->from ? place.row : extent_new(0, moe->experts), x.col,
-                  place.routed);
+    uint32_t node = conserve_find(m, i, &r);
+    if (node == NONE)
+        return false;
+    struct value v = conserve_value(m->c, node, NULL, place.routed->from ? place.row : extent_new(0, moe->experts), x.col);
+    v.routed = place.routed;
+    v.eight = x.eight;
+    return conserve_emit_one(m, i, OPND(DISPATCH, y), &v);
 }
 
 /* Have rows come back to the tokens of `place`, all of them? */

@@ -20,8 +20,8 @@ static enum dtype format_of(enum dtype_name d)
     return d == DT_FP32 ? DTYPE_F32 : d == DT_FP16 ? DTYPE_F16 : DTYPE_BF16;
 }
 
-/* Under fp8 operands of products are rounded as they are read (an attribute, which belongs to the node), and nothing is
- * stored in 8 bits. */
+/* Under fp8 operands of products are rounded as they are read (an attribute, which belongs to the node), and so are rows that
+ * are stored in 8 bits (QUANTIZE, a node). */
 static struct formats job_formats(const struct train *t)
 {
     return (struct formats){format_of(t->precision), format_of(t->grads), format_of(t->moments), format_of(t->master)};
@@ -120,6 +120,8 @@ static enum dtype wanted(const struct formats *f, enum op op, size_t k)
     case OP_COLUMNS_SPLIT:
     case OP_COLUMNS_JOIN:
     case OP_SHIFT:
+    case OP_QUANTIZE:
+    case OP_DEQUANTIZE:
     case NOPS:
         break;
     }
@@ -138,7 +140,14 @@ static bool moves_weights(const struct plan *p, const struct program *q, uint32_
         return false;
     const struct operand *x = prove_operand(q, insn, op == OP_DISPATCH ? OPND(DISPATCH, x) : OPND(COMBINE, x)),
                          *place = prove_operand(q, insn, op == OP_DISPATCH ? OPND(DISPATCH, place) : OPND(COMBINE, place));
-    return x->cols == place->cols && x->cols != p->job->model.width;
+    bool eight = op == OP_DISPATCH && p->job->train.fp8_sent;
+    return x->cols == place->cols && x->cols != (eight ? isa_eight_words(p->job->model.width) : p->job->model.width);
+}
+
+/* what DISPATCH moves: weights, tokens' rows in 8 bits or in the compute format */
+static enum dtype dispatched(const struct plan *p, const struct program *q, uint32_t insn, const struct formats *f)
+{
+    return moves_weights(p, q, insn) ? DTYPE_F32 : p->job->train.fp8_sent ? DTYPE_I32 : f->compute;
 }
 
 /* false: not all are right */
@@ -158,6 +167,8 @@ static bool check_insn(struct arena *a, const struct plan *p, const struct progr
             want = prove_operand(q, at.insn, OPND(COPY, x))->dtype;
         if (info->operand[k].dtype == 'C' && moves_weights(p, q, at.insn))
             want = DTYPE_F32;
+        if (op == OP_DISPATCH && info->operand[k].dtype == 'A')
+            want = dispatched(p, q, at.insn, f);
         if (op == OP_MATMUL_NT && o->dtype == DTYPE_F32 && k == OPND(MATMUL_NT, c))
             continue; /* a router's logits keep the accumulator's format */
         if (op == OP_GROUPED_NT && o->dtype == DTYPE_F32 && o->cols == 1 && k == OPND(GROUPED_NT, c))

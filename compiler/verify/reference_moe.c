@@ -144,6 +144,21 @@ static uint32_t dispatch(struct builder *b, const struct moe_nodes *n, uint32_t 
     return reference_make(b, r, OPND(DISPATCH, y), name, cols, 0);
 }
 
+/* Rows, or gradients of them, as they are sent to experts, and as they are read there. */
+static uint32_t sent(struct builder *b, uint32_t x, const char *name)
+{
+    struct recipe r = {.op = OP_QUANTIZE};
+    INPUT(r, QUANTIZE, x, x);
+    return b->job->train.fp8_sent ? reference_make(b, r, OPND(QUANTIZE, y), name, b->nodes->at[x].cols, 0) : x;
+}
+
+static uint32_t arrived(struct builder *b, uint32_t x, const char *name)
+{
+    struct recipe r = {.op = OP_DEQUANTIZE};
+    INPUT(r, DEQUANTIZE, x, x);
+    return b->job->train.fp8_sent ? reference_make(b, r, OPND(DEQUANTIZE, y), name, b->nodes->at[x].cols, 0) : x;
+}
+
 static uint32_t combine(struct builder *b, const struct moe_nodes *n, uint32_t x, uint32_t weight,
                         const char *name, int64_t experts)
 {
@@ -197,9 +212,11 @@ uint32_t reference_moe(struct builder *b, uint32_t layer, const struct moe *m, u
         u->rate = m->rate;
         u->gradient = n->load;
     }
-    to_nodes(b, n, x, NAME("layer %u: rows at nodes", layer));
+    uint32_t rows = sent(b, x, NAME("layer %u: rows to experts in 8 bits", layer));
+    to_nodes(b, n, rows, NAME("layer %u: rows at nodes", layer));
     to_nodes(b, n, n->weight, NAME("layer %u: choices' weights at nodes", layer));
-    n->rows = dispatch(b, n, x, NODE_ZERO, NAME("layer %u: experts' rows", layer), h);
+    n->rows = arrived(b, dispatch(b, n, rows, NODE_ZERO, NAME("layer %u: experts' rows", layer), h),
+                      NAME("layer %u: experts' rows of 8 bits", layer));
     n->up = projected(b, n, n->rows, 1, NAME("layer %u: experts' up", layer), w, h);
     if (gated(&m->expert)) {
         n->gate = projected(b, n, n->rows, 0, NAME("layer %u: experts' gate", layer), w, h);
@@ -285,8 +302,10 @@ uint32_t reference_moe_back(struct builder *b, uint32_t layer, const struct moe 
     if (m->shared)
         d = reference_sum(b, d, reference_ffn_back(b, layer, &n->shared, &n->shared_nodes, dy),
                           NAME("layer %u: input gradient of shared experts", layer));
-    to_nodes(b, n, dy, NAME("layer %u: gradient of rows at nodes", layer));
-    uint32_t dback = dispatch(b, n, dy, NODE_ZERO, NAME("layer %u: gradient of experts' down", layer), h), dweight;
+    uint32_t dsent = sent(b, dy, NAME("layer %u: gradients to experts in 8 bits", layer)), dweight;
+    to_nodes(b, n, dsent, NAME("layer %u: gradient of rows at nodes", layer));
+    uint32_t dback = arrived(b, dispatch(b, n, dsent, NODE_ZERO, NAME("layer %u: gradient of experts' down", layer), h),
+                             NAME("layer %u: gradient of experts' down of 8 bits", layer));
     uint32_t drows = experts_back(b, layer, m, n, dback, &dweight);
     d = reference_sum(b, d,
                       combine(b, n, drows, NODE_ZERO, NAME("layer %u: input gradient of experts", layer), m->experts),

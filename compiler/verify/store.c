@@ -150,7 +150,10 @@ static struct value part_value(const struct piece *p, const struct cut *c, int64
             v = (struct value){.kind = VALUE_BYTES};
         else if (!v.routed && !v.member.len)
             v.row = extent_part(&v.row, (int64_t)c->from_row, (int64_t)c->rows);
-        v.col = extent_part(&v.col, (int64_t)c->from_col / size, (int64_t)c->width / size);
+        if (v.eight && c->width != p->width)
+            v = (struct value){.kind = VALUE_BYTES};
+        else if (!v.eight)
+            v.col = extent_part(&v.col, (int64_t)c->from_col / size, (int64_t)c->width / size);
     }
     return v;
 }

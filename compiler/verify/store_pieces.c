@@ -115,11 +115,12 @@ static void keep(struct store *s, struct cell *c, const struct piece *p, uint64_
         q.pitch = width;
     if (p->value.kind == VALUE_NODES) {
         int64_t size = isa_dtype_bytes((enum dtype)p->dtype);
-        if (piece_own_rows(&p->value, row, rows, p->rows))
+        if (piece_own_rows(&p->value, row, rows, p->rows) || (p->value.eight && width != p->width))
             return; /* nothing is kept of them */
         if (!p->value.routed && !p->value.member.len)
             q.value.row = extent_part(&p->value.row, (int64_t)row, (int64_t)rows);
-        q.value.col = extent_part(&p->value.col, (int64_t)col / size, (int64_t)width / size);
+        if (!p->value.eight)
+            q.value.col = extent_part(&p->value.col, (int64_t)col / size, (int64_t)width / size);
     }
     *pieces_add(s, c) = q;
 }

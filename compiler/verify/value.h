@@ -87,6 +87,7 @@ struct value {
     struct extent row, col;
     struct extent member;         /* of a family of weights, each with these rows and columns; len 0 = none */
     const struct routed *routed;  /* NULL = rows are tokens, or a weight's */
+    bool eight;                   /* rows in 8 bits: words hold them, of which a part of a row is nothing */
     const struct whole *whole;    /* VALUE_PART */
     uint32_t origin, origin_role; /* for messages: the instruction + 1 that chose its rows; 0 = unknown */
 };

@@ -212,6 +212,16 @@ static const char *check_headnorm(const struct view *x, int64_t heads, int64_t h
                : NULL;
 }
 
+static const char *check_eight(const struct view *words, const struct view *numbers)
+{
+    return words->cols == isa_eight_words(numbers->cols) ? NULL : "the words are not those of the numbers in 8 bits";
+}
+
+static const char *check_dispatch(const struct view *y, const struct view *x, const struct view *weight)
+{
+    return isa_dtype_real(y->dtype) || (y->dtype == DTYPE_I32 && x->data && !weight->data) ? NULL : "rows of this dtype have no weights";
+}
+
 const char *kernel_check(enum op op, const struct kernel_args *k)
 {
     if (op == OP_TOKENS)
@@ -223,6 +233,12 @@ const char *kernel_check(enum op op, const struct kernel_args *k)
         const struct view *both = op == OP_CONCAT ? V(CONCAT, y) : V(CONCAT_I, dy);
         return both->cols == 2 * (uint64_t)half->cols ? NULL : "the columns are not twice those of a half";
     }
+    if (op == OP_QUANTIZE)
+        return check_eight(V(QUANTIZE, y), V(QUANTIZE, x));
+    if (op == OP_DEQUANTIZE)
+        return check_eight(V(DEQUANTIZE, x), V(DEQUANTIZE, y));
+    if (op == OP_DISPATCH)
+        return check_dispatch(V(DISPATCH, y), V(DISPATCH, x), V(DISPATCH, weight));
     if (op == OP_POSITION)
         return check_positions(V(POSITION, table), INTEGER(POSITION, start), INTEGER(POSITION, sequence),
                                INTEGER(POSITION, first), INTEGER(POSITION, shift));

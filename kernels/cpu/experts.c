@@ -126,10 +126,22 @@ static float choice_weight(const struct view *weight, uint32_t i, uint32_t j)
     return weight->data ? ((const float *)weight->data)[(size_t)i * weight->ld + j] : 1;
 }
 
+static void dispatch_words(const struct view *y, const struct view *x, const struct view *place)
+{
+    for (uint32_t i = 0; i < place->rows; i++)
+        for (uint32_t j = 0; j < place->cols; j++)
+            if ((uint32_t)int_row(place, i)[j] < y->rows)
+                memcpy(int_row(y, (uint32_t)int_row(place, i)[j]), int_row(x, i), y->cols * sizeof(int32_t));
+}
+
 VARIANTS void cpu_DISPATCH(struct kernel_args *k)
 {
     const struct view *y = V(DISPATCH, y), *x = V(DISPATCH, x), *place = V(DISPATCH, place);
     const struct view *weight = V(DISPATCH, weight);
+    if (y->dtype == DTYPE_I32) {
+        dispatch_words(y, x, place);
+        return;
+    }
     float *tmp = k->scratch, *out = tmp + y->cols;
     for (uint32_t i = 0; i < place->rows; i++) {
         const float *in = x->data ? row_load(x, i, tmp) : NULL;

@@ -4,7 +4,10 @@
  * number.  Recipes: 1 one scale per operand and E5M2 for gradients (section 3 there); 2 one per row; 3 DeepSeek-V3's
  * tiles of 1 x 128 and, for weights, 128 x 128 (arXiv 2412.19437, section 3.3); 4 microscaling, 32 elements and powers of
  * two (OCP MX 1.0), rounded up so that nothing saturates.  Every recipe is tiles of one shape.  Products of two rounded
- * numbers are exact in fp32; sums are sgemm's. */
+ * numbers are exact in fp32; sums are sgemm's.
+ *
+ * Rows that travel or are kept in 8 bits: tiles of 1 x 128 as in DeepSeek-V3, their scales powers of two as there (section
+ * 3.3.3), so that bf16 holds every number exactly. */
 
 #include "kernels/cpu/fp8.h"
 
@@ -93,4 +96,69 @@ const float *fp8_load(const struct view *v, int64_t recipe, enum fp8_use use, bo
             round_tile(tmp + (size_t)i * v->cols + j, v->cols, v->rows - i < high ? v->rows - i : high,
                        v->cols - j < wide ? v->cols - j : wide, format, recipe == 4);
     return tmp;
+}
+
+/* ---- rows that are stored in 8 bits ---- */
+
+enum { EIGHT_TILE = 128 };
+
+/* exponent field of the smallest normal power of two p with most / p <= 448 = 1.75 * 2^8; most is finite */
+static uint32_t eight_exponent(float most)
+{
+    uint32_t bits = bits_of(most), exponent = (bits >> 23) + ((bits & 0x7fffff) > 0x600000);
+    return exponent > 9 ? exponent - 8 : 1;
+}
+
+static inline uint8_t eight_of(float x)
+{
+    uint32_t sign = bits_of(x) >> 24 & 0x80, a = bits_of(x) & 0x7fffffff;
+    if (a > 0x7f800000)
+        return 0x7f;
+    if (a >> 23 <= 120) /* below 2^-6, multiples of 2^-9 */
+        return (uint8_t)(sign | (uint32_t)rintf(of_bits(a) * 512));
+    a += 0x7ffff + (a >> 20 & 1);
+    return (uint8_t)(sign | ((a >> 20) - (120 << 3)));
+}
+
+static inline float eight_value(uint8_t b)
+{
+    uint32_t sign = (uint32_t)(b & 0x80) << 24, field = b >> 3 & 15, mantissa = b & 7;
+    if ((b & 0x7f) == 0x7f)
+        return NAN;
+    float small = (float)mantissa / 512;
+    return of_bits((field ? (field + 120) << 23 | mantissa << 20 : bits_of(small)) | sign);
+}
+
+VARIANTS void cpu_QUANTIZE(struct kernel_args *k)
+{
+    const struct view *y = V(QUANTIZE, y), *x = V(QUANTIZE, x);
+    for (uint32_t i = 0; i < x->rows; i++) {
+        const float *in = row_load(x, i, k->scratch);
+        uint32_t *words = (uint32_t *)y->data + (size_t)i * y->ld, *scale = words + (x->cols + 3) / 4;
+        uint8_t *out = (uint8_t *)words;
+        memset(words, 0, y->cols * sizeof *words);
+        for (uint32_t from = 0; from < x->cols; from += EIGHT_TILE) {
+            uint32_t n = x->cols - from < EIGHT_TILE ? x->cols - from : EIGHT_TILE;
+            float most = 0;
+            for (uint32_t j = 0; j < n; j++)
+                most = fabsf(in[from + j]) > most ? fabsf(in[from + j]) : most;
+            uint32_t exponent = most < INFINITY ? eight_exponent(most) : 1;
+            float inverse = of_bits((254 - exponent) << 23);
+            for (uint32_t j = 0; j < n; j++)
+                out[from + j] = most < INFINITY ? eight_of(in[from + j] * inverse) : 0x7f;
+            *scale++ = most < INFINITY ? exponent << 23 : 0x7fc00000;
+        }
+    }
+}
+
+VARIANTS void cpu_DEQUANTIZE(struct kernel_args *k)
+{
+    const struct view *y = V(DEQUANTIZE, y), *x = V(DEQUANTIZE, x);
+    for (uint32_t i = 0; i < y->rows; i++) {
+        const uint32_t *words = (const uint32_t *)x->data + (size_t)i * x->ld, *scale = words + (y->cols + 3) / 4;
+        const uint8_t *in = (const uint8_t *)words;
+        for (uint32_t j = 0; j < y->cols; j++)
+            k->scratch[j] = of_bits(scale[j / EIGHT_TILE]) * eight_value(in[j]);
+        row_store(y, i, k->scratch);
+    }
 }

@@ -313,6 +313,34 @@ template <class T> rows_args<T> row_operands(const struct view *y, const struct 
     return a;
 }
 
+/* y[place] = x: rows in 8 bits, a word or four at a time */
+template <class T> __global__ void __launch_bounds__(BLOCK) dispatch_words_kernel(const rows_args<T> a)
+{
+    size_t j = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    for (size_t i = (size_t)blockIdx.y * blockDim.y + threadIdx.y; j < a.cols && i < a.tokens; i += (size_t)gridDim.y * blockDim.y) {
+        T word = a.x[i * a.ld_x + j];
+        for (unsigned k = 0; k < a.choices; k++) {
+            size_t row = (unsigned)a.place[i * a.ld_place + k];
+            if (row < a.rows)
+                a.y[row * a.ld_y + j] = word;
+        }
+    }
+}
+
+template <class T> const char *dispatch_words(const struct cuda_call *c)
+{
+    const struct view *y = &OPERAND(DISPATCH, y), *x = &OPERAND(DISPATCH, x);
+    rows_args<T> a = row_operands<T>(y, x, &OPERAND(DISPATCH, place), nullptr);
+    size_t words = sizeof(T) / sizeof(int32_t);
+    a.cols /= words;
+    a.ld_x /= words;
+    a.ld_y /= words;
+    a.rows = y->rows;
+    struct shape s = map_shape(a.tokens, a.cols);
+    LAUNCH((dispatch_words_kernel<T>), s.grid, s.block, 0, c->stream, a);
+    return cuda_launched();
+}
+
 template <class T> const char *dispatch(const struct cuda_call *c)
 {
     const struct view *y = &OPERAND(DISPATCH, y), *x = &OPERAND(DISPATCH, x);
@@ -413,7 +441,11 @@ const char *cuda_ARRANGE_ONCE(const struct cuda_call *c)
 
 const char *cuda_DISPATCH(const struct cuda_call *c)
 {
-    return BY_DTYPE(OPERAND(DISPATCH, y).dtype, dispatch, c);
+    const struct view *y = &OPERAND(DISPATCH, y), *x = &OPERAND(DISPATCH, x);
+    bool fours = y->cols % 4 == 0 && y->ld % 4 == 0 && x->ld % 4 == 0 && (uintptr_t)y->data % 16 == 0 && (uintptr_t)x->data % 16 == 0;
+    if (y->dtype == DTYPE_I32)
+        return fours ? dispatch_words<uint4>(c) : dispatch_words<uint32_t>(c);
+    return BY_DTYPE(y->dtype, dispatch, c);
 }
 
 const char *cuda_COMBINE(const struct cuda_call *c)

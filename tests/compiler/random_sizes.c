@@ -28,7 +28,7 @@ static const char *const clusters[] = {
 
 struct draw {
     struct arena *a;
-    uint64_t *state;
+    uint64_t *state, seed;
     struct strbuf *out;
 };
 
@@ -130,7 +130,8 @@ static void draw_model(struct draw *x)
         draw_predict(x, width);
     strbuf_printf(x->out, "}\ntrain {\n    sequence %u\n    batch 8 sequences\n    precision %s\n", sequence,
                   WORD_OF(x, "bf16(master=fp32, grads=fp32)", "bf16(grads=bf16)", "bf16",
-                          "bf16(master=fp32, grads=fp32, moments=bf16)", "fp8(recipe=block)", "fp32"));
+                          "bf16(master=fp32, grads=fp32, moments=bf16)",
+                          x->seed % 2 ? "fp8(recipe=block, dispatch=fp8)" : "fp8(recipe=block)", "fp32"));
     strbuf_printf(x->out, "    optimizer %s\n",
                   WORD_OF(x, "adamw(lr=1e-4)", "adamw(lr=1e-4)", "adamw(lr=1e-4)", "sgd(lr=0.1, momentum=0.9)"));
     if (experts)
@@ -270,7 +271,7 @@ bool sized_draw(struct arena *a, uint64_t seed, struct sized_draw *out)
 {
     uint64_t state = seed * 0x2545f4914f6cdd1du + 1;
     struct strbuf text = {0};
-    struct draw x = {.a = a, .state = &state, .out = &text};
+    struct draw x = {.a = a, .state = &state, .seed = seed, .out = &text};
     if (once_in(&x, 4))
         take_example(&x, WORD_OF(&x, examples[0], examples[1], examples[2], examples[3], examples[4], examples[5],
                                  examples[6], examples[7]));

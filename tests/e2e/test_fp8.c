@@ -70,6 +70,9 @@ static void test_layouts(void)
          2e-2, false},
         {"experts", EXPERTS, "fp8(recipe=block, moments=bf16)", "--set tp=2 --set pp=2 --set dp=2 --set ep=4 --set gpus=8"
          " --set schedule=dualpipe --set microbatch=1", 2e-2, true},
+        {"dispatch", EXPERTS, "fp8(recipe=block, dispatch=fp8)", "--set dp=8 --set ep=4 --set gpus=8 --set zero=1", 1e-3, true},
+        {"dispatch-etp", EXPERTS, "fp8(recipe=block, dispatch=fp8)", "--set tp=2 --set dp=4 --set ep=4 --set etp=2 --set gpus=8"
+         " --set sequence_parallel=yes --set recompute=full", 2e-2, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char folder[E2E_PATH], name[64];
@@ -88,16 +91,24 @@ static void test_layouts(void)
     }
 }
 
-/* it does round, and not by much */
+/* it does round, and not by much: products, and what is stored in 8 bits beside them */
 static void test_near_bf16(void)
 {
-    char folder[E2E_PATH];
-    struct e2e_log half, eight;
-    open_case(folder, "fp8/half", DENSE, "bf16");
-    CU_ASSERT_FATAL(run_layout(folder, "one", "--set gpus=1", &half));
-    CU_ASSERT_FATAL(run_layout(folder, "fp8", "--set gpus=1 --set precision=fp8", &eight));
-    double worst = worst_loss(&eight, &half);
-    CU_ASSERT(worst > 1e-6 && worst < 2e-2);
+    static const struct {
+        const char *part, *precision;
+    } words[] = {{DENSE, "fp8"}, {EXPERTS, "fp8"}, {EXPERTS, "'fp8(dispatch=fp8)'"}};
+    char folder[E2E_PATH], set[80];
+    struct e2e_log half, eight, before = {0};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        open_case(folder, "fp8/half", words[i].part, "bf16");
+        snprintf(set, sizeof set, "--set gpus=1 --set precision=%s", words[i].precision);
+        CU_ASSERT_FATAL(run_layout(folder, "one", "--set gpus=1", &half));
+        CU_ASSERT_FATAL(run_layout(folder, "fp8", set, &eight));
+        double worst = worst_loss(&eight, &half);
+        CU_ASSERT(worst > 1e-6 && worst < 2e-2);
+        CU_ASSERT(i < 2 || worst_loss(&eight, &before) > 1e-7);
+        before = eight;
+    }
 }
 
 /* on the fake device: products that a GPU does not take in 8 bits are told in the line about the device */

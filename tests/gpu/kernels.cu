@@ -73,6 +73,8 @@ const struct bench benches[] = {
     {1, {{OP_SQNORM, {T, F}, {{"count", 1}}, 0, 0}}, 0, DTYPE_F32, {}, 0},
     {1, {{OP_ADAMW, {T, F}, {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"decay", 0.1}}, 0, 0}}, 0, DTYPE_F32, {}, 0},
     ROW(OP_DISPATCH, {T, H, {"k", 2}, {"m", 16384}}, NONE, 0, 0),
+    ROW(OP_QUANTIZE, {T, H, {"w", 1056}}, NONE, 0, 0),
+    ROW(OP_DEQUANTIZE, {T, H, {"w", 1056}}, NONE, 0, 0),
     ROW(OP_COMBINE, {T, H, {"k", 2}, {"m", 16384}}, NONE, 0, 0),
     ROW(OP_COMBINE_W, {T, H, {"k", 2}, {"m", 16384}}, NONE, 0, 0),
     ROW(OP_ARRANGE, {T, {"k", 8}}, {{"experts", 256}, {"blocks", 1}, {"rows", 65536}, {"sequence", 8192}}, 0, 256),

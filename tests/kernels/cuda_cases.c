@@ -141,7 +141,7 @@ static void make_operand(const struct cuda_case *c, const struct mode *m, struct
     const struct isa_info *info = isa_info(c->shape.op);
     const struct isa_operand *o = &info->operand[i];
     uint32_t rows = extent(&c->shape, o->rows), cols = extent(&c->shape, o->cols);
-    enum dtype dtype = dtype_of(info, i, m);
+    enum dtype dtype = c->words && o->dtype == 'A' ? DTYPE_I32 : dtype_of(info, i, m);
     uint32_t size = isa_dtype_bytes(dtype), gap = m->layout == GAPS ? 16 - cols % 8 : m->layout == CROOKED ? 3 : 0;
     uint32_t ld = cols + (rows > 1 ? gap : 0);
     bool add = o->mark == MARK_ADD && m->add;

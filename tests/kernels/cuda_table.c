@@ -3,6 +3,7 @@
 #include "tests/kernels/cuda_table.h"
 
 #include <math.h>
+#include <string.h>
 
 #define VIEW(op, name) (&k->operand[OPND(op, name)])
 
@@ -150,6 +151,32 @@ static void scatter_places(const struct view *place, uint32_t rows, uint64_t *ra
 static void prepare_dispatch(const struct kernel_args *k, uint64_t *random)
 {
     scatter_places(VIEW(DISPATCH, place), VIEW(DISPATCH, y)->rows, random);
+}
+
+/* every code but NaN, scales of all sizes; a NaN among them */
+static void prepare_dequantize(const struct kernel_args *k, uint64_t *random)
+{
+    const struct view *x = VIEW(DEQUANTIZE, x);
+    uint32_t words = (VIEW(DEQUANTIZE, y)->cols + 3) / 4;
+    EACH(x, i, j)
+    {
+        uint32_t word = (uint32_t)(cuda_cases_draw(random) * 4294967296.0);
+        word = i || j ? word & 0xf7f7f7f7u : 0x7fu;
+        word = j < words ? word : (uint32_t)(cuda_cases_draw(random) * 20 + 117) << 23;
+        memcpy((int32_t *)x->data + (size_t)i * x->ld + j, &word, sizeof word);
+    }
+}
+
+/* a share of zeros, one of the smallest numbers, one with an infinity */
+static void prepare_quantize(const struct kernel_args *k, uint64_t *random)
+{
+    const struct view *x = VIEW(QUANTIZE, x);
+    (void)random;
+    for (uint32_t j = 0; j < x->cols && x->rows > 2; j++) {
+        cuda_cases_set(x, 0, j, 0);
+        cuda_cases_set(x, 1, j, 1e-39 * j);
+    }
+    cuda_cases_set(x, x->rows - 1, 0, HUGE_VAL);
 }
 
 static void prepare_arrange(const struct kernel_args *k, uint64_t *random)
@@ -308,6 +335,14 @@ const struct cuda_case cuda_table[] = {
     {.shape.op = OP_ARRANGE_ONCE, .shape.dims = D({"t", 30}, {"k", 2}), .shape.attrs = D({"experts", 6}, {"blocks", 6}, {"rows", 4}, {"sequence", 8}, {"mean", 9}), .shape.low = 2, .shape.high = 4, .absent = 1 << OPND(ARRANGE_ONCE, need)},
     {.shape.op = OP_DISPATCH, .shape.dims = D({"t", 20}, {"k", 2}, {"m", 45}, {"h", 48}), .prepare = prepare_dispatch},
     {.shape.op = OP_DISPATCH, .shape.dims = D({"t", 20}, {"k", 3}, {"m", 45}, {"h", 13}), .prepare = prepare_dispatch, .absent = 1 << OPND(DISPATCH, weight)},
+    {.shape.op = OP_DISPATCH, .shape.dims = D({"t", 20}, {"k", 3}, {"m", 45}, {"h", 33}), .shape.low = INT32_MIN, .shape.high = INT32_MAX,
+     .prepare = prepare_dispatch, .absent = 1 << OPND(DISPATCH, weight), .words = true},
+    {.shape.op = OP_DISPATCH, .shape.dims = D({"t", 20}, {"k", 2}, {"m", 45}, {"h", 132}), .shape.low = INT32_MIN, .shape.high = INT32_MAX,
+     .prepare = prepare_dispatch, .absent = 1 << OPND(DISPATCH, weight), .words = true},
+    {.shape.op = OP_QUANTIZE, .shape.dims = D({"t", 20}, {"h", 512}, {"w", 132}), .prepare = prepare_quantize},
+    {.shape.op = OP_QUANTIZE, .shape.dims = D({"t", 3}, {"h", 301}, {"w", 79}), .prepare = prepare_quantize},
+    {.shape.op = OP_DEQUANTIZE, .shape.dims = D({"t", 20}, {"h", 512}, {"w", 132}), .prepare = prepare_dequantize},
+    {.shape.op = OP_DEQUANTIZE, .shape.dims = D({"t", 3}, {"h", 301}, {"w", 79}), .prepare = prepare_dequantize},
     {.shape.op = OP_COMBINE, .shape.dims = D({"t", 20}, {"k", 2}, {"m", 45}, {"h", 48}), .shape.low = -1, .shape.high = 47},
     {.shape.op = OP_COMBINE, .shape.dims = D({"t", 20}, {"k", 8}, {"m", 45}, {"h", 13}), .shape.low = -1, .shape.high = 47, .absent = 1 << OPND(COMBINE, weight)},
     {.shape.op = OP_COMBINE_W, .shape.dims = D({"t", 20}, {"k", 2}, {"m", 45}, {"h", 48}), .shape.low = -1, .shape.high = 47},

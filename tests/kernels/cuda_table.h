@@ -9,6 +9,7 @@ struct cuda_case {
     struct cuda_shape shape; /* int32 operands are drawn from its range unless prepared otherwise */
     void (*prepare)(const struct kernel_args *k, uint64_t *random);
     uint32_t absent; /* bits: optional operands left out */
+    bool words;      /* operands of any dtype are int32: rows in 8 bits */
     double tolerance; /* of fp32 and fp64 outputs, relative to the largest value; 0 = 2e-6 */
     enum { STAGED_NONE, STAGED_IDS, STAGED_ROUTING } staged;
 };

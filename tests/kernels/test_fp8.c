@@ -105,7 +105,7 @@ static void round_one(struct matrix *m, uint32_t i0, uint32_t j0, uint32_t rows,
     for (uint32_t i = i0; i < i0 + rows && i < m->rows; i++)
         for (uint32_t j = j0; j < j0 + cols && j < m->cols; j++)
             most = fmax(most, fabs(m->at[i * m->cols + j]));
-    double scale = power ? exp2(ceil(log2(most / largest))) : (double)((float)most / (float)largest);
+    double scale = power ? fmax(exp2(ceil(log2(most / largest))), 0x1p-126) : (double)((float)most / (float)largest);
     for (uint32_t i = i0; i < i0 + rows && i < m->rows; i++)
         for (uint32_t j = j0; j < j0 + cols && j < m->cols; j++) /* the quotient is the kernel's, its rounding is not */
             m->rounded[i * m->cols + j] = scale * nearest((double)(m->at[i * m->cols + j] / (float)scale), f);
@@ -183,11 +183,58 @@ static void test_products(void)
             check_product(op, recipe);
 }
 
+/* rows as they are stored, of several sizes; shares of zeros stay zeros, and an infinity takes its share along */
+static void check_rows(uint32_t cols, enum dtype dtype)
+{
+    uint64_t state = cols;
+    struct matrix x = new_matrix(5, cols, &state), y = new_matrix(5, cols, &state);
+    uint32_t words = (uint32_t)isa_eight_words(cols);
+    int32_t *packed = malloc(5 * words * sizeof *packed);
+    for (uint32_t j = 0; j < cols; j++)
+        x.at[2 * cols + j] = j < 128 ? 0 : ldexpf(x.at[2 * cols + j], -120);
+    struct kernel_args args = {.operand = {{packed, DTYPE_I32, false, 5, words, words}, view_of(&x)}, .scratch = y.at};
+    CU_ASSERT_PTR_NULL(kernel_check(OP_QUANTIZE, &args));
+    cpu_QUANTIZE(&args);
+    uint16_t *half = malloc(5 * cols * sizeof *half);
+    float scratch[1024];
+    struct view packs = args.operand[0], out = {dtype == DTYPE_F32 ? (void *)y.at : half, dtype, false, 5, cols, cols};
+    args = (struct kernel_args){.operand = {out, packs}, .scratch = scratch};
+    CU_ASSERT_PTR_NULL(kernel_check(OP_DEQUANTIZE, &args));
+    cpu_DEQUANTIZE(&args);
+    round_all(&x, 1, 128, FP8_E4M3, true);
+    for (uint32_t i = 0; i < 5 * cols; i++) { /* powers of two as scales: exact in 16 bits too */
+        uint32_t bits = (uint32_t)half[i] << 16;
+        float have = y.at[i];
+        if (dtype == DTYPE_BF16)
+            memcpy(&have, &bits, sizeof have);
+        double want = x.at[i] == 0 ? 0 : x.rounded[i];
+        bool normal = fabs(want) >= 0x1p-126 || want == 0;
+        CU_ASSERT((double)have == want || (dtype == DTYPE_BF16 && !normal));
+    }
+    args.operand[1].cols++;
+    CU_ASSERT_PTR_NOT_NULL(kernel_check(OP_DEQUANTIZE, &args));
+    free(half);
+    free(packed);
+    free(x.at);
+    free(x.rounded);
+    free(y.at);
+    free(y.rounded);
+}
+
+static void test_rows(void)
+{
+    static const uint32_t cols[] = {1, 4, 127, 128, 130, 512, 999};
+    for (size_t i = 0; i < sizeof cols / sizeof *cols; i++)
+        for (enum dtype d = DTYPE_F32; d <= DTYPE_BF16; d++)
+            check_rows(cols[i], d);
+}
+
 void suite_fp8(void);
 void suite_fp8(void)
 {
     CU_pSuite s = CU_add_suite("fp8", NULL, NULL);
     CU_add_test(s, "every code stays, every middle goes to the even one, what is too large to the largest", test_codes);
     CU_add_test(s, "fp32 numbers of every exponent", test_range);
+    CU_add_test(s, "rows stored in 8 bits", test_rows);
     CU_add_test(s, "products of operands rounded tile by tile, every recipe", test_products);
 }

@@ -84,10 +84,47 @@ static void test_faults(void)
     arena_free(a);
 }
 
+/* Rows in 8 bits keep their numbers, over every way to experts: straight, with tensor-parallel experts, to nodes first,
+ * in a backward pass that sends them once more. */
+static void test_eight(void)
+{
+    static const char text[] =
+        "llmc 1\nmodel m {\n    vocab 64\n    width 160\n    norm rmsnorm\n    embed tokens\n    repeat 2 {\n        layer {\n"
+        "            attn gqa(heads=4, kv=2, head=8, rope=10_000)\n            moe swiglu(24) {\n                experts 8\n"
+        "                active 2\n                shared 1\n            }\n        }\n    }\n    head untied\n}\n"
+        "train {\n    sequence 8\n    batch 8 sequences\n    precision fp8(recipe=block, dispatch=fp8)\n"
+        "    optimizer adamw(lr=1e-3)\n}\n";
+    static const char *const decisions[] = {"dp=4 ep=4 nodes=2 microbatch=1", "tp=2 sp=1 dp=2 ep=2 etp=2 zero=1 microbatch=1",
+                                            "dp=4 ep=4 nodes=2 microbatch=1 full=1", "pp=2 dp=2 ep=2 microbatch=1 schedule=dualpipe"};
+    struct arena *a = arena_new();
+    struct job *job = text_job(a, text);
+    struct topo *host = random_host(a, 8);
+    const char *why = "";
+    struct decision alone = layout_alone(a, job, host);
+    struct plan *one = compile_decision(a, job, host, &alone, &(struct compile_options){0}, &why);
+    struct exact_truth *truth = exact_truth(a, one, &why);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(truth);
+    for (size_t i = 0; i < sizeof decisions / sizeof *decisions; i++) {
+        struct decision d = text_decision(a, job, host, decisions[i]);
+        struct plan *p = compile_decision(a, job, host, &d, &(struct compile_options){0}, &why);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+        for (uint64_t seed = 0; seed < 2; seed++) {
+            struct exact_result r = exact_compare(a, p, truth, seed);
+            CU_ASSERT_PTR_NULL(r.why);
+            if (r.why)
+                printf("\n    %s: %s", decisions[i], r.why);
+        }
+        plan_close(p);
+    }
+    plan_close(one);
+    arena_free(a);
+}
+
 void suite_exact(void);
 void suite_exact(void)
 {
     CU_pSuite s = CU_add_suite("exact", NULL, NULL);
     CU_add_test(s, "random plans compute what one rank computes, modulo a prime", test_random_plans);
     CU_add_test(s, "faults differ from one rank", test_faults);
+    CU_add_test(s, "rows in 8 bits compute the same over all ways to experts", test_eight);
 }

@@ -8,22 +8,19 @@
 #include <CUnit/CUnit.h>
 #include <string.h>
 
-static const char job_text[] =
-    "llmc 1\nmodel m {\n    vocab 64\n    width 32\n    norm rmsnorm\n    embed tokens\n    repeat 2 {\n     "
-    "   layer {\n"
-    "            attn gqa(heads=4, kv=2, rope=10_000)\n            moe swiglu(24) {\n                experts "
-    "8\n"
-    "                active 2\n                shared 1\n                balance 0.01\n"
-    "                router sigmoid(groups=4, pick=2, bias=yes, scale=2.5, rate=0.01)\n            }\n       "
-    " }\n    }\n"
-    "    head untied\n}\ntrain {\n    sequence 16\n    batch 4 sequences\n    precision fp32\n    optimizer "
-    "adamw(lr=1e-3)\n"
-    "    expert_room 1\n}\n";
+#define JOB(precision)                                                                                                  \
+    "llmc 1\nmodel m {\n    vocab 64\n    width 32\n    norm rmsnorm\n    embed tokens\n    repeat 2 {\n        layer {\n" \
+    "            attn gqa(heads=4, kv=2, rope=10_000)\n            moe swiglu(24) {\n                experts 8\n"         \
+    "                active 2\n                shared 1\n                balance 0.01\n"                                \
+    "                router sigmoid(groups=4, pick=2, bias=yes, scale=2.5, rate=0.01)\n            }\n        }\n    }\n"  \
+    "    head untied\n}\ntrain {\n    sequence 16\n    batch 4 sequences\n    precision " precision                       \
+    "\n    optimizer adamw(lr=1e-3)\n    expert_room 1\n}\n"
+static const char job_text[] = JOB("fp32"), eight_text[] = JOB("fp8(dispatch=fp8)");
 
-static struct plan *make_plan(struct arena *a, const char *decision, uint32_t ep, uint32_t nodes)
+static struct plan *make_plan(struct arena *a, const char *text, const char *decision, uint32_t ep, uint32_t nodes)
 {
     const char *why = "";
-    struct job *job = text_job(a, job_text);
+    struct job *job = text_job(a, text);
     struct topo *topo = random_host(a, 8);
     struct decision d = text_decision(a, job, topo, decision);
     d.ep = ep;
@@ -35,7 +32,8 @@ static struct plan *make_plan(struct arena *a, const char *decision, uint32_t ep
 
 static bool of_experts(enum op op)
 {
-    return (op >= OP_ROUTE && op <= OP_GROUPED_TN) || op == OP_ALL_TO_ALL || op == OP_ARRANGE_ONCE || op == OP_WEIGH_I;
+    return (op >= OP_ROUTE && op <= OP_GROUPED_TN) || op == OP_ALL_TO_ALL || op == OP_ARRANGE_ONCE || op == OP_WEIGH_I ||
+           op == OP_QUANTIZE || op == OP_DEQUANTIZE;
 }
 
 struct count {
@@ -137,12 +135,16 @@ static void change_families(struct plan *p, struct count *n)
 static void test_mutations(void)
 {
     static const struct {
-        const char *decision;
+        const char *job, *decision;
         uint32_t ep, nodes;
-    } cases[] = {{"dp=2 microbatch=1", 2, 1}, {"dp=4 microbatch=1", 4, 2}, {"tp=2 sp=1 dp=2 zero=1 microbatch=1", 4, 1}};
-    for (size_t c = 0; c < (e2e_quick() ? 2 : sizeof cases / sizeof *cases); c++) {
+    } cases[] = {{job_text, "dp=2 microbatch=1", 2, 1},
+                 {job_text, "dp=4 microbatch=1", 4, 2},
+                 {eight_text, "dp=4 microbatch=1", 4, 2},
+                 {job_text, "tp=2 sp=1 dp=2 zero=1 microbatch=1", 4, 1},
+                 {eight_text, "dp=2 microbatch=1", 2, 1}};
+    for (size_t c = 0; c < (e2e_quick() ? 3 : sizeof cases / sizeof *cases); c++) {
         struct arena *a = arena_new();
-        struct plan *p = make_plan(a, cases[c].decision, cases[c].ep, cases[c].nodes);
+        struct plan *p = make_plan(a, cases[c].job, cases[c].decision, cases[c].ep, cases[c].nodes);
         struct count n = {0};
         const struct verdict *valid = verify_plan(a, p, true);
         if (valid->nviolations)
