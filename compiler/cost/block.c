@@ -351,6 +351,19 @@ static void plain(struct block *b, const struct opr *o)
              now->backward_s - before.backward_s - again);
 }
 
+/* to 8 bits and back */
+static void convert(struct block *b, const struct cost_words *w, uint32_t i)
+{
+    struct cost_conversions s = cost_conversions(b->c, b->d, b->e, w, i);
+    bool late = expand_puts_off(b->e, &b->e->oprs[i]);
+    block_add_time(b, s.forward_s, s.forward, s.again_s + s.backward_s, s.again + s.backward, false);
+    b->out.again_s += s.again_s;
+    b->out.weight_s += late ? s.backward_s : 0;
+    walk_forward(&b->walk, WALK_KERNEL, 0, s.forward_s, false);
+    walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, s.again_s);
+    walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | (late ? WALK_W : WALK_I), s.backward_s);
+}
+
 /* all operators, into b->out and b->walk */
 static void make(struct arena *a, const struct cost *c, const struct expansion *e, bool layer, struct block *b)
 {
@@ -372,6 +385,7 @@ static void make(struct arena *a, const struct cost *c, const struct expansion *
     b->rows = d->sp ? b->tokens / d->tp : b->tokens;
     b->walk.arena = a;
     b->again = cost_again(a, e);
+    const struct cost_words *words = cost_words(a, c, b->d, e, layer);
     double kept_s = 0; /* of forward, to where the last value is kept */
     for (uint32_t i = 0; i < e->noprs; i++) {
         const struct opr *o = &e->oprs[i];
@@ -385,6 +399,8 @@ static void make(struct arena *a, const struct cost *c, const struct expansion *
             block_experts(b, o);
         else
             plain(b, o);
+        if (words)
+            convert(b, words, i);
         double after_s = b->out.forward_s + b->out.forward_comm_s;
         if (o->kind == OPR_LINEAR || o->kind == OPR_EXPERTS) /* the products out of experts come behind it */
             kept_s = before_s + (o->kind == OPR_EXPERTS ? 1 - 1.0 / o->nweights : 0) * (after_s - before_s);

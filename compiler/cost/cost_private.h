@@ -7,6 +7,7 @@
 
 #include "compiler/cost/cost.h"
 #include "compiler/cost/pipeline.h"
+#include "compiler/model/backward.h"
 
 /* ways to make the loss: over all logits on every tensor-parallel rank, the same over split ones, one that is parallel
  * over the vocabulary from the start, the one that takes least */
@@ -155,6 +156,21 @@ double cost_far_rows(const struct cost *c, const struct moe *m, double tokens);
  * expert gather and sum: seconds by themselves; each of the ways. */
 double cost_travel_s(const struct cost *c, const struct moe *m, struct cost_exchange *to, struct cost_exchange *from);
 double cost_sent_bytes(const struct cost *c); /* of a token's row, or its gradient, on its way to an expert */
+/* words.c: conversions of a layer's values to 8 bits and back, of operator i: forward, when it runs again, and backward; kernels,
+ * and seconds.  NULL: there are none.  Bytes of rows in 8 bits, in parts side by side */
+struct cost_words {
+    struct backward plan;
+    uint32_t again;       /* what it was made of */
+    const uint8_t *eight; /* backward_eight() */
+};
+struct cost_conversions {
+    double forward_s, again_s, backward_s;
+    uint32_t forward, again, backward;
+};
+struct cost_words *cost_words(struct arena *a, const struct cost *c, const struct decision *d, const struct expansion *e, bool layer);
+struct cost_conversions cost_conversions(const struct cost *c, const struct decision *d, const struct expansion *e,
+                                         const struct cost_words *w, uint32_t i);
+double cost_word_bytes(double rows, double cols, uint32_t parts);
 /* the word of selective recomputation that covers a product */
 uint32_t cost_linear_part(const struct opr *o);
 /* the same of an activation between products */

@@ -22,6 +22,7 @@ struct keep {
     uint32_t parts;
     double element, tokens, rows; /* tokens of a microbatch here; rows of a TOKENS value (split under SP) */
     uint8_t *kept;                /* by value */
+    const uint8_t *eight;         /* of llmrun, where it keeps 8 bits: of which values */
     double gradients;             /* most bytes of gradient temporaries of one operator */
     double sequence;
     double spared; /* what recomputation takes off extra */
@@ -89,17 +90,21 @@ static bool recomputes(const struct keep *b, uint32_t part)
     return b->recompute == RECOMPUTE_FULL || (b->recompute == RECOMPUTE_SELECTIVE && (b->parts & part));
 }
 
-/* our own stack rounds as products read and keeps 16 bits, unless asked for what it cannot yet */
+/* our own stack rounds as products read and keeps 16 bits, unless it is asked for 8 */
 static bool keeps_fp8(const struct keep *b)
 {
     return b->c->job->train.precision == DT_FP8 && (b->c->buffers->allocator > 0.5 || b->c->job->train.fp8_kept);
 }
+
+#define EIGHT_OF_SIXTEEN (33.0 / 64) /* with a scale for 128 */
 
 /* bytes of a value from forward to backward: fp8 stacks keep what only products read as they read it, and where that is
  * asked for what gates read (DeepSeek-V3 report, section 3.3.3) */
 static double kept_bytes(const struct keep *b, uint32_t v)
 {
     bool products = keeps_fp8(b);
+    if (b->eight)
+        return b->kept[v] ? value_bytes(b, v) * (b->eight[v] ? EIGHT_OF_SIXTEEN : 1) : 0;
     for (uint32_t i = 0; i < b->e->noprs && products; i++) {
         const struct opr *o = &b->e->oprs[i];
         bool reads = o->in[0] == v || o->in[1] == v || (o->kind == OPR_ATTENTION && o->out == v);
@@ -115,8 +120,9 @@ static void experts(struct keep *b, const struct opr *o)
     const struct decision *d = b->c->decision;
     double h = (double)b->c->job->model.width, w = (double)m->expert.width / d->etp, parts = o->nweights - 1;
     double routed = b->tokens / d->tp * m->active * cost_rows_kept(b->c, m) * d->etp;
-    double in = b->element * routed * h, hidden = b->element * routed * w, fp8 = keeps_fp8(b) ? 0.5 : 1;
-    double kept = fp8 * in + (b->c->job->train.fp8_kept ? 0.5 : 1) * hidden * parts + (recomputes(b, PART_MOE_ACT) ? 0 : fp8 * hidden);
+    double in = b->element * routed * h, hidden = b->element * routed * w;
+    double less = b->eight ? EIGHT_OF_SIXTEEN : 0.5, fp8 = keeps_fp8(b) ? less : 1;
+    double kept = fp8 * in + (b->c->job->train.fp8_kept ? less : 1) * hidden * parts + (recomputes(b, PART_MOE_ACT) ? 0 : fp8 * hidden);
     double far = cost_far_rows(b->c, m, b->tokens / d->tp);
     kept += 8 * far * m->active; /* of rows that came to the node: places of their choices, and weights */
     b->extra += recomputes(b, PART_MOE) ? 0 : kept;
@@ -411,6 +417,8 @@ void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e,
     b.rows = d->sp ? b.tokens / d->tp : b.tokens;
     b.kept = ARENA_ARRAY(a, uint8_t, e->nvalues + 1);
     find_kept(e, b.kept);
+    if (c->buffers->allocator < 0.5 && c->job->train.fp8_kept)
+        b.eight = layer ? backward_eight(a, e) : ARENA_ARRAY(a, uint8_t, e->nvalues + 1);
     for (uint32_t i = 0; i < e->noprs; i++)
         operator(&b, i);
     count_weights(&b);

@@ -165,10 +165,34 @@ uint32_t lives_value(struct lives *l, uint32_t v)
 {
     if (l->kept[v] != NONE)
         return l->kept[v];
-    uint32_t *at = l->plan.weighs[v] && is_half(l) && v != l->e->result ? &l->late_value[v] : &l->value[v];
+    bool late = l->plan.weighs[v] && is_half(l) && v != l->e->result && !l->eight[v];
+    uint32_t *at = late ? &l->late_value[v] : &l->value[v];
     if (*at == NONE)
         *at = value_store(l, v);
     return *at;
+}
+
+static uint32_t words_store(struct lives *l, uint32_t v)
+{
+    return lives_store(l, cost_word_bytes(lives_value_rows(l, v), lives_cols(l, v), l->eight[v]));
+}
+
+static uint32_t words_of(struct lives *l, uint32_t v)
+{
+    if (l->kept_words[v] != NONE)
+        return l->kept_words[v];
+    uint32_t *at = l->plan.weighs[v] && is_half(l) ? &l->late_words[v] : &l->words[v];
+    if (*at == NONE)
+        *at = words_store(l, v);
+    return *at;
+}
+
+uint32_t lives_kept(struct lives *l, uint32_t v)
+{
+    uint32_t x = lives_value(l, v);
+    if (l->eight[v])
+        lives_move(l, x, words_of(l, v));
+    return x;
 }
 
 uint32_t lives_aux(struct lives *l, uint32_t opr, uint32_t k, double bytes)
@@ -245,6 +269,7 @@ static void begin_pass(struct lives *l, uint32_t halves)
     vec_reserve(l->arena, &l->pass.touches, 512);
     l->halves = halves;
     memset(l->value, 0xff, e->nvalues * sizeof *l->value);
+    memset(l->words, 0xff, e->nvalues * sizeof *l->words);
     memset(l->aux, 0xff, e->noprs * sizeof *l->aux);
     memset(l->gradient, 0xff, e->nvalues * sizeof *l->gradient);
     memset(l->has, 0, e->nvalues * sizeof *l->has);
@@ -255,9 +280,14 @@ static void begin_pass(struct lives *l, uint32_t halves)
 static void forward(struct lives *l, bool again)
 {
     l->recomputing = again;
-    for (uint32_t i = 0; i < l->e->noprs; i++)
-        if (!again || l->plan.needed[i])
-            lives_forward(l, i);
+    for (uint32_t i = 0; i < l->e->noprs; i++) {
+        uint32_t v = l->e->oprs[i].out;
+        if (again && !l->plan.needed[i])
+            continue;
+        lives_forward(l, i);
+        if (v != NONE && l->eight[v] && (again || l->plan.saved[v]))
+            lives_move(l, words_of(l, v), lives_value(l, v));
+    }
     l->recomputing = false;
 }
 
@@ -334,6 +364,10 @@ static void keep_values(struct lives *l)
             choice |= l->e->oprs[i].kind == OPR_ROUTER && l->e->oprs[i].out == v;
         if (!l->plan.saved[v] || choice)
             continue;
+        if (l->eight[v]) {
+            l->kept_words[v] = words_store(l, v);
+            continue;
+        }
         l->kept[v] = value_store(l, v);
         l->stores.at[l->kept[v]].parks = parks && 4 * l->stores.at[l->kept[v]].bytes >= stream;
     }
@@ -408,6 +442,10 @@ static void follow_block(struct arena *a, const struct cost *c, const struct dec
     l.local = l.sp ? l.tokens / d->tp : l.tokens;
     l.value = nones(&l, e->nvalues);
     l.kept = nones(&l, e->nvalues);
+    l.kept_words = nones(&l, e->nvalues);
+    l.late_words = nones(&l, e->nvalues);
+    l.words = nones(&l, e->nvalues);
+    l.eight = c->job->train.fp8_kept && recomputes ? backward_eight(a, e) : ARENA_ARRAY(a, uint8_t, e->nvalues + 1u);
     l.gradient = nones(&l, e->nvalues);
     l.late_value = nones(&l, e->nvalues);
     l.late_gradient = nones(&l, e->nvalues);

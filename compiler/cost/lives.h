@@ -44,6 +44,8 @@ struct lives {
     struct lives_pass pass; /* the one that is written down */
     /* stores, or NONE; kept: from the forward pass on; value, aux, gradient: of this pass; late: between I and W */
     uint32_t *kept, *value, *gradient, *late_value, *late_gradient, *late;
+    uint8_t *eight; /* by value: parts in 8 bits, as the backward pass has it; 0: the numbers */
+    uint32_t *kept_words, *late_words, *words; /* stores of these */
     uint32_t (*kept_aux)[LIVES_AUX], (*aux)[LIVES_AUX];
     uint32_t tokens_store, targets_store, stream; /* stream: of the residual stream's gradient */
     uint32_t choices_gradient;
@@ -81,6 +83,8 @@ void lives_transfer(struct lives *l, uint32_t to, uint32_t from, bool early);
 double lives_cols(const struct lives *l, uint32_t v);
 double lives_value_rows(const struct lives *l, uint32_t v);
 uint32_t lives_value(struct lives *l, uint32_t v);
+/* as the backward pass reads it: expanded, where it is kept in 8 bits */
+uint32_t lives_kept(struct lives *l, uint32_t v);
 uint32_t lives_aux(struct lives *l, uint32_t opr, uint32_t k, double bytes);
 uint32_t lives_gradient(struct lives *l, uint32_t v, bool *adds);
 uint32_t lives_output_gradient(struct lives *l, uint32_t v);

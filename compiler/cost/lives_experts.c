@@ -287,7 +287,7 @@ void lives_router_back(struct lives *l, uint32_t opr)
     const struct opr *o = &l->e->oprs[opr];
     const struct moe *m = o->moe;
     bool adds;
-    uint32_t dlogits = lives_rows(l, l->local, m->experts), x = lives_value(l, o->in[0]);
+    uint32_t dlogits = lives_rows(l, l->local, m->experts);
     lives_move(l, dlogits, l->choices_gradient);
     lives_read(l, router_aux(l, opr, INDEX));
     lives_read(l, router_aux(l, opr, SCORE));
@@ -297,6 +297,7 @@ void lives_router_back(struct lives *l, uint32_t opr)
     lives_insn(l);
     lives_give(l, dx, adds);
     lives_read(l, dlogits);
+    uint32_t x = lives_kept(l, o->in[0]);
     lives_insn(l);
     lives_read(l, dlogits);
     lives_read(l, x);
@@ -331,9 +332,15 @@ static struct experts experts_new(struct lives *l, uint32_t opr)
     return x;
 }
 
+static double kept_bytes(const struct lives *l, double rows, double cols, uint32_t parts)
+{
+    return l->c->job->train.fp8_kept ? cost_word_bytes(rows, cols, parts) : l->element * rows * cols;
+}
+
 static uint32_t experts_aux(struct lives *l, const struct experts *x, uint32_t k)
 {
-    const double bytes[] = {l->element * x->came * x->width, l->element * x->came * x->up, l->element * x->came * x->inner,
+    uint32_t parts = k == UP ? x->o->nweights - 1 : 1;
+    const double bytes[] = {kept_bytes(l, x->came, x->width, 1), kept_bytes(l, x->came, x->up, parts), kept_bytes(l, x->came, x->inner, 1),
                             4.0 * x->r.blocks * l->d->etp * x->r.experts, 4 * x->far * x->m->active, 4 * x->far * x->m->active};
     uint32_t store = lives_aux(l, x->opr, k, bytes[k]);
     l->stores.at[store].counts = k == CAME_COUNTS || k == CAME_PLACE;
@@ -387,15 +394,17 @@ static uint32_t outbound(struct lives *l, uint32_t rows)
     return sent;
 }
 
-/* and to their experts, as they are read there */
-static void dispatch_rows(struct lives *l, const struct experts *x, uint32_t from, uint32_t to)
+/* and to their experts, as they are read there; words: where they stay in 8 bits, or NONE */
+static void dispatch_rows(struct lives *l, const struct experts *x, uint32_t from, uint32_t to, uint32_t words)
 {
     double bytes = cost_sent_bytes(l->c);
-    bool eight = l->c->job->train.fp8_sent;
-    uint32_t came = eight ? lives_store(l, bytes * x->came) : to;
+    bool sent = l->c->job->train.fp8_sent;
+    uint32_t came = !sent ? to : words != NONE ? words : lives_store(l, bytes * x->came);
     dispatch(l, x, from, came, bytes);
-    if (eight)
+    if (sent)
         lives_move(l, to, came);
+    else if (words != NONE)
+        lives_move(l, words, to);
 }
 
 /* a row of each token to every node that it has a choice on */
@@ -417,7 +426,7 @@ static void bring(struct lives *l, const struct experts *x, uint32_t from, uint3
     lives_read(l, router_aux(l, x->router, PLACE));
 }
 
-static void send_rows(struct lives *l, const struct experts *x, uint32_t from, uint32_t rows)
+static void send_rows(struct lives *l, const struct experts *x, uint32_t from, uint32_t rows, uint32_t words)
 {
     uint32_t counts = router_aux(l, x->router, COUNTS);
     from = outbound(l, from);
@@ -432,7 +441,7 @@ static void send_rows(struct lives *l, const struct experts *x, uint32_t from, u
         carry(l, x, from, came, cost_sent_bytes(l->c));
         from = came;
     }
-    dispatch_rows(l, x, from, rows);
+    dispatch_rows(l, x, from, rows, words);
     if (x->exchanges)
         lives_move(l, experts_aux(l, x, CAME_COUNTS), counts);
 }
@@ -460,19 +469,50 @@ static uint32_t brought(struct lives *l, const struct experts *x, uint32_t out, 
     return back;
 }
 
+/* what the backward pass reads, as it is made: kept, or numbers whose words are; NONE: words that are made again before */
+static uint32_t made(struct lives *l, const struct experts *x, uint32_t k, double cols)
+{
+    return l->c->job->train.fp8_kept ? lives_rows(l, x->came, cols) : experts_aux(l, x, k);
+}
+
+static uint32_t words_of(struct lives *l, const struct experts *x, uint32_t k)
+{
+    bool inside = backward_act_only(x->o, l->again) && k != LIVES_EXPERTS_ACT; /* kept, though the activation runs again */
+    bool read = l->recomputing || inside || !l->plan.needed[x->opr];
+    return l->c->job->train.fp8_kept && read ? experts_aux(l, x, k) : NONE;
+}
+
+static void keep(struct lives *l, const struct experts *x, uint32_t k, uint32_t from)
+{
+    uint32_t words = words_of(l, x, k);
+    if (words != NONE)
+        lives_move(l, words, from);
+}
+
+static uint32_t kept(struct lives *l, const struct experts *x, uint32_t k, double cols)
+{
+    uint32_t to = made(l, x, k, cols);
+    if (l->c->job->train.fp8_kept)
+        lives_move(l, to, experts_aux(l, x, k));
+    return to;
+}
+
 void lives_experts(struct lives *l, uint32_t opr)
 {
     struct experts x = experts_new(l, opr);
-    uint32_t rows = experts_aux(l, &x, ROWS), up = experts_aux(l, &x, UP), hidden = experts_aux(l, &x, HIDDEN);
+    uint32_t rows = made(l, &x, ROWS, x.width), up = made(l, &x, UP, x.up), hidden = made(l, &x, HIDDEN, x.inner);
     if (l->recomputing && l->kept_aux[opr][UP] != NONE) { /* all else was kept */
-        lives_move(l, hidden, up);
+        lives_move(l, hidden, kept(l, &x, UP, x.up));
+        keep(l, &x, HIDDEN, hidden);
         return;
     }
     uint32_t out = lives_rows(l, x.came, x.width);
-    send_rows(l, &x, lives_value(l, x.o->in[0]), rows);
+    send_rows(l, &x, lives_value(l, x.o->in[0]), rows, words_of(l, &x, ROWS));
     lives_move(l, up, rows);
     lives_read(l, counts_of(l, &x));
     lives_move(l, hidden, up);
+    keep(l, &x, UP, up);
+    keep(l, &x, HIDDEN, hidden);
     lives_move(l, out, hidden);
     lives_read(l, counts_of(l, &x));
     sum_rows(l, &x, brought(l, &x, out, l->element * x.width), weight_of(l, &x), lives_value(l, x.o->out), false);
@@ -492,7 +532,6 @@ static void weights_back(struct lives *l, const struct experts *x, uint32_t drow
 void lives_experts_back(struct lives *l, uint32_t opr)
 {
     struct experts x = experts_new(l, opr);
-    uint32_t rows = experts_aux(l, &x, ROWS), up = experts_aux(l, &x, UP), hidden = experts_aux(l, &x, HIDDEN);
     uint32_t dy = l->gradient[x.o->out], counts = counts_of(l, &x);
     uint32_t weight = lives_store(l, 4 * x.came), drow = lives_store(l, 4 * x.came), dback = lives_rows(l, x.came, x.width);
     uint32_t dsum = lives_rows(l, x.came, x.inner), dhidden = lives_rows(l, x.came, x.inner), weighted = lives_rows(l, x.came, x.inner);
@@ -505,15 +544,17 @@ void lives_experts_back(struct lives *l, uint32_t opr)
         carry(l, &x, dy, came, cost_sent_bytes(l->c));
         dy = came;
     }
-    dispatch_rows(l, &x, dy, dback);
+    dispatch_rows(l, &x, dy, dback, NONE);
     lives_move(l, dsum, dback);
     lives_read(l, counts);
+    uint32_t hidden = kept(l, &x, HIDDEN, x.inner);
     lives_move(l, dhidden, dsum);
     lives_write(l, weighted);
     lives_write(l, drow);
     lives_read(l, hidden);
     lives_read(l, weight);
     weights_back(l, &x, drow);
+    uint32_t up = kept(l, &x, UP, x.up);
     lives_move(l, dup, dhidden);
     lives_read(l, up);
     lives_move(l, drows, dup);
@@ -523,6 +564,7 @@ void lives_experts_back(struct lives *l, uint32_t opr)
     lives_read(l, dback);
     lives_read(l, weighted);
     lives_read(l, counts);
+    uint32_t rows = kept(l, &x, ROWS, x.width);
     lives_insn(l);
     lives_read(l, dup);
     lives_read(l, rows);

@@ -107,7 +107,7 @@ static void linear_back(struct lives *l, const struct opr *o)
     uint32_t dy = lives_output_gradient(l, o->out), x = NONE;
     bool weight = l->halves & LIVES_WEIGHT || l->undivided;
     if (weight)
-        x = lives_value(l, o->in[0]);
+        x = lives_kept(l, o->in[0]);
     if (o->row_parallel)
         dy = gather(l, dy, lives_cols(l, o->out));
     else if (weight && gathers(l, o))
@@ -294,7 +294,9 @@ static void add_back(struct lives *l, const struct opr *o)
 
 static void map_forward(struct lives *l, const struct opr *o)
 {
-    uint32_t y = lives_value(l, o->out), a = lives_value(l, o->in[0]), b = o->in[1] == NONE ? NONE : lives_value(l, o->in[1]);
+    bool kept = o->kind == OPR_ACT && l->recomputing && l->plan.saved[o->in[0]];
+    uint32_t y = lives_value(l, o->out), a = (kept ? lives_kept : lives_value)(l, o->in[0]);
+    uint32_t b = o->in[1] == NONE ? NONE : lives_value(l, o->in[1]);
     lives_move(l, y, a);
     if (b != NONE)
         lives_read(l, b);
@@ -303,7 +305,7 @@ static void map_forward(struct lives *l, const struct opr *o)
 static void act_back(struct lives *l, const struct opr *o)
 {
     bool adds;
-    uint32_t x = lives_value(l, o->in[0]), dx = lives_gradient(l, o->in[0], &adds);
+    uint32_t x = lives_kept(l, o->in[0]), dx = lives_gradient(l, o->in[0], &adds);
     lives_move(l, dx, l->gradient[o->out]);
     lives_read(l, x);
 }

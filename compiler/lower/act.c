@@ -101,7 +101,8 @@ void lower_activation_back(struct lower *l, const struct ffn *f, struct mat x, s
 void lower_act(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
-    lower_activation(l, o->ffn, lower_value(l, piece, o->in[0]), lower_value(l, piece, o->out));
+    bool kept = l->recomputing && l->pieces[piece].saved[o->in[0]];
+    lower_activation(l, o->ffn, (kept ? lower_kept : lower_value)(l, piece, o->in[0]), lower_value(l, piece, o->out));
 }
 
 void lower_act_back(struct lower *l, uint32_t piece, uint32_t opr)
@@ -109,7 +110,7 @@ void lower_act_back(struct lower *l, uint32_t piece, uint32_t opr)
     struct piece *pc = &l->pieces[piece];
     const struct opr *o = &pc->e->oprs[opr];
     enum mark mark;
-    struct mat x = lower_value(l, piece, o->in[0]), dx = lower_gradient(l, piece, o->in[0], &mark);
+    struct mat x = lower_kept(l, piece, o->in[0]), dx = lower_gradient(l, piece, o->in[0], &mark);
     lower_activation_back(l, o->ffn, x, dx, pc->gradient[o->out]);
 }
 

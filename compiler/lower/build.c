@@ -185,7 +185,7 @@ struct mat lower_value(struct lower *l, uint32_t piece, uint32_t value)
         return lower_ring_mat(l, c->input, l->ctype, rows, cols);
     if (pc->buffer[value] != NONE)
         return lower_parked(l, piece, v->name, lower_ring_mat(l, pc->buffer[value], l->ctype, rows, cols));
-    if (pc->weighs[value] && is_half(l))
+    if (pc->weighs[value] && is_half(l) && !pc->eight[value])
         return late_mat(l, piece, value, "", &pc->late_value[value], rows, cols);
     return lower_temp(l, v->name, l->ctype, rows, cols);
 }

@@ -56,6 +56,8 @@ struct piece {
     bool *needed;                /* per operator: runs again in B */
     bool *weighed, *weighs;      /* per value: output, input of an operator whose weight gradient may come in a W */
     uint32_t *buffer;            /* per value: its ring buffer if saved, else NONE */
+    uint8_t *eight;              /* per value: parts in which the backward pass has it in 8 bits; 0: it has the numbers */
+    uint32_t *eight_buffer;      /* and the ring buffer of these if saved */
     uint32_t (*aux)[LOWER_AUX];  /* per operator: ring buffers of its statistics, else NONE */
     struct weight_place *weights; /* per weight */
     uint32_t nparts;             /* its buckets that are gathered or scattered: */
@@ -300,6 +302,9 @@ void lower_activation(struct lower *l, const struct ffn *f, struct mat x, struct
 void lower_activation_back(struct lower *l, const struct ffn *f, struct mat x, struct mat dx, struct mat dy);
 
 /* moe.c */
+/* what a router keeps beside its operator */
+enum { ROUTER_SCORE, ROUTER_INDEX, ROUTER_WEIGHT, ROUTER_PLACE, ROUTER_COUNTS, ROUTER_LOAD };
+enum { ROUTER_CHOSEN = ROUTER_COUNTS }; /* over nodes: what each of the sent rows has chosen there */
 struct expert_rows lower_expert_rows(const struct lower *l, const struct moe *m);
 bool lower_bounds_experts(const struct lower *l); /* in any layer of the model */
 /* choices of a correction bias' experts in this step: their place, their sum over ranks, the step of the bias */
@@ -324,6 +329,15 @@ void lower_close_gradients(struct lower *l);
 /* a microbatch's gradient; the sum of all where it is kept whole; what is left to sum then */
 void lower_bucket_scatter(struct lower *l, uint32_t piece, uint32_t bucket, bool last);
 void lower_bucket_reduce(struct lower *l, uint32_t bucket);
+
+/* eight.c: rows in 8 bits, in so many parts side by side.  Their words; a value that the backward pass has so, made behind its
+ * operator and read there; is it so in a piece? */
+struct mat lower_words(struct mat numbers, uint32_t parts);
+void lower_quantize(struct lower *l, struct mat x, struct mat words, uint32_t parts);
+void lower_dequantize(struct lower *l, struct mat words, struct mat y, uint32_t parts);
+bool lower_keeps_eight(const struct lower *l, const struct piece *pc);
+void lower_keep(struct lower *l, uint32_t piece, uint32_t opr);
+struct mat lower_kept(struct lower *l, uint32_t piece, uint32_t value);
 
 /* park.c: offload of activations.  Is it a piece whose kept values lie in host memory; where a kept value is on the device
  * while its piece is worked on; copies out behind F, and in: of this piece and the one that is worked on next */

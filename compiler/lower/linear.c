@@ -124,8 +124,10 @@ static void weight_gradient(struct lower *l, uint32_t piece, const struct opr *o
 void lower_linear_back(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
-    struct mat dy = lower_output_gradient(l, piece, o->out), x = lower_value(l, piece, o->in[0]);
     bool weight = l->halves & HALF_WEIGHT || l->undivided;
+    struct mat dy = lower_output_gradient(l, piece, o->out), x = {.buffer = NONE};
+    if (weight)
+        x = lower_kept(l, piece, o->in[0]);
     if (o->row_parallel)
         dy = lower_gather(l, "dfull", dy);
     else if (weight && gathers(&l->pieces[piece], o))

@@ -41,6 +41,7 @@ static void piece_forward(struct lower *l, uint32_t piece)
         if (!l->recomputing || pc->needed[i]) {
             l->line = pc->line[i];
             lower_rule(pc->e->oprs[i].kind)->forward(l, piece, i);
+            lower_keep(l, piece, i);
         }
 }
 

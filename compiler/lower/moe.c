@@ -21,8 +21,6 @@
 
 #include <math.h>
 
-enum { ROUTER_SCORE, ROUTER_INDEX, ROUTER_WEIGHT, ROUTER_PLACE, ROUTER_COUNTS, ROUTER_LOAD };
-enum { ROUTER_CHOSEN = ROUTER_COUNTS }; /* over nodes: what each of the sent rows has chosen there */
 enum { EXPERTS_ROWS, EXPERTS_UP, EXPERTS_HIDDEN = EXPERTS_ACT, EXPERTS_COUNTS, EXPERTS_PLACE, EXPERTS_WEIGHT };
 
 static bool gated(const struct ffn *f)
@@ -50,6 +48,18 @@ uint32_t lower_router_aux(const struct moe *m)
     return m->balance > 0 ? ROUTER_LOAD + 1 : ROUTER_LOAD;
 }
 
+static bool keeps_eight(const struct lower *l)
+{
+    return l->job->train.fp8_kept && !l->evaluation;
+}
+
+/* of what products and gates read in the backward pass */
+static struct aux_shape kept_shape(const struct lower *l, uint32_t rows, uint32_t cols, uint32_t parts)
+{
+    struct mat words = lower_words((struct mat){.cols = cols}, parts);
+    return keeps_eight(l) ? (struct aux_shape){words.dtype, rows, words.cols} : (struct aux_shape){l->ctype, rows, cols};
+}
+
 struct aux_shape lower_moe_shape(const struct lower *l, const struct opr *o, uint32_t k)
 {
     const struct moe *m = o->moe;
@@ -60,9 +70,10 @@ struct aux_shape lower_moe_shape(const struct lower *l, const struct opr *o, uin
         {DTYPE_F32, l->local, m->experts}, {DTYPE_I32, l->local, m->active},
         {DTYPE_F32, l->local, m->active},  {DTYPE_I32, l->local, m->active},
         over_nodes(l) ? came : counts,     {DTYPE_F64, l->d->microbatch, m->experts}};
-    const struct aux_shape experts[] = {{l->ctype, rows, h},
-                                        {l->ctype, rows, gated(&m->expert) ? 2 * w : w},
-                                        {l->ctype, rows, w},
+    uint32_t parts = gated(&m->expert) ? 2 : 1;
+    const struct aux_shape experts[] = {kept_shape(l, rows, h, 1),
+                                        kept_shape(l, rows, parts * w, parts),
+                                        kept_shape(l, rows, w, 1),
                                         {DTYPE_I32, r.blocks * l->d->etp * r.experts, 1},
                                         came,
                                         {DTYPE_F32, came.rows, came.cols}};
@@ -72,193 +83,6 @@ struct aux_shape lower_moe_shape(const struct lower *l, const struct opr *o, uin
 static struct mat no_mat(void)
 {
     return (struct mat){.buffer = NONE};
-}
-
-/* first row of the rank's own among the microbatch's */
-static void bind_start(struct lower *l, uint32_t insn, size_t attr)
-{
-    bool split = l->sp && l->d->tp > 1;
-    lower_bind(l, insn, attr, 0, split ? lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_TP]) : NONE, l->local);
-}
-
-static struct mat router_bias(struct lower *l, uint32_t piece, const struct opr *o)
-{
-    return o->moe->bias ? lower_vector(l, piece, o, o->nbiases - 1, false) : no_mat();
-}
-
-/* ---- router ---- */
-
-static void route(struct lower *l, uint32_t piece, uint32_t opr, struct mat logits)
-{
-    const struct opr *o = &l->pieces[piece].e->oprs[opr];
-    const struct moe *m = o->moe;
-    struct mat step = {l->step_block, NONE, 0, 1, STEP_WORDS, STEP_WORDS, DTYPE_F64, NONE, 0};
-    uint32_t i = lower_insn(l, OP_ROUTE),
-             dp = l->d->dp > 1 ? lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_DP]) : NONE;
-    ARG(l, i, ROUTE, index, lower_aux(l, piece, opr, ROUTER_INDEX), MARK_WRITE);
-    ARG(l, i, ROUTE, weight, lower_aux(l, piece, opr, ROUTER_WEIGHT), MARK_WRITE);
-    ARG(l, i, ROUTE, score, lower_aux(l, piece, opr, ROUTER_SCORE), MARK_WRITE);
-    ARG(l, i, ROUTE, logits, logits, MARK_READ);
-    ARG(l, i, ROUTE, bias, router_bias(l, piece, o), MARK_READ);
-    ARG(l, i, ROUTE, step, step, MARK_READ);
-    ATTR_INT_SET(l, i, ROUTE, sigmoid, m->router == ROUTER_SIGMOID);
-    ATTR_INT_SET(l, i, ROUTE, groups, m->groups);
-    ATTR_INT_SET(l, i, ROUTE, pick, m->pick);
-    ATTR_INT_SET(l, i, ROUTE, normalize, m->normalize);
-    ATTR_REAL_SET(l, i, ROUTE, scale, m->scale);
-    ATTR_INT_SET(l, i, ROUTE, layer, l->pieces[piece].layer);
-    ATTR_BIND_SET(l, i, ROUTE, sample, (uint64_t)l->microbatch * l->d->microbatch, dp,
-                  (uint64_t)l->d->microbatches * l->d->microbatch);
-    ATTR_INT_SET(l, i, ROUTE, sequence, lower_sequence(l));
-    bind_start(l, i, ATTR(ROUTE, start));
-    lower_places(l, i, ATTR(ROUTE, first), ATTR(ROUTE, shift));
-}
-
-/* how often each expert was chosen: per sequence for the balance loss, over the step for the correction bias
- */
-static void count_load(struct lower *l, uint32_t piece, uint32_t opr)
-{
-    const struct opr *o = &l->pieces[piece].e->oprs[opr];
-    const struct moe *m = o->moe;
-    struct mat index = lower_aux(l, piece, opr, ROUTER_INDEX), load;
-    if (m->balance > 0) {
-        load = lower_aux(l, piece, opr, ROUTER_LOAD);
-        uint32_t i = lower_insn(l, OP_LOAD);
-        ARG(l, i, LOAD, load, load, MARK_WRITE);
-        ARG(l, i, LOAD, index, index, MARK_READ);
-        ATTR_INT_SET(l, i, LOAD, sequence, lower_sequence(l));
-        bind_start(l, i, ATTR(LOAD, start));
-        uint32_t parts = (l->sp ? l->mesh.dim[MESH_TP] : 0) | (l->d->cp > 1 ? l->mesh.dim[MESH_CP] : 0);
-        if (parts)
-            lower_collective(l, OP_ALL_REDUCE, QUEUE_TP, parts, load, load);
-    }
-    if (!m->bias || l->evaluation || l->recomputing)
-        return;
-    enum mark mark;
-    load = lower_load(l, piece, o, &mark);
-    uint32_t i = lower_insn(l, OP_LOAD);
-    ARG(l, i, LOAD, load, load, mark);
-    ARG(l, i, LOAD, index, index, MARK_READ);
-    ATTR_INT_SET(l, i, LOAD, sequence, l->local);
-    ATTR_BIND_SET(l, i, LOAD, start, 0, NONE, 0);
-}
-
-/* weight of the balance loss of one sequence, over all: balance * E / (K S) * 1 / S, mean over the batch */
-static double balance_scale(const struct lower *l, const struct moe *m)
-{
-    double s = (double)l->job->train.sequence;
-    return m->balance * m->experts / (m->active * s) / (s * (double)l->job->train.batch);
-}
-
-static void balance(struct lower *l, uint32_t piece, uint32_t opr)
-{
-    const struct opr *o = &l->pieces[piece].e->oprs[opr];
-    if (!(o->moe->balance > 0) || l->recomputing)
-        return;
-    struct mat loss = {l->metrics, NONE, METRIC_BALANCE * sizeof(double), 1, 1, 1, DTYPE_F64, NONE, 0};
-    uint32_t i = lower_insn(l, OP_BALANCE);
-    ARG(l, i, BALANCE, loss, loss, MARK_ADD);
-    ARG(l, i, BALANCE, load, lower_aux(l, piece, opr, ROUTER_LOAD), MARK_READ);
-    ARG(l, i, BALANCE, score, lower_aux(l, piece, opr, ROUTER_SCORE), MARK_READ);
-    ATTR_REAL_SET(l, i, BALANCE, scale, balance_scale(l, o->moe));
-    ATTR_INT_SET(l, i, BALANCE, sequence, lower_sequence(l));
-    bind_start(l, i, ATTR(BALANCE, start));
-}
-
-/* rows for nodes, and what they have chosen there */
-static void arrange_once(struct lower *l, uint32_t piece, uint32_t opr)
-{
-    const struct opr *o = &l->pieces[piece].e->oprs[opr];
-    struct expert_rows r = lower_expert_rows(l, o->moe);
-    struct mat need = {l->metrics, NONE, METRIC_NEED * sizeof(double), 1, 2, 2, DTYPE_F64, NONE, 0};
-    uint32_t i = lower_insn(l, OP_ARRANGE_ONCE);
-    ARG(l, i, ARRANGE_ONCE, place, lower_aux(l, piece, opr, ROUTER_PLACE), MARK_WRITE);
-    ARG(l, i, ARRANGE_ONCE, chosen, lower_aux(l, piece, opr, ROUTER_CHOSEN), MARK_WRITE);
-    if (r.node_bounded && !l->recomputing)
-        ARG(l, i, ARRANGE_ONCE, need, need, MARK_UPDATE);
-    ARG(l, i, ARRANGE_ONCE, index, lower_aux(l, piece, opr, ROUTER_INDEX), MARK_READ);
-    ATTR_INT_SET(l, i, ARRANGE_ONCE, experts, o->moe->experts);
-    ATTR_INT_SET(l, i, ARRANGE_ONCE, blocks, r.nodes);
-    ATTR_INT_SET(l, i, ARRANGE_ONCE, rows, r.node);
-    ATTR_INT_SET(l, i, ARRANGE_ONCE, capacity, r.capacity);
-    ATTR_INT_SET(l, i, ARRANGE_ONCE, sequence, lower_sequence(l));
-    ATTR_REAL_SET(l, i, ARRANGE_ONCE, mean, model_node_rows(o->moe, r.nodes, l->local));
-    bind_start(l, i, ATTR(ARRANGE_ONCE, start));
-}
-
-static void arrange(struct lower *l, uint32_t piece, uint32_t opr)
-{
-    const struct opr *o = &l->pieces[piece].e->oprs[opr];
-    struct expert_rows r = lower_expert_rows(l, o->moe);
-    struct mat need = {l->metrics, NONE, METRIC_NEED * sizeof(double), 1, 2, 2, DTYPE_F64, NONE, 0};
-    uint32_t i = lower_insn(l, OP_ARRANGE);
-    ARG(l, i, ARRANGE, place, lower_aux(l, piece, opr, ROUTER_PLACE), MARK_WRITE);
-    ARG(l, i, ARRANGE, counts, lower_aux(l, piece, opr, ROUTER_COUNTS), MARK_WRITE);
-    if (r.bounded && !l->recomputing)
-        ARG(l, i, ARRANGE, need, need, MARK_UPDATE);
-    ARG(l, i, ARRANGE, index, lower_aux(l, piece, opr, ROUTER_INDEX), MARK_READ);
-    ATTR_INT_SET(l, i, ARRANGE, experts, o->moe->experts);
-    ATTR_INT_SET(l, i, ARRANGE, blocks, r.blocks);
-    ATTR_INT_SET(l, i, ARRANGE, rows, r.block);
-    ATTR_INT_SET(l, i, ARRANGE, capacity, r.capacity);
-    ATTR_INT_SET(l, i, ARRANGE, sequence, lower_sequence(l));
-    bind_start(l, i, ATTR(ARRANGE, start));
-}
-
-void lower_router(struct lower *l, uint32_t piece, uint32_t opr)
-{
-    const struct opr *o = &l->pieces[piece].e->oprs[opr];
-    struct mat logits = lower_temp(l, "logits", DTYPE_F32, l->local, o->moe->experts);
-    uint32_t i = lower_insn(l, OP_MATMUL_NT);
-    ARG(l, i, MATMUL_NT, c, logits, MARK_WRITE);
-    ARG(l, i, MATMUL_NT, a, lower_value(l, piece, o->in[0]), MARK_READ);
-    ARG(l, i, MATMUL_NT, b, lower_weight(l, piece, o, false), MARK_READ);
-    if (o->moe->linear_bias)
-        ARG(l, i, MATMUL_NT, bias, lower_vector(l, piece, o, 0, false), MARK_READ);
-    route(l, piece, opr, logits);
-    count_load(l, piece, opr);
-    balance(l, piece, opr);
-    (over_nodes(l) ? arrange_once : arrange)(l, piece, opr);
-}
-
-void lower_router_back(struct lower *l, uint32_t piece, uint32_t opr)
-{
-    const struct opr *o = &l->pieces[piece].e->oprs[opr];
-    const struct moe *m = o->moe;
-    struct mat dlogits = lower_temp(l, "dlogits", l->ctype, l->local, m->experts),
-               x = lower_value(l, piece, o->in[0]);
-    enum mark mark;
-    uint32_t i = lower_insn(l, OP_ROUTE_I);
-    ARG(l, i, ROUTE_I, dlogits, dlogits, MARK_WRITE);
-    ARG(l, i, ROUTE_I, dweight, lower_temp(l, "dweight", DTYPE_F32, l->local, m->active), MARK_READ);
-    ARG(l, i, ROUTE_I, index, lower_aux(l, piece, opr, ROUTER_INDEX), MARK_READ);
-    ARG(l, i, ROUTE_I, score, lower_aux(l, piece, opr, ROUTER_SCORE), MARK_READ);
-    if (m->balance > 0) {
-        ARG(l, i, ROUTE_I, load, lower_aux(l, piece, opr, ROUTER_LOAD), MARK_READ);
-        ARG(l, i, ROUTE_I, by, lower_loss_factor(l), MARK_READ);
-    }
-    ATTR_INT_SET(l, i, ROUTE_I, sigmoid, m->router == ROUTER_SIGMOID);
-    ATTR_INT_SET(l, i, ROUTE_I, normalize, m->normalize);
-    ATTR_REAL_SET(l, i, ROUTE_I, scale, m->scale);
-    ATTR_REAL_SET(l, i, ROUTE_I, balance, balance_scale(l, m));
-    ATTR_INT_SET(l, i, ROUTE_I, sequence, lower_sequence(l));
-    bind_start(l, i, ATTR(ROUTE_I, start));
-    struct mat dx = lower_gradient(l, piece, o->in[0], &mark);
-    i = lower_insn(l, OP_MATMUL_NN);
-    ARG(l, i, MATMUL_NN, c, dx, mark);
-    ARG(l, i, MATMUL_NN, a, dlogits, MARK_READ);
-    ARG(l, i, MATMUL_NN, b, lower_weight(l, piece, o, false), MARK_READ);
-    mark = lower_contribution(l, piece, o->weight);
-    i = lower_insn(l, OP_MATMUL_TN);
-    ARG(l, i, MATMUL_TN, c, lower_weight(l, piece, o, true), mark);
-    ARG(l, i, MATMUL_TN, a, dlogits, MARK_READ);
-    ARG(l, i, MATMUL_TN, b, x, MARK_READ);
-    if (!m->linear_bias)
-        return;
-    mark = lower_contribution(l, piece, o->bias);
-    i = lower_insn(l, OP_BIAS_W);
-    ARG(l, i, BIAS_W, db, lower_vector(l, piece, o, 0, true), mark);
-    ARG(l, i, BIAS_W, dy, dlogits, MARK_READ);
 }
 
 /* ---- rows to the experts and back ---- */
@@ -334,10 +158,8 @@ static struct mat outbound(struct lower *l, struct mat x)
 {
     if (!l->job->train.fp8_sent)
         return x;
-    struct mat y = lower_temp(l, "outbound", DTYPE_I32, x.rows, (uint32_t)isa_eight_words(x.cols));
-    uint32_t i = lower_insn(l, OP_QUANTIZE);
-    ARG(l, i, QUANTIZE, y, y, MARK_WRITE);
-    ARG(l, i, QUANTIZE, x, x, MARK_READ);
+    struct mat words = lower_words(x, 1), y = lower_temp(l, "outbound", DTYPE_I32, words.rows, words.cols);
+    lower_quantize(l, x, y, 1);
     return y;
 }
 
@@ -360,17 +182,16 @@ static void dispatch(struct lower *l, const struct moe *m, struct mat x, struct 
         exchange(l, sent, y, "came");
 }
 
-/* the same of tokens' rows, and as numbers again: y */
-static void dispatch_rows(struct lower *l, const struct moe *m, struct mat x, struct mat place, struct mat y)
+/* the same of tokens' rows, and as numbers again: y; words: where they stay in 8 bits, or none */
+static void dispatch_rows(struct lower *l, const struct moe *m, struct mat x, struct mat place, struct mat y, struct mat words)
 {
-    bool eight = l->job->train.fp8_sent;
-    struct mat came = eight ? lower_temp(l, "inbound", DTYPE_I32, y.rows, x.cols) : y;
+    bool sent = l->job->train.fp8_sent, kept = words.buffer != NONE;
+    struct mat came = !sent ? y : kept ? words : lower_temp(l, "inbound", DTYPE_I32, y.rows, x.cols);
     dispatch(l, m, x, place, no_mat(), came);
-    if (!eight)
-        return;
-    uint32_t i = lower_insn(l, OP_DEQUANTIZE);
-    ARG(l, i, DEQUANTIZE, y, y, MARK_WRITE);
-    ARG(l, i, DEQUANTIZE, x, came, MARK_READ);
+    if (sent)
+        lower_dequantize(l, came, y, 1);
+    else if (kept)
+        lower_quantize(l, y, words, 1);
 }
 
 static void combine(struct lower *l, struct mat x, struct mat place, struct mat weight, struct mat y,
@@ -506,8 +327,8 @@ static struct mat projection(const struct experts *e, struct mat up, uint32_t k)
     return mat_columns(up, k * w, w);
 }
 
-/* tokens' rows, and what they chose, to the experts: `rows` */
-static void send_rows(struct lower *l, uint32_t piece, const struct experts *e, struct mat x, struct mat rows)
+/* tokens' rows, and what they chose, to the experts: `rows`, and `words` of them, or none */
+static void send_rows(struct lower *l, uint32_t piece, const struct experts *e, struct mat x, struct mat rows, struct mat words)
 {
     struct mat counts = lower_aux(l, piece, e->router, ROUTER_COUNTS);
     x = outbound(l, x);
@@ -518,7 +339,7 @@ static void send_rows(struct lower *l, uint32_t piece, const struct experts *e, 
         carry(l, e, x, "farsent", came);
         x = came;
     }
-    dispatch_rows(l, e->m, x, e->place, rows);
+    dispatch_rows(l, e->m, x, e->place, rows, words);
     if (exchanges(l))
         exchange(l, counts, e->counts, "counts");
 }
@@ -535,22 +356,56 @@ static void sum_rows(struct lower *l, const struct experts *e, struct mat back, 
     bring(l, e, sum, "farback", y, mark);
 }
 
+/* What products and gates of the backward pass read, as the forward pass makes it: where it is kept, or numbers whose words are. */
+static struct mat made(struct lower *l, uint32_t piece, const struct experts *e, uint32_t opr, uint32_t k, const char *name, uint32_t cols)
+{
+    return keeps_eight(l) ? rows_temp(l, name, e->m, cols) : lower_aux(l, piece, opr, k);
+}
+
+/* where its words go; none: it is made again before they are read */
+static struct mat words_of(struct lower *l, uint32_t piece, uint32_t opr, uint32_t k)
+{
+    bool read = l->recomputing || l->pieces[piece].aux[opr][k] != NONE;
+    return keeps_eight(l) && read ? lower_aux(l, piece, opr, k) : no_mat();
+}
+
+static void keep(struct lower *l, uint32_t piece, uint32_t opr, uint32_t k, struct mat x, uint32_t parts)
+{
+    struct mat words = words_of(l, piece, opr, k);
+    if (words.buffer != NONE)
+        lower_quantize(l, x, words, parts);
+}
+
+/* and as the backward pass reads it */
+static struct mat kept(struct lower *l, uint32_t piece, const struct experts *e, uint32_t opr, uint32_t k, const char *name, uint32_t cols,
+                       uint32_t parts)
+{
+    struct mat x = made(l, piece, e, opr, k, name, cols);
+    if (keeps_eight(l))
+        lower_dequantize(l, lower_aux(l, piece, opr, k), x, parts);
+    return x;
+}
+
 void lower_experts(struct lower *l, uint32_t piece, uint32_t opr)
 {
     struct experts e = open_experts(l, piece, opr);
     struct mat x = lower_value(l, piece, e.o->in[0]);
-    struct mat rows = lower_aux(l, piece, opr, EXPERTS_ROWS), up = lower_aux(l, piece, opr, EXPERTS_UP);
-    struct mat hidden = lower_aux(l, piece, opr, EXPERTS_HIDDEN), back = sent_temp(l, "back", e.m, l->ctype, x.cols);
+    uint32_t w = (uint32_t)e.m->expert.width / l->d->etp, down = e.o->nweights - 1;
+    struct mat rows = made(l, piece, &e, opr, EXPERTS_ROWS, "rows", x.cols), up = made(l, piece, &e, opr, EXPERTS_UP, "ups", down * w);
+    struct mat hidden = made(l, piece, &e, opr, EXPERTS_HIDDEN, "acts", w), back = sent_temp(l, "back", e.m, l->ctype, x.cols);
     struct mat out = exchanges(l) ? rows_temp(l, "outs", e.m, x.cols) : back;
     if (l->recomputing && l->pieces[piece].aux[opr][EXPERTS_UP] != NONE) { /* all else was kept */
-        lower_activation(l, &e.m->expert, up, hidden);
+        lower_activation(l, &e.m->expert, kept(l, piece, &e, opr, EXPERTS_UP, "ups", down * w, down), hidden);
+        keep(l, piece, opr, EXPERTS_HIDDEN, hidden, 1);
         return;
     }
-    send_rows(l, piece, &e, x, rows);
-    for (uint32_t k = 0; k + 1 < e.o->nweights; k++)
+    send_rows(l, piece, &e, x, rows, words_of(l, piece, opr, EXPERTS_ROWS));
+    for (uint32_t k = 0; k < down; k++)
         project(l, piece, &e, k, projection(&e, up, k), rows);
     lower_activation(l, &e.m->expert, up, hidden);
-    project(l, piece, &e, e.o->nweights - 1, out, hidden);
+    keep(l, piece, opr, EXPERTS_UP, up, down);
+    keep(l, piece, opr, EXPERTS_HIDDEN, hidden, 1);
+    project(l, piece, &e, down, out, hidden);
     if (exchanges(l))
         exchange_back(l, out, back, "summed");
     sum_rows(l, &e, back, e.weight, lower_value(l, piece, e.o->out), MARK_WRITE);
@@ -576,13 +431,12 @@ static void weights_back(struct lower *l, const struct experts *e, struct mat dr
 void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
 {
     struct experts e = open_experts(l, piece, opr);
-    struct mat rows = lower_aux(l, piece, opr, EXPERTS_ROWS), up = lower_aux(l, piece, opr, EXPERTS_UP);
-    struct mat hidden = lower_aux(l, piece, opr, EXPERTS_HIDDEN), weight = row_numbers(l, "weights", e.m);
-    struct mat dy = l->pieces[piece].gradient[e.o->out], dback = rows_temp(l, "dback", e.m, dy.cols);
-    struct mat dsum = rows_temp(l, "dsums", e.m, hidden.cols), dhidden = rows_temp(l, "dhidden", e.m, hidden.cols);
-    struct mat weighted = rows_temp(l, "weighted", e.m, hidden.cols), dup = rows_temp(l, "dups", e.m, up.cols);
-    struct mat drows = rows_temp(l, "drows", e.m, rows.cols), dx_rows = drows, drow = row_numbers(l, "dwrows", e.m);
-    uint32_t down = e.o->nweights - 1;
+    uint32_t w = (uint32_t)e.m->expert.width / l->d->etp, down = e.o->nweights - 1;
+    struct mat weight = row_numbers(l, "weights", e.m), dy = l->pieces[piece].gradient[e.o->out];
+    uint32_t h = dy.cols;
+    struct mat dback = rows_temp(l, "dback", e.m, h), dsum = rows_temp(l, "dsums", e.m, w), dhidden = rows_temp(l, "dhidden", e.m, w);
+    struct mat weighted = rows_temp(l, "weighted", e.m, w), dup = rows_temp(l, "dups", e.m, down * w);
+    struct mat drows = rows_temp(l, "drows", e.m, h), dx_rows = drows, drow = row_numbers(l, "dwrows", e.m);
     dispatch(l, e.m, no_mat(), e.place, e.weight, weight);
     dy = outbound(l, dy);
     if (over_nodes(l)) {
@@ -590,8 +444,9 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
         carry(l, &e, dy, "farsent", came);
         dy = came;
     }
-    dispatch_rows(l, e.m, dy, e.place, dback);
+    dispatch_rows(l, e.m, dy, e.place, dback, no_mat());
     grouped(l, &e, OP_GROUPED_NN, dsum, dback, lower_one_weight(l, piece, e.o, down, false), MARK_WRITE);
+    struct mat hidden = kept(l, piece, &e, opr, EXPERTS_HIDDEN, "acts", w, 1);
     uint32_t i = lower_insn(l, OP_WEIGH_I);
     ARG(l, i, WEIGH_I, dx, dhidden, MARK_WRITE);
     ARG(l, i, WEIGH_I, y, weighted, MARK_WRITE);
@@ -602,19 +457,20 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
     if (e.o->nbiases)
         bias_weights_back(l, piece, &e, dback, drow);
     weights_back(l, &e, drow);
-    lower_activation_back(l, &e.m->expert, up, dup, dhidden);
+    lower_activation_back(l, &e.m->expert, kept(l, piece, &e, opr, EXPERTS_UP, "ups", down * w, down), dup, dhidden);
     for (uint32_t k = 0; k < down; k++)
         grouped(l, &e, OP_GROUPED_NN, drows, projection(&e, dup, k),
                 lower_one_weight(l, piece, e.o, k, false), k ? MARK_ADD : MARK_WRITE);
     enum mark mark;
     struct mat dx = lower_gradient(l, piece, e.o->in[0], &mark);
     if (exchanges(l)) {
-        dx_rows = sent_temp(l, "dsent", e.m, l->ctype, rows.cols);
+        dx_rows = sent_temp(l, "dsent", e.m, l->ctype, h);
         exchange_back(l, drows, dx_rows, "summed");
     }
     sum_rows(l, &e, dx_rows, no_mat(), dx, mark);
     mark = lower_contribution(l, piece, e.o->weight);
     grouped(l, &e, OP_GROUPED_TN, lower_one_weight(l, piece, e.o, down, true), dback, weighted, mark);
+    struct mat rows = kept(l, piece, &e, opr, EXPERTS_ROWS, "rows", h, 1);
     for (uint32_t k = 0; k < down; k++)
         grouped(l, &e, OP_GROUPED_TN, lower_one_weight(l, piece, e.o, k, true), projection(&e, dup, k), rows,
                 mark);

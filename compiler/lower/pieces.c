@@ -32,6 +32,7 @@ static void plan_piece(struct lower *l, struct piece *pc)
     pc->needed = b.needed;
     pc->weighed = b.weighed;
     pc->weighs = b.weighs;
+    pc->eight = lower_keeps_eight(l, pc) ? backward_eight(l->arena, pc->e) : ARENA_ARRAY(l->arena, uint8_t, pc->e->nvalues);
 }
 
 /* what a piece keeps of a microbatch: on the device, or in host memory what is large */
@@ -60,6 +61,7 @@ static void place_piece(struct lower *l, uint32_t index)
     const struct chunk *c = &l->chunks[pc->chunk];
     const struct expansion *e = pc->e;
     pc->buffer = ARENA_ARRAY(l->arena, uint32_t, e->nvalues);
+    pc->eight_buffer = ARENA_ARRAY(l->arena, uint32_t, e->nvalues);
     pc->aux = arena_array(l->arena, e->noprs, sizeof *pc->aux);
     pc->gradient = ARENA_ARRAY(l->arena, struct mat, e->nvalues);
     pc->has_gradient = ARENA_ARRAY(l->arena, bool, e->nvalues);
@@ -71,11 +73,17 @@ static void place_piece(struct lower *l, uint32_t index)
     for (uint32_t v = 0; v < e->nvalues; v++) {
         bool first = index == c->first, input = v == 0 && !(c->stage->embed && first);
         bool keep = !l->evaluation && pc->saved[v];
-        pc->buffer[v] = pc->late_value[v] = pc->late_gradient[v] = NONE;
+        pc->buffer[v] = pc->late_value[v] = pc->late_gradient[v] = pc->eight_buffer[v] = NONE;
         if (!keep || (input && first) || (v == 0 && pc->ahead == 1)) /* that is the head's input */
             continue;
         snprintf(name, sizeof name, "%s.%s", tag, e->values[v].name);
-        pc->buffer[v] = keep_buffer(l, pc, name, lower_value_shape(l, &e->values[v]));
+        struct aux_shape s = lower_value_shape(l, &e->values[v]);
+        if (pc->eight[v]) {
+            struct mat m = lower_words((struct mat){.rows = s.rows, .cols = s.cols}, pc->eight[v]);
+            pc->eight_buffer[v] = keep_buffer(l, pc, name, (struct aux_shape){m.dtype, m.rows, m.cols});
+            continue;
+        }
+        pc->buffer[v] = keep_buffer(l, pc, name, s);
         l->p->buffers[pc->buffer[v]].host &= !is_choice(e, v);
     }
     for (uint32_t i = 0; i < e->noprs; i++)

@@ -5,6 +5,8 @@
 
 #include "compiler/model/backward.h"
 
+#include <string.h>
+
 /* the words of `recompute` that name an operator */
 static uint32_t opr_part(const struct opr *o)
 {
@@ -104,4 +106,41 @@ struct backward backward_new(struct arena *a, const struct expansion *e, uint32_
     for (uint32_t v = 0; v < e->nvalues; v++)
         b.saved[v] = want[v] && !dropped[v];
     return b;
+}
+
+uint8_t *backward_eight(struct arena *a, const struct expansion *e)
+{
+    uint8_t *parts = ARENA_ARRAY(a, uint8_t, e->nvalues + 1u);
+    bool *whole = ARENA_ARRAY(a, bool, e->nvalues + 1u); /* must stay as it is */
+    whole[0] = true;
+    if (e->result != UINT32_MAX)
+        whole[e->result] = true;
+    for (uint32_t i = 0; i < e->noprs; i++) {
+        const struct opr *o = &e->oprs[i];
+        bool inner = strcmp(o->name, "head") && strcmp(o->name, "predict.project"); /* of a layer */
+        bool eight = (o->kind == OPR_LINEAR && inner) || o->kind == OPR_ROUTER || o->kind == OPR_ACT;
+        bool gates = o->kind == OPR_ACT && (o->ffn->act == ACT_SWIGLU || o->ffn->act == ACT_GEGLU);
+        if (o->in[0] != UINT32_MAX && eight && parts[o->in[0]] < 1 + gates)
+            parts[o->in[0]] = (uint8_t)(1 + gates);
+        for (uint32_t k = 0; k < 2; k++)
+            if (o->in[k] != UINT32_MAX && ((reads_input(o) && !eight) || o->in[k] == o->out))
+                whole[o->in[k]] = true;
+        if (reads_output(o))
+            whole[o->out] = true;
+    }
+    for (uint32_t v = 0; v < e->nvalues; v++)
+        parts[v] = whole[v] ? 0 : parts[v];
+    return parts;
+}
+
+bool backward_reruns_eight(const struct expansion *e, const struct backward *b, const uint8_t *eight, uint32_t again)
+{
+    for (uint32_t i = 0; i < e->noprs; i++)
+        for (uint32_t k = 0; k < 2; k++) {
+            uint32_t v = e->oprs[i].in[k];
+            bool inside = backward_act_only(&e->oprs[i], again) || e->oprs[i].kind == OPR_ACT;
+            if (b->needed[i] && !inside && v != UINT32_MAX && b->saved[v] && eight[v])
+                return true;
+        }
+    return false;
 }

@@ -17,6 +17,12 @@ struct backward {
 /* again: bits of recompute_part, or BACKWARD_RUN_ALL; exchanges: attention to exchanged heads keeps its operands itself */
 struct backward backward_new(struct arena *a, const struct expansion *e, uint32_t again, bool exchanges);
 
+/* By value: in how many parts side by side it can stay in 8 bits for the backward pass, as products and gates alone read it
+ * there: gate and up are two; 0: it cannot.  Of a layer. */
+uint8_t *backward_eight(struct arena *a, const struct expansion *e);
+/* does an operator but an activation run again that reads what stayed in 8 bits? */
+bool backward_reruns_eight(const struct expansion *e, const struct backward *b, const uint8_t *eight, uint32_t again);
+
 /* of experts nothing but the activation runs again */
 bool backward_act_only(const struct opr *o, uint32_t again);
 

@@ -504,6 +504,8 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
         REFUSE("prefetch = %u with 'never overlap dp'", d->prefetch);
     if (decision_skews(job, d) && !emittable_skewed(a, job, why))
         return false;
+    if (job->train.fp8_kept && !decision_keeps_eight(a, job, d, why))
+        return false;
     return emittable_mesh(a, job, d, why) && emittable_size(a, job, d, why);
 }
 

@@ -76,6 +76,8 @@ bool decision_legal(struct arena *a, const struct job *job, const struct topo *t
                     const char **why);
 /* the same for what the lowering can emit today; the sentence names what it cannot */
 bool decision_emittable(struct arena *a, const struct job *job, const struct decision *d, const char **why);
+/* of that, a job that keeps activations in 8 bits */
+bool decision_keeps_eight(struct arena *a, const struct job *job, const struct decision *d, const char **why);
 /* Do its ranks end a step one after the other, and learn during the next one by what gradients were clipped
  * (post-validation; Qi et al. 2023, section 4)? */
 bool decision_skews(const struct job *job, const struct decision *d);

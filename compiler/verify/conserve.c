@@ -442,7 +442,7 @@ static void interpret(struct arena *a, const struct plan *p, int kind, struct ve
     const char *cannot;
     struct conserve c = {
         .arena = a, .scratch = scratch, .plan = p, .verdict = v, .kind = kind, .nroles = p->nroles};
-    c.reference = reference_new(scratch, p->job, p->decision.tp, &cannot);
+    c.reference = reference_new(scratch, p->job, &p->decision, &cannot);
     if (!c.reference) {
         struct site at = {7, NONE, NONE, kind == PROGRAM_EVAL, NONE};
         prove_report(a, p, v, at, "the reference step can't express %s", cannot);

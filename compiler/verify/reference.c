@@ -148,6 +148,22 @@ uint32_t reference_linear_back(struct builder *b, uint32_t dy, uint32_t x, uint3
     return reference_make(b, t, OPND(MATMUL_NN, c), NAME("input gradient of %s", name), u.cols, u.rows * u.repeats);
 }
 
+uint32_t reference_kept(struct builder *b, uint32_t x)
+{
+    struct recipe to = {.op = OP_QUANTIZE}, from = {.op = OP_DEQUANTIZE};
+    if (!b->job->train.fp8_kept)
+        return x;
+    const char *name = nodes_name(b->nodes, x);
+    int64_t cols = b->nodes->at[x].cols;
+    INPUT(to, QUANTIZE, x, x);
+    uint32_t words = nodes_find(b->nodes, &to);
+    if (words == NONE)
+        words = reference_make(b, to, OPND(QUANTIZE, y), NAME("%s in 8 bits", name), cols, 0);
+    INPUT(from, DEQUANTIZE, x, words);
+    uint32_t node = nodes_find(b->nodes, &from);
+    return node != NONE ? node : reference_make(b, from, OPND(DEQUANTIZE, y), NAME("%s of 8 bits", name), cols, 0);
+}
+
 /* ---- norms ---- */
 
 static struct norm_nodes rms(struct builder *b, uint32_t layer, uint32_t x, struct named gain, const char *name)
@@ -522,7 +538,7 @@ static void finish_units(struct builder *b, struct reference *r)
     finish_clip(b, r);
 }
 
-struct reference *reference_new(struct arena *a, const struct job *job, uint32_t tp, const char **cannot)
+struct reference *reference_new(struct arena *a, const struct job *job, const struct decision *d, const char **cannot)
 {
     const struct model *m = &job->model;
     struct builder builder = {.arena = a, .nodes = nodes_new(a), .job = job, .model = m}, *b = &builder;
@@ -532,7 +548,8 @@ struct reference *reference_new(struct arena *a, const struct job *job, uint32_t
     struct reference *r = ARENA_NEW(a, struct reference);
     r->ntokens = b->ntokens = (int64_t)(job->train.sequence * job->train.batch);
     b->gpt2 = gpt2_names(m);
-    b->tp = tp;
+    b->tp = d->tp;
+    b->again = d->recompute == RECOMPUTE_SELECTIVE ? d->parts : 0;
     r->tokens = e.tokens = source(b, SOURCE_TOKENS, 0, "tokens", 1);
     r->targets = e.targets = source(b, SOURCE_TARGETS, 0, "targets", 1);
     r->block = source(b, SOURCE_BLOCK, 0, "step block", STEP_WORDS);

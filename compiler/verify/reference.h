@@ -8,6 +8,7 @@
  * heads by as many groups of queries is the same attention, the weight's rows are used once for each, and its gradient is
  * the sum over the repetitions.  It shares nothing with the expansion or the lowering, down to the names of weights. */
 
+#include "compiler/model/decision.h"
 #include "compiler/model/model.h"
 #include "compiler/verify/value.h"
 
@@ -56,8 +57,9 @@ struct reference {
     uint32_t next_balance; /* of an evaluation, which has no prediction modules */
     uint32_t balance;      /* balance loss: a sum over layers, NODE_ZERO without any */
 };
-/* for so many tensor-parallel ranks; NULL and what it can't express */
-struct reference *reference_new(struct arena *a, const struct job *job, uint32_t tp, const char **cannot);
+/* For the decision's tensor-parallel ranks, and where activations stay in 8 bits for what it runs again; NULL and what it can't
+ * express */
+struct reference *reference_new(struct arena *a, const struct job *job, const struct decision *d, const char **cannot);
 void reference_index(struct arena *a, struct reference *r); /* done by reference_new() */
 /* first unit of a tensor's name, NONE */
 uint32_t reference_unit(const struct reference *r, const char *name);

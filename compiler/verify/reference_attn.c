@@ -227,7 +227,7 @@ static uint32_t grouped_back(struct builder *b, uint32_t layer, const struct att
             d[i] = head_norm_back(b, layer, t, d[i], i, n);
         own = reference_sum(
             b, own,
-            reference_linear_back(b, d[i], n->x, n->w[i], n->bias[i], NAME("layer %u: %s", layer, letter[i])),
+            reference_linear_back(b, d[i], reference_kept(b, n->x), n->w[i], n->bias[i], NAME("layer %u: %s", layer, letter[i])),
             NAME("layer %u: gradient of attention's input", layer));
     }
     return dn == NODE_ZERO
@@ -296,23 +296,23 @@ static uint32_t latent_back(struct builder *b, uint32_t layer, const struct attn
     dr = rotate(b, t, dr, t->rope_dims, 0, true, NAME("layer %u: gradient of the rotary key", layer));
     uint32_t dq =
         rotate(b, t, d[0], t->head, t->nope, true, NAME("layer %u: gradient of unrotated q", layer));
-    dkv = reference_linear_back(b, dkv, n->norm[1].y, n->up[1], NONE, NAME("layer %u: k and v", layer));
-    dq = reference_linear_back(b, dq, t->q_rank ? n->norm[0].y : n->x, n->up[0], NONE,
+    dkv = reference_linear_back(b, dkv, reference_kept(b, n->norm[1].y), n->up[1], NONE, NAME("layer %u: k and v", layer));
+    dq = reference_linear_back(b, dq, reference_kept(b, t->q_rank ? n->norm[0].y : n->x), n->up[0], NONE,
                                NAME("layer %u: q", layer));
     if (!t->q_rank)
         dn = reference_sum(b, dn, dq, sum);
     dn = reference_sum(
-        b, dn, reference_linear_back(b, dr, n->x, n->down[2], NONE, NAME("layer %u: rotary key", layer)), sum);
+        b, dn, reference_linear_back(b, dr, reference_kept(b, n->x), n->down[2], NONE, NAME("layer %u: rotary key", layer)), sum);
     dkv = reference_norm_back(b, &n->norm[1], dkv);
     dn = reference_sum(
         b, dn,
-        reference_linear_back(b, dkv, n->x, n->down[1], NONE, NAME("layer %u: latent of k and v", layer)),
+        reference_linear_back(b, dkv, reference_kept(b, n->x), n->down[1], NONE, NAME("layer %u: latent of k and v", layer)),
         sum);
     if (!t->q_rank)
         return dn;
     dq = reference_norm_back(b, &n->norm[0], dq);
     return reference_sum(
-        b, dn, reference_linear_back(b, dq, n->x, n->down[0], NONE, NAME("layer %u: latent of q", layer)),
+        b, dn, reference_linear_back(b, dq, reference_kept(b, n->x), n->down[0], NONE, NAME("layer %u: latent of q", layer)),
         sum);
 }
 

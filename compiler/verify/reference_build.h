@@ -13,6 +13,7 @@ struct builder {
     const struct model *model;
     int64_t ntokens, tp;
     bool gpt2;
+    uint32_t again; /* bits of recompute_part */
     VEC(struct weight_unit) units;
     uint32_t balance; /* sum over the layers so far */
     uint32_t scale;   /* the loss scale; NODE_ZERO = none */
@@ -46,6 +47,11 @@ int64_t reference_fp8(const struct builder *b, uint32_t unit);
 uint32_t reference_linear(struct builder *b, uint32_t x, uint32_t w, uint32_t bias, const char *name);
 uint32_t reference_linear_back(struct builder *b, uint32_t dy, uint32_t x, uint32_t w, uint32_t bias,
                                const char *name);
+
+/* what the backward pass of a layer has of a value that its products and gates alone read: the value, or that in 8 bits */
+uint32_t reference_kept(struct builder *b, uint32_t x);
+/* the same of an activation of gate (or none) and up, which may be made again from these as they are kept */
+uint32_t reference_kept_act(struct builder *b, const struct ffn *f, uint32_t gate, uint32_t up, uint32_t act, bool again);
 
 struct norm_nodes {
     bool rms;
@@ -88,7 +94,7 @@ struct recipe reference_activation(const struct ffn *f, bool back); /* inputs ar
 uint32_t reference_ffn(struct builder *b, uint32_t layer, const struct ffn *f, const char *prefix, uint32_t x,
                        struct ffn_nodes *n);
 uint32_t reference_ffn_back(struct builder *b, uint32_t layer, const struct ffn *f, const struct ffn_nodes *n,
-                            uint32_t dy);
+                            uint32_t dy, bool shared);
 
 /* reference_moe.c */
 struct moe_nodes {

@@ -38,6 +38,23 @@ struct recipe reference_activation(const struct ffn *f, bool back)
     return r;
 }
 
+uint32_t reference_kept_act(struct builder *b, const struct ffn *f, uint32_t gate, uint32_t up, uint32_t act, bool again)
+{
+    struct recipe r = reference_activation(f, false);
+    if (!again || !b->job->train.fp8_kept)
+        return reference_kept(b, act);
+    if (gated(f)) {
+        INPUT(r, SWIGLU, gate, reference_kept(b, gate)); /* GEGLU has the same operands */
+        INPUT(r, SWIGLU, up, reference_kept(b, up));
+    } else {
+        INPUT(r, GELU, x, reference_kept(b, up));
+    }
+    uint32_t node = nodes_find(b->nodes, &r);
+    if (node == NONE)
+        node = reference_make(b, r, 0, NAME("%s of 8 bits", nodes_name(b->nodes, act)), b->nodes->at[act].cols, 0);
+    return reference_kept(b, node);
+}
+
 uint32_t reference_ffn(struct builder *b, uint32_t layer, const struct ffn *f, const char *prefix, uint32_t x,
                        struct ffn_nodes *n)
 {
@@ -81,27 +98,28 @@ uint32_t reference_ffn(struct builder *b, uint32_t layer, const struct ffn *f, c
 
 /* gradients of gate and up by its input come from one product, which adds them up */
 uint32_t reference_ffn_back(struct builder *b, uint32_t layer, const struct ffn *f, const struct ffn_nodes *n,
-                            uint32_t dy)
+                            uint32_t dy, bool shared)
 {
     int64_t w = (int64_t)f->width;
     struct recipe r = reference_activation(f, true);
-    uint32_t dact = reference_linear_back(b, dy, n->act, n->wdown, n->bdown, NAME("layer %u: down", layer)),
-             dn = NODE_ZERO;
+    bool again = b->again & PART_FFN_ACT && !(b->again & PART_FFN) && !shared;
+    uint32_t x = reference_kept(b, n->x), act = reference_kept_act(b, f, n->gate, n->up, n->act, again), dn = NODE_ZERO;
+    uint32_t dact = reference_linear_back(b, dy, act, n->wdown, n->bdown, NAME("layer %u: down", layer));
     if (gated(f)) {
         INPUT(r, SWIGLU_I, dy, dact);
-        INPUT(r, SWIGLU_I, gate, n->gate);
-        INPUT(r, SWIGLU_I, up, n->up);
+        INPUT(r, SWIGLU_I, gate, reference_kept(b, n->gate));
+        INPUT(r, SWIGLU_I, up, reference_kept(b, n->up));
         uint32_t dgate =
             reference_make(b, r, OPND(SWIGLU_I, dgate), NAME("layer %u: gradient of gate", layer), w, 0);
-        dn = reference_linear_back(b, dgate, n->x, n->wgate, n->bgate, NAME("layer %u: gate", layer));
+        dn = reference_linear_back(b, dgate, x, n->wgate, n->bgate, NAME("layer %u: gate", layer));
     } else {
         INPUT(r, GELU_I, dy, dact);
-        INPUT(r, GELU_I, x, n->up);
+        INPUT(r, GELU_I, x, reference_kept(b, n->up));
     }
     uint32_t dup = reference_make(b, r, gated(f) ? OPND(SWIGLU_I, dup) : OPND(GELU_I, dx),
                                   NAME("layer %u: gradient of up", layer), w, 0);
     return reference_sum(b, dn,
-                         reference_linear_back(b, dup, n->x, n->wup, n->bup, NAME("layer %u: up", layer)),
+                         reference_linear_back(b, dup, x, n->wup, n->bup, NAME("layer %u: up", layer)),
                          NAME("layer %u: gradient of feed-forward's input", layer));
 }
 
@@ -152,7 +170,7 @@ static uint32_t sublayer_back(struct builder *b, uint32_t layer, const struct la
 {
     if (l->is_moe)
         return reference_moe_back(b, layer, &l->moe, &n->moe, dy, dn);
-    return reference_sum(b, dn, reference_ffn_back(b, layer, &l->ffn, &n->ffn, dy),
+    return reference_sum(b, dn, reference_ffn_back(b, layer, &l->ffn, &n->ffn, dy, false),
                          NAME("layer %u: gradient of feed-forward's input", layer));
 }
 

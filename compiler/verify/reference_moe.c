@@ -255,8 +255,9 @@ static uint32_t experts_back(struct builder *b, uint32_t layer, const struct moe
     uint32_t dsum = grouped(b, n, OP_GROUPED_NN, dback, reference_param(b, n->w[2]),
                             NAME("layer %u: gradient of experts' activation without weights", layer), w, h);
     INPUT(weigh, WEIGH_I, dy, dsum);
-    INPUT(weigh, WEIGH_I, x, n->act);
+    bool again = b->again & PART_MOE_ACT && !(b->again & PART_MOE);
     uint32_t weights = dispatch(b, n, NODE_ZERO, n->weight, NAME("layer %u: weights of experts' rows", layer), 1);
+    INPUT(weigh, WEIGH_I, x, reference_kept_act(b, &m->expert, n->gate, n->up, n->act, again));
     INPUT(weigh, WEIGH_I, weight, weights);
     uint32_t dact = reference_make(b, weigh, OPND(WEIGH_I, dx), NAME("layer %u: gradient of experts' activation", layer), w, 0);
     uint32_t act = reference_make(b, weigh, OPND(WEIGH_I, y), NAME("layer %u: weighted activation of experts", layer), w, 0);
@@ -268,25 +269,25 @@ static uint32_t experts_back(struct builder *b, uint32_t layer, const struct moe
                                                 OPND(GROUPED_NT, c), NAME("layer %u: the same by experts' biases", layer), 1, h),
                                  NAME("layer %u: gradient of weights of experts' rows with biases", layer));
     offset_gradient(b, n, n->offset[2], dback, weights);
-    uint32_t d = NODE_ZERO, dgate = NODE_ZERO;
+    uint32_t d = NODE_ZERO, dgate = NODE_ZERO, rows = b->job->train.fp8_sent ? n->rows : reference_kept(b, n->rows);
     weight_gradient(b, n, n->w[2], dback, act);
     if (gated(&m->expert)) {
         INPUT(r, SWIGLU_I, dy, dact);
-        INPUT(r, SWIGLU_I, gate, n->gate);
-        INPUT(r, SWIGLU_I, up, n->up);
+        INPUT(r, SWIGLU_I, gate, reference_kept(b, n->gate));
+        INPUT(r, SWIGLU_I, up, reference_kept(b, n->up));
         dgate = reference_make(b, r, OPND(SWIGLU_I, dgate),
                                NAME("layer %u: gradient of experts' gate", layer), w, 0);
-        weight_gradient(b, n, n->w[0], dgate, n->rows);
+        weight_gradient(b, n, n->w[0], dgate, rows);
         offset_gradient(b, n, n->offset[0], dgate, NODE_ZERO);
         d = grouped(b, n, OP_GROUPED_NN, dgate, reference_param(b, n->w[0]),
                     NAME("layer %u: gradient of experts' rows by gate", layer), h, w);
     } else {
         INPUT(r, GELU_I, dy, dact);
-        INPUT(r, GELU_I, x, n->up);
+        INPUT(r, GELU_I, x, reference_kept(b, n->up));
     }
     uint32_t dup = reference_make(b, r, gated(&m->expert) ? OPND(SWIGLU_I, dup) : OPND(GELU_I, dx),
                                   NAME("layer %u: gradient of experts' up", layer), w, 0);
-    weight_gradient(b, n, n->w[1], dup, n->rows);
+    weight_gradient(b, n, n->w[1], dup, rows);
     offset_gradient(b, n, n->offset[1], dup, NODE_ZERO);
     uint32_t e = grouped(b, n, OP_GROUPED_NN, dup, reference_param(b, n->w[1]),
                          NAME("layer %u: gradient of experts' rows by up", layer), h, w);
@@ -300,7 +301,7 @@ uint32_t reference_moe_back(struct builder *b, uint32_t layer, const struct moe 
     int64_t h = (int64_t)b->model->width;
     uint32_t d = dn;
     if (m->shared)
-        d = reference_sum(b, d, reference_ffn_back(b, layer, &n->shared, &n->shared_nodes, dy),
+        d = reference_sum(b, d, reference_ffn_back(b, layer, &n->shared, &n->shared_nodes, dy, true),
                           NAME("layer %u: input gradient of shared experts", layer));
     uint32_t dsent = sent(b, dy, NAME("layer %u: gradients to experts in 8 bits", layer)), dweight;
     to_nodes(b, n, dsent, NAME("layer %u: gradient of rows at nodes", layer));
@@ -329,6 +330,6 @@ uint32_t reference_moe_back(struct builder *b, uint32_t layer, const struct moe 
     uint32_t dlogits = reference_make(b, r, OPND(ROUTE_I, dlogits),
                                       NAME("layer %u: gradient of router's logits", layer), m->experts, 0);
     uint32_t e =
-        reference_linear_back(b, dlogits, n->x, n->router, n->router_bias, NAME("layer %u: router", layer));
+        reference_linear_back(b, dlogits, reference_kept(b, n->x), n->router, n->router_bias, NAME("layer %u: router", layer));
     return reference_sum(b, d, e, NAME("layer %u: gradient of experts' input", layer));
 }

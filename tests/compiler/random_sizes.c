@@ -128,10 +128,12 @@ static void draw_model(struct draw *x)
     strbuf_printf(x->out, "    head %s\n", WORD_OF(x, "untied", "untied", "tied"));
     if (experts && once_in(x, 6))
         draw_predict(x, width);
+    static const char *const eight[] = {"fp8(recipe=block)", "fp8(recipe=block, dispatch=fp8)", "fp8(recipe=block, activations=fp8)",
+                                        "fp8(recipe=block, dispatch=fp8, activations=fp8)"};
     strbuf_printf(x->out, "}\ntrain {\n    sequence %u\n    batch 8 sequences\n    precision %s\n", sequence,
                   WORD_OF(x, "bf16(master=fp32, grads=fp32)", "bf16(grads=bf16)", "bf16",
                           "bf16(master=fp32, grads=fp32, moments=bf16)",
-                          x->seed % 2 ? "fp8(recipe=block, dispatch=fp8)" : "fp8(recipe=block)", "fp32"));
+                          eight[x->seed % 4], "fp32"));
     strbuf_printf(x->out, "    optimizer %s\n",
                   WORD_OF(x, "adamw(lr=1e-4)", "adamw(lr=1e-4)", "adamw(lr=1e-4)", "sgd(lr=0.1, momentum=0.9)"));
     if (experts)

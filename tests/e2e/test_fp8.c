@@ -71,6 +71,10 @@ static void test_layouts(void)
         {"experts", EXPERTS, "fp8(recipe=block, moments=bf16)", "--set tp=2 --set pp=2 --set dp=2 --set ep=4 --set gpus=8"
          " --set schedule=dualpipe --set microbatch=1", 2e-2, true},
         {"dispatch", EXPERTS, "fp8(recipe=block, dispatch=fp8)", "--set dp=8 --set ep=4 --set gpus=8 --set zero=1", 1e-3, true},
+        {"activations", EXPERTS, "fp8(recipe=block, activations=fp8, dispatch=fp8)", "--set pp=2 --set dp=4 --set ep=4 --set gpus=8"
+         " --set schedule=zb_h1 --set microbatch=1", 2e-2, true},
+        {"activations-dense", DENSE, "fp8(recipe=mx, activations=fp8)", "--set tp=2 --set dp=4 --set gpus=8 --set sequence_parallel=yes",
+         2e-2, false},
         {"dispatch-etp", EXPERTS, "fp8(recipe=block, dispatch=fp8)", "--set tp=2 --set dp=4 --set ep=4 --set etp=2 --set gpus=8"
          " --set sequence_parallel=yes --set recompute=full", 2e-2, false},
     };
@@ -96,7 +100,7 @@ static void test_near_bf16(void)
 {
     static const struct {
         const char *part, *precision;
-    } words[] = {{DENSE, "fp8"}, {EXPERTS, "fp8"}, {EXPERTS, "'fp8(dispatch=fp8)'"}};
+    } words[] = {{DENSE, "fp8"}, {EXPERTS, "fp8"}, {EXPERTS, "'fp8(dispatch=fp8)'"}, {EXPERTS, "'fp8(dispatch=fp8, activations=fp8)'"}};
     char folder[E2E_PATH], set[80];
     struct e2e_log half, eight, before = {0};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {

@@ -85,17 +85,18 @@ static void test_faults(void)
 }
 
 /* Rows in 8 bits keep their numbers, over every way to experts: straight, with tensor-parallel experts, to nodes first,
- * in a backward pass that sends them once more. */
+ * in a backward pass that sends them once more; and from the forward to the backward pass, to both halves of it. */
 static void test_eight(void)
 {
     static const char text[] =
         "llmc 1\nmodel m {\n    vocab 64\n    width 160\n    norm rmsnorm\n    embed tokens\n    repeat 2 {\n        layer {\n"
         "            attn gqa(heads=4, kv=2, head=8, rope=10_000)\n            moe swiglu(24) {\n                experts 8\n"
         "                active 2\n                shared 1\n            }\n        }\n    }\n    head untied\n}\n"
-        "train {\n    sequence 8\n    batch 8 sequences\n    precision fp8(recipe=block, dispatch=fp8)\n"
+        "train {\n    sequence 8\n    batch 8 sequences\n    precision fp8(recipe=block, dispatch=fp8, activations=fp8)\n"
         "    optimizer adamw(lr=1e-3)\n}\n";
     static const char *const decisions[] = {"dp=4 ep=4 nodes=2 microbatch=1", "tp=2 sp=1 dp=2 ep=2 etp=2 zero=1 microbatch=1",
-                                            "dp=4 ep=4 nodes=2 microbatch=1 full=1", "pp=2 dp=2 ep=2 microbatch=1 schedule=dualpipe"};
+                                            "dp=4 ep=4 nodes=2 microbatch=1 full=1", "pp=2 dp=2 ep=2 microbatch=1 schedule=dualpipe",
+                                            "tp=2 pp=2 sp=1 microbatch=1 schedule=zb_h1", "ring=2 dp=2 ep=2 full=1 microbatch=2"};
     struct arena *a = arena_new();
     struct job *job = text_job(a, text);
     struct topo *host = random_host(a, 8);
@@ -126,5 +127,5 @@ void suite_exact(void)
     CU_pSuite s = CU_add_suite("exact", NULL, NULL);
     CU_add_test(s, "random plans compute what one rank computes, modulo a prime", test_random_plans);
     CU_add_test(s, "faults differ from one rank", test_faults);
-    CU_add_test(s, "rows in 8 bits compute the same over all ways to experts", test_eight);
+    CU_add_test(s, "rows in 8 bits compute the same over all ways to experts, and to the backward pass", test_eight);
 }

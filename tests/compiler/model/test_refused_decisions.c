@@ -165,6 +165,15 @@ CHANGE(skew_experts, experts(g); g->job->wishes.post_validation = true; g->d.sch
 CHANGE(skew, g->job->wishes.post_validation = true; g->d.schedule = SCHED_ZB_H2)
 CHANGE(skew_one, g->job->wishes.post_validation = true; g->d.schedule = SCHED_ZB_H2; g->d.pp = 1;
        g->job->train.optimizer = OPT_SGD)
+CHANGE(eight, g->job->train.precision = DT_FP8; g->job->train.fp8_kept = true)
+CHANGE(eight_norm, eight(g); g->d.recompute = RECOMPUTE_SELECTIVE; g->d.parts = PART_NORM)
+CHANGE(eight_full, eight(g); g->d.recompute = RECOMPUTE_FULL)
+CHANGE(eight_act, eight(g); g->d.recompute = RECOMPUTE_SELECTIVE; g->d.parts = PART_FFN_ACT)
+CHANGE(eight_ffn, eight(g); g->d.recompute = RECOMPUTE_SELECTIVE; g->d.parts = PART_FFN)
+CHANGE(eight_experts, eight(g); experts(g); g->d.recompute = RECOMPUTE_SELECTIVE; g->d.parts = PART_MOE_ACT)
+CHANGE(eight_host, eight(g); g->job->wishes.offload = OFFLOAD_ACTIVATIONS)
+CHANGE(eight_optimizer, eight(g); g->job->wishes.offload = OFFLOAD_OPTIMIZER)
+CHANGE(eight_post, eight(g); g->job->model.norm.place = NORM_POST)
 CHANGE(skew_not_meant, g->job->wishes.post_validation = true; g->job->train.optimizer = OPT_SGD)
 
 static const struct {
@@ -212,6 +221,15 @@ static const struct {
     {skew, NULL},
     {skew_one, NULL},
     {skew_not_meant, NULL},
+    {eight, NULL},
+    {eight_norm, NULL},
+    {eight_full, NULL},
+    {eight_act, NULL},
+    {eight_ffn, "activations=fp8 with recomputation from what is kept so"},
+    {eight_experts, NULL},
+    {eight_host, "activations=fp8 with activations in host memory"},
+    {eight_optimizer, NULL},
+    {eight_post, "activations=fp8 with norms behind sublayers alone"},
 };
 
 static void check(bool fine, const char *why, const char *want)

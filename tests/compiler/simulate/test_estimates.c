@@ -79,6 +79,7 @@ static void tag_all(struct sample *s, const struct sized_draw *x)
     tag_if(s, x->job->train.master == DT_BF16, "master bf16");
     tag_if(s, x->job->train.grads == DT_BF16, "grads bf16");
     tag_if(s, x->job->train.fp8_sent && experts, "dispatch fp8");
+    tag_if(s, x->job->train.fp8_kept, "activations fp8");
 }
 
 /* the most that may be live at a time in some run, of the fullest role */

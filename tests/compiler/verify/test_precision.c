@@ -78,29 +78,34 @@ static void test_recipes(void)
     }
 }
 
-/* Rows to experts in 8 bits are what the job says, no more and no less: a plan that sends them so is none of a job without
- * the word, nor the other way round. */
-static void test_sent(void)
+/* Rows to experts in 8 bits, and what the backward pass reads, are what the job says, no more and no less: a plan that has them
+ * so is none of a job without the word, nor the other way round. */
+static void test_stored(void)
 {
     static const char *const decisions[] = {"tp=1 pp=1 dp=4 ep=4 zero=1 microbatch=2", "tp=1 pp=1 dp=1 microbatch=4",
                                             "tp=1 pp=1 dp=4 ep=4 nodes=2 zero=0 microbatch=2", "tp=2 sp=1 ep=2 dp=2 etp=2 microbatch=2"};
     for (size_t i = 0; i < sizeof decisions / sizeof *decisions; i++)
-        for (int sent = 0; sent < 2; sent++) {
+        for (int words = 0; words < 4; words++) {
+            bool sent = words & 1, kept = words & 2;
             struct arena *a = arena_new();
             struct job *job = text_job(a, fp8_job);
             struct topo *topo = random_host(a, 8);
             struct decision d = text_decision(a, job, topo, decisions[i]);
             const char *why = "";
             job->train.fp8_sent = sent;
+            job->train.fp8_kept = kept;
             struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
             CU_ASSERT_PTR_NOT_NULL_FATAL(p);
             CU_ASSERT(accepted(a, p));
             p->job->train.fp8_sent = !sent;
             CU_ASSERT(!accepted(a, p));
+            p->job->train.fp8_sent = sent;
+            p->job->train.fp8_kept = !kept;
+            CU_ASSERT(!accepted(a, p));
             uint32_t made = 0;
             for (uint32_t k = 0; k < p->train[0]->ninsns; k++)
                 made += p->train[0]->insns[k].op == OP_QUANTIZE;
-            CU_ASSERT_EQUAL(made > 0, sent);
+            CU_ASSERT_EQUAL(made > 0, sent || kept);
             plan_close(p);
             arena_free(a);
         }
@@ -111,5 +116,5 @@ void suite_precision(void)
 {
     CU_pSuite s = CU_add_suite("precision", NULL, NULL);
     CU_add_test(s, "a product that rounds otherwise than the job says is found", test_recipes);
-    CU_add_test(s, "rows travel in 8 bits where the job says so, and only there", test_sent);
+    CU_add_test(s, "rows travel and stay in 8 bits where the job says so, and only there", test_stored);
 }

@@ -130,7 +130,7 @@ static const char *said(struct arena *a, const struct plan *p, enum by by)
         verify_conserve(a, p, v);
         break;
     case BY_REFERENCE:
-        reference_new(a, p->job, p->decision.tp, &cannot);
+        reference_new(a, p->job, &p->decision, &cannot);
         return cannot;
     }
     return v->nviolations ? v->violations[0].message : NULL;
