@@ -306,44 +306,66 @@ static void run_zb_h(struct order *x, uint32_t ahead, uint32_t lag, bool behind)
 
 /* ---- looped stages ---- */
 
-/* a place in the order of forwards: the chunk, and how many more of it come in a row */
-static uint32_t chunk_at(uint32_t m, uint32_t group, uint32_t v, uint64_t i, uint64_t *left)
+/* a place in the order of forwards: the chunk, how many more of it come in a row, and the microbatches of rounds before */
+struct looped {
+    uint64_t base, left;
+    uint32_t chunk;
+};
+
+static uint64_t round_size(const struct order *x, uint32_t group, uint64_t base)
 {
-    uint64_t round = (uint64_t)group * v, base = i / round * group, size = m - base < group ? m - base : group, at = i - base * v;
-    *left = size - at % size;
-    return (uint32_t)(at / size);
+    uint64_t m = x->d->microbatches;
+    return m - base < group ? m - base : group;
+}
+
+static void advance(const struct order *x, uint32_t group, struct looped *at, uint64_t by)
+{
+    at->left -= by;
+    if (at->left)
+        return;
+    if (++at->chunk == x->d->vpp) {
+        at->chunk = 0;
+        at->base += group;
+    }
+    if (at->base < x->d->microbatches)
+        at->left = round_size(x, group, at->base);
 }
 
 static void run_looped(struct order *x, uint32_t r, uint32_t group, bool pairs)
 {
     uint32_t p = x->d->pp, v = x->d->vpp, m = x->d->microbatches;
-    uint64_t all = (uint64_t)m * v, w = 2 * (uint64_t)(p - 1 - r) + (uint64_t)(v - 1) * group + pairs, f = 0, b = 0, more, other;
+    uint64_t all = (uint64_t)m * v, w = 2 * (uint64_t)(p - 1 - r) + (uint64_t)(v - 1) * group + pairs, f = 0, b = 0, more;
+    uint64_t round = m % group ? 0 : (uint64_t)group * v; /* every round is like the one before */
+    struct looped forward = {.left = round_size(x, group, 0)}, backward = forward;
     w = w < all ? w : all;
-    while (f < w) {
-        uint32_t c = chunk_at(m, group, v, f, &more);
-        more = more < w - f ? more : w - f;
+    for (; f < w; f += more) {
+        uint32_t c = forward.chunk;
+        more = forward.left < w - f ? forward.left : w - f;
         STRETCH(x, more, {'F', c, 0});
-        f += more;
+        advance(x, group, &forward, more);
     }
     while (b < all) {
-        uint32_t cb = v - 1 - chunk_at(m, group, v, b, &more);
+        uint32_t cf = forward.chunk, cb = v - 1 - backward.chunk;
+        more = backward.left;
         if (f < all) {
-            uint32_t cf = chunk_at(m, group, v, f, &other);
-            more = other < more ? other : more;
+            more = forward.left < more ? forward.left : more;
             if (pairs)
                 STRETCH(x, more, {'P', cf, cb});
             else
                 STRETCH(x, more, {'F', cf, 0}, {'B', cb, 0});
+            advance(x, group, &forward, more);
             f += more;
         } else {
             STRETCH(x, more, {'B', cb, 0});
         }
+        advance(x, group, &backward, more);
         b += more;
-        uint64_t round = (uint64_t)group * v; /* every round is like the one before */
-        if (b && b % round == 0 && f + 2 * round <= all && m % group == 0) {
+        if (round && !backward.chunk && backward.left == group && f + 2 * round <= all) {
             uint64_t skip = (all - f) / round - 1;
             f += skip * round;
             b += skip * round;
+            forward.base += skip * group;
+            backward.base += skip * group;
         }
     }
 }

@@ -16,11 +16,6 @@ struct cut {
     double embed, head;
 };
 
-static double stage_cost(const struct cut *c, uint32_t s, uint32_t from, uint32_t to)
-{
-    return c->prefix[to] - c->prefix[from] + (s == 0 ? c->embed : 0) + (s + 1 == c->stages ? c->head : 0);
-}
-
 /* may a cut with stages up to `most` have its s-th end behind i layers? */
 static bool may_end(const struct cut *c, uint32_t s, uint32_t i, double most)
 {
@@ -28,6 +23,44 @@ static bool may_end(const struct cut *c, uint32_t s, uint32_t i, double most)
     most *= 1 + 1e-9;
     return s + 1 == c->stages ? before + c->head <= c->stages * most
                               : before <= (s + 1) * most && after <= (c->stages - 1 - s) * most;
+}
+
+/* The first i layers in s + 1 stages; best: of fewer layers in s stages, INFINITY where there is no such cut.  Stages grow from
+ * one j to the next, so that a heavier one than `limit`, or than the best so far, ends the search.  Of equals the smaller j. */
+static double least_heavy(const struct cut *c, uint32_t s, uint32_t i, const double *best, uint32_t *from)
+{
+    double embed = s == 0 ? c->embed : 0, head = s + 1 == c->stages ? c->head : 0, least = INFINITY;
+    for (uint32_t j = i; j-- > s;) {
+        double cost = c->prefix[i] - c->prefix[j] + embed + head;
+        if (cost > least)
+            break;
+        if (isinf(best[j]))
+            continue;
+        double v = best[j] > cost ? best[j] : cost;
+        if (v <= least * (1 + 1e-12)) {
+            least = v;
+            *from = j;
+        }
+    }
+    return least;
+}
+
+static double least_squares(const struct cut *c, uint32_t s, uint32_t i, double limit, const double *best, uint32_t *from)
+{
+    double embed = s == 0 ? c->embed : 0, head = s + 1 == c->stages ? c->head : 0, least = INFINITY;
+    for (uint32_t j = i; j-- > s;) {
+        double cost = c->prefix[i] - c->prefix[j] + embed + head;
+        if (cost > limit)
+            break;
+        if (isinf(best[j]))
+            continue;
+        double v = best[j] + cost * cost;
+        if (v <= least * (1 + 1e-12)) {
+            least = v;
+            *from = j;
+        }
+    }
+    return least;
 }
 
 /* min over cuts of the heaviest stage (limit = INFINITY), or of the sum of squares under that limit; some cut has no heavier
@@ -40,19 +73,10 @@ static double cut_solve(struct arena *a, const struct cut *c, double limit, doub
         best[i] = i ? INFINITY : 0;
     for (uint32_t s = 0; s < c->stages; s++) {
         for (uint32_t i = 0; i <= n; i++) {
-            next[i] = INFINITY;
-            for (uint32_t j = may_end(c, s, i, most) ? i : 0; j-- > s;) { /* stages grow from here on */
-                double cost = stage_cost(c, s, j, i);
-                if (cost > limit || (isinf(limit) && cost > next[i]))
-                    break;
-                if (isinf(best[j]))
-                    continue;
-                double v = isinf(limit) ? fmax(best[j], cost) : best[j] + cost * cost;
-                if (v <= next[i] * (1 + 1e-12) || isinf(next[i])) { /* of equals the smaller j */
-                    next[i] = v;
-                    from[(size_t)s * (n + 1) + i] = j;
-                }
-            }
+            uint32_t *j = &from[(size_t)s * (n + 1) + i];
+            next[i] = !may_end(c, s, i, most) ? INFINITY
+                      : isinf(limit)          ? least_heavy(c, s, i, best, j)
+                                              : least_squares(c, s, i, limit, best, j);
         }
         double *swap = best;
         best = next;
