@@ -7,16 +7,17 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* what an instruction meets others for: the slot of its PEER or GROUP attribute */
-static const struct slot *meeting_slot(const struct program *p, uint32_t i)
+/* by opcode: where its PEER or GROUP attribute is, NONE: it meets nobody */
+static void find_meetings(uint32_t attr[NOPS])
 {
-    const struct isa_info *info = isa_info((enum op)p->insns[i].op);
-    if (info->unit != UNIT_P2P && info->unit != UNIT_COLLECTIVE)
-        return NULL;
-    for (uint32_t k = 0; k < info->nattrs; k++)
-        if (info->attr[k].kind == ATTR_PEER || info->attr[k].kind == ATTR_GROUP)
-            return &p->slots[p->attrs[p->insns[i].attr + k].slot];
-    return NULL;
+    for (unsigned op = 0; op < NOPS; op++) {
+        const struct isa_info *info = isa_info((enum op)op);
+        bool meets = info->unit == UNIT_P2P || info->unit == UNIT_COLLECTIVE;
+        attr[op] = NONE;
+        for (uint32_t k = 0; meets && k < info->nattrs && attr[op] == NONE; k++)
+            if (info->attr[k].kind == ATTR_PEER || info->attr[k].kind == ATTR_GROUP)
+                attr[op] = k;
+    }
 }
 
 static uint32_t vqueue_of(const struct role *r, uint32_t i)
@@ -102,8 +103,16 @@ struct keying {
     struct arena *arena;
     struct role *roles;
     uint32_t nroles, seq;
+    uint32_t meeting[NOPS]; /* attributes by opcode */
     VEC(struct event) heap;
 };
+
+/* what an instruction meets others for: the slot of its PEER or GROUP attribute */
+static const struct slot *meeting_slot(const struct keying *k, const struct program *p, uint32_t i)
+{
+    uint32_t attr = k->meeting[p->insns[i].op];
+    return attr == NONE ? NULL : &p->slots[p->attrs[p->insns[i].attr + attr].slot];
+}
 
 static bool before(struct event x, struct event y)
 {
@@ -146,7 +155,7 @@ static uint32_t parties(const struct keying *k, uint32_t role, uint32_t vqueue, 
         out[1] = (struct event){0, q->peer, q->peer_vqueue};
         return 2;
     }
-    const struct slot *s = meeting_slot(r->p, q->insn[q->head]);
+    const struct slot *s = meeting_slot(k, r->p, q->insn[q->head]);
     if (!s || s->kind != SLOT_GROUP || !(s->arg & (GROUP_TIE | AXIS_BIT(AXIS_PP))))
         return 1;
     uint32_t n = 1, mirror = k->nroles - 1 - role;
@@ -163,7 +172,7 @@ static bool partner_ready(const struct keying *k, const struct slot *s, struct e
     const struct vqueue *q = &r->vqueue[other.vqueue];
     if (!q->ready)
         return false;
-    const struct slot *t = meeting_slot(r->p, q->insn[q->head]);
+    const struct slot *t = meeting_slot(k, r->p, q->insn[q->head]);
     if (s->kind == SLOT_GROUP && (!t || t->kind != s->kind || t->arg != s->arg))
         return false;
     if (q->ready_ns > *ready)
@@ -193,7 +202,7 @@ static void offer_head(struct keying *k, uint32_t role, uint32_t vqueue, struct 
     q->ready = true;
     q->ready_ns = ready;
     uint32_t n = parties(k, role, vqueue, scratch);
-    const struct slot *meeting = meeting_slot(r->p, i);
+    const struct slot *meeting = meeting_slot(k, r->p, i);
     for (uint32_t x = 1; x < n; x++)
         if (!partner_ready(k, meeting, scratch[x], &ready))
             return;
@@ -238,6 +247,7 @@ void lower_key(struct arena *a, const struct cost *c, struct role *roles, uint32
     struct keying k = {.arena = a, .roles = roles, .nroles = nroles};
     struct event *met = ARENA_ARRAY(a, struct event, nroles + 2), *scratch = ARENA_ARRAY(a, struct event, nroles + 2);
     struct ends ends = {0};
+    find_meetings(k.meeting);
     for (uint32_t r = 0; r < nroles; r++)
         for (uint32_t i = 0; i < roles[r].p->ninsns; i++)
             if (roles[r].channels[i] != NONE && roles[r].channels[i] >= ends.n)

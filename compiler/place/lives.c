@@ -23,7 +23,7 @@ struct clocks {
 
 static struct clocks find_clocks(struct arena *a, const struct program *p)
 {
-    struct clocks c = {arena_array(a, p->ninsns + 1u, sizeof *c.done), ARENA_ARRAY(a, uint32_t, p->ninsns + 1u),
+    struct clocks c = {arena_grow(a, NULL, 0, p->ninsns + 1u, sizeof *c.done), ARENA_ARRAY(a, uint32_t, p->ninsns + 1u),
                        ARENA_ARRAY(a, uint32_t, p->ninsns + 1u), ARENA_ARRAY(a, uint32_t, p->ninsns + 1u), {0}};
     uint32_t *at[NQUEUES], seen[NQUEUES] = {0}, known[NQUEUES] = {0};
     program_positions(p, c.position, c.count);
@@ -34,6 +34,8 @@ static struct clocks find_clocks(struct arena *a, const struct program *p)
         uint32_t own = n->queue, *now = c.done[i];
         if (seen[own])
             memcpy(now, c.done[at[own][seen[own] - 1]], sizeof *c.done);
+        else
+            memset(now, 0, sizeof *c.done);
         now[own] = seen[own];
         for (uint32_t w = n->wait; w < n->wait + n->nwaits; w++) {
             uint32_t from = p->waits[w].queue, done = p->waits[w].position + 1;
@@ -52,11 +54,11 @@ static struct clocks find_clocks(struct arena *a, const struct program *p)
     return c;
 }
 
-/* an instruction's use of a part */
+/* an instruction's use of a part; before, after: by the clocks */
 struct access {
-    uint32_t insn;
+    uint32_t insn, before, after;
+    bool computes, begins; /* begins: a life */
     uint64_t reads, covers;
-    bool begins; /* a life */
 };
 struct accesses {
     uint32_t *first; /* by part, and of one behind the last */
@@ -88,12 +90,12 @@ static void find_parts(struct arena *a, struct lives *l, const struct program *p
     l->first_part[p->nbuffers] = l->nparts;
 }
 
-static void note_access(struct accesses *c, uint32_t part, uint32_t insn, const struct operand *o, const struct use *u)
+static void note_access(struct accesses *c, uint32_t part, const struct access *own, const struct operand *o, const struct use *u)
 {
     struct access *last = c->n[part] ? &c->list[c->first[part] + c->n[part] - 1] : NULL;
-    if (!last || last->insn != insn) {
+    if (!last || last->insn != own->insn) {
         last = &c->list[c->first[part] + c->n[part]++];
-        *last = (struct access){.insn = insn};
+        *last = *own;
     }
     if (o->mark == MARK_WRITE)
         last->covers |= u->covers;
@@ -101,27 +103,39 @@ static void note_access(struct accesses *c, uint32_t part, uint32_t insn, const 
         last->reads |= u->touches;
 }
 
-static struct accesses find_accesses(struct arena *a, const struct lives *l, const struct program *p)
+/* room for every operand of every instruction; those that share their lists (program_share.h) are counted together */
+static void make_room(struct arena *a, struct accesses *c, const struct lives *l, const struct program *p, const struct use *uses)
+{
+    uint32_t *times = ARENA_ARRAY(a, uint32_t, p->noperands + 1u);
+    for (uint32_t i = 0; i < p->ninsns; i++)
+        times[p->insns[i].operand]++;
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        const struct insn *n = &p->insns[i];
+        for (uint32_t k = 0; times[n->operand] && k < isa_info((enum op)n->op)->noperands; k++) {
+            uint32_t part = part_of(l, &uses[n->operand + k]);
+            if (part != NONE)
+                c->first[part + 1] += times[n->operand];
+        }
+        times[n->operand] = 0;
+    }
+    for (uint32_t k = 0; k < l->nparts; k++)
+        c->first[k + 1] += c->first[k];
+    c->list = arena_grow(a, NULL, 0, c->first[l->nparts] + 1u, sizeof *c->list);
+}
+
+static struct accesses find_accesses(struct arena *a, const struct lives *l, const struct program *p, const struct clocks *clocks)
 {
     const struct use *uses = place_uses(a, p);
     struct accesses c = {ARENA_ARRAY(a, uint32_t, l->nparts + 1u), ARENA_ARRAY(a, uint32_t, l->nparts + 1u), NULL};
-    for (int turn = 0; turn < 2; turn++) {
-        for (uint32_t i = 0; i < p->ninsns; i++) {
-            const struct insn *n = &p->insns[i];
-            for (uint32_t k = n->operand; k < n->operand + isa_info((enum op)n->op)->noperands; k++) {
-                uint32_t part = part_of(l, &uses[k]);
-                if (part == NONE)
-                    continue;
-                if (turn)
-                    note_access(&c, part, i, &p->operands[k], &uses[k]);
-                else
-                    c.first[part + 1]++;
-            }
+    make_room(a, &c, l, p, uses);
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        const struct insn *n = &p->insns[i];
+        struct access own = {.insn = i, .before = clocks->before[i], .after = clocks->after[i], .computes = n->queue == QUEUE_COMPUTE};
+        for (uint32_t k = n->operand; k < n->operand + isa_info((enum op)n->op)->noperands; k++) {
+            uint32_t part = part_of(l, &uses[k]);
+            if (part != NONE)
+                note_access(&c, part, &own, &p->operands[k], &uses[k]);
         }
-        for (uint32_t k = 0; !turn && k < l->nparts; k++)
-            c.first[k + 1] += c.first[k];
-        if (!turn)
-            c.list = arena_grow(a, NULL, 0, c.first[l->nparts] + 1u, sizeof *c.list);
     }
     return c;
 }
@@ -149,12 +163,12 @@ static struct life *new_life(struct lives *l, uint32_t part)
     return x;
 }
 
-static void extend_life(struct life *l, const struct clocks *c, const struct insn *n, uint32_t insn)
+static void extend_life(struct life *l, const struct access *x)
 {
-    uint32_t before = c->before[insn], after = c->after[insn], end = n->queue == QUEUE_COMPUTE ? after + 1 : before;
-    l->lo = before < l->lo ? before : l->lo;
-    l->hi = after > l->hi ? after : l->hi;
-    l->sure_lo = after < l->sure_lo ? after : l->sure_lo;
+    uint32_t end = x->computes ? x->after + 1 : x->before;
+    l->lo = x->before < l->lo ? x->before : l->lo;
+    l->hi = x->after > l->hi ? x->after : l->hi;
+    l->sure_lo = x->after < l->sure_lo ? x->after : l->sure_lo;
     l->sure_end = end > l->sure_end ? end : l->sure_end;
 }
 
@@ -178,7 +192,7 @@ struct lives *place_lives(struct arena *a, const struct program *p)
     struct lives *l = ARENA_NEW(a, struct lives);
     find_parts(a, l, p);
     struct clocks c = find_clocks(a, p);
-    struct accesses accesses = find_accesses(a, l, p);
+    struct accesses accesses = find_accesses(a, l, p, &c);
     uint32_t n = find_begins(&accesses, l->nparts) + l->nparts + 1;
     l->length = c.count[QUEUE_COMPUTE];
     l->lives = ARENA_ARRAY(a, struct life, n);
@@ -187,7 +201,7 @@ struct lives *place_lives(struct arena *a, const struct program *p)
         for (uint32_t k = 0; k < accesses.n[part]; k++) {
             const struct access *x = &accesses.list[accesses.first[part] + k];
             life = x->begins ? new_life(l, part) : life;
-            extend_life(life, &c, &p->insns[x->insn], x->insn);
+            extend_life(life, x);
         }
     }
     keep_for_check(l, p, &accesses);
