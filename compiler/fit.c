@@ -10,6 +10,7 @@
 
 #include "compiler/fit.h"
 
+#include "compiler/place/place.h"
 #include "compiler/support/units.h"
 
 #include <math.h>
@@ -22,15 +23,24 @@ enum { RIVALS = 3, ROUNDS = 8 };
 #define USUAL_NEAR 200000u /* instructions, lowered in a fraction of a second */
 #define LEAST_CUT 0.005 /* of memory, in the first round; twice that in every next one */
 
+/* of both programs of a role; the evaluation's arena begins behind the training's host memory, too */
+static uint64_t role_bytes(const struct plan *p, uint32_t role)
+{
+    const struct program *both[] = {p->train[role], p->eval[role]};
+    uint64_t peak = 0;
+    for (int k = 0; k < 2 && both[k]; k++) {
+        uint64_t bytes = both[k]->arena_bytes - program_host_bytes(both[0]);
+        peak = bytes > peak ? bytes : peak;
+    }
+    return peak;
+}
+
 uint64_t fit_peak_bytes(const struct plan *p)
 {
     uint64_t peak = 0;
     for (uint32_t r = 0; r < p->nroles; r++) {
-        const struct program *both[] = {p->train[r], p->eval[r]};
-        for (int k = 0; k < 2 && both[k]; k++) { /* the evaluation's arena begins behind the training's host memory, too */
-            uint64_t bytes = both[k]->arena_bytes - program_host_bytes(both[0]);
-            peak = bytes > peak ? bytes : peak;
-        }
+        uint64_t bytes = role_bytes(p, r);
+        peak = bytes > peak ? bytes : peak;
     }
     return peak;
 }
@@ -52,9 +62,10 @@ static double usual_room(const struct job *job, const struct topo *topo, const s
 }
 
 /* The peak with some room for experts' rows.  Buffers are as many with a few microbatches per stage as with all of them, but
- * for what the ends of the step leave lying; who takes a plan by this looks at its own peak. */
+ * for what the ends of the step leave lying; who takes a plan by this looks at its own peak.  A role that takes no more than
+ * one before it is not placed any better, and none is behind one that takes more than `limit`. */
 static double peak_of_room(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision, double room,
-                           const struct compile_options *o)
+                           uint64_t limit, const struct compile_options *o)
 {
     enum { FILL = 4 };
     struct arena_mark mark = arena_mark(a);
@@ -63,11 +74,16 @@ static double peak_of_room(struct arena *a, struct job *job, struct topo *topo, 
     d.room = room;
     if (d.schedule != SCHED_AUTO && d.schedule != SCHED_FILE && d.microbatches > FILL * d.pp)
         d.microbatches = FILL * d.pp;
-    struct plan *p = compile_placed(a, job, topo, &d, o, true, &cost);
-    double bytes = (double)fit_peak_bytes(p);
+    struct plan *p = compile_lowered(a, job, topo, &d, o, true, &cost);
+    uint64_t peak = 0;
+    for (uint32_t r = 0; r < p->nroles && peak <= limit; r++) {
+        place_within(a, p->train[r], 0, peak + program_host_bytes(p->train[r]));
+        uint64_t bytes = role_bytes(p, r);
+        peak = bytes > peak ? bytes : peak;
+    }
     plan_close(p);
     arena_reset(a, mark);
-    return bytes;
+    return (double)peak;
 }
 
 /* A plan that is too large with the usual room for rows that come to experts, or with room for all of them (0): with as much
@@ -77,12 +93,14 @@ static struct plan *fit_room(struct arena *a, struct job *job, struct topo *topo
                                  const struct compile_options *o, double usual, double peak, uint64_t limit, const char **why)
 {
     struct decision d = *decision;
-    double least = peak_of_room(a, job, topo, decision, 1, o);
+    double least = peak_of_room(a, job, topo, decision, 1, limit, o);
+    if (least > (double)limit)
+        return NULL;
     if (!(usual > 1)) {
         usual = 1.5;
-        peak = peak_of_room(a, job, topo, decision, usual, o);
+        peak = peak_of_room(a, job, topo, decision, usual, UINT64_MAX, o);
     }
-    if (least > (double)limit || peak <= least)
+    if (peak <= least)
         return NULL;
     d.room = floor((1 + (usual - 1) * 0.98 * ((double)limit - least) / (peak - least)) * 100) / 100;
     struct plan *p = NULL;
@@ -178,7 +196,7 @@ struct plan *fit_decision(struct arena *a, struct job *job, struct topo *topo, c
     uint64_t limit = decision_memory_bytes(job, topo, &roomy);
     struct plan *p = NULL;
     *why = NULL;
-    *placed = bounds ? (uint64_t)peak_of_room(a, job, topo, decision, roomy.room, o) : 0;
+    *placed = bounds ? (uint64_t)peak_of_room(a, job, topo, decision, roomy.room, UINT64_MAX, o) : 0;
     if (*placed <= limit) {
         p = compile_decision(a, job, topo, &roomy, o, why);
         if (!p)

@@ -70,7 +70,13 @@ struct plan *compile_decision(struct arena *a, struct job *job, struct topo *top
                               const struct compile_options *o, const char **why)
 {
     struct cost *cost;
-    struct plan *p = compile_placed(a, job, topo, decision, o, false, &cost);
+    struct plan *p = compile_lowered(a, job, topo, decision, o, false, &cost);
+    progress(o, "placing buffers");
+    for (uint32_t r = 0; r < p->nroles; r++) {
+        place_program(a, p->train[r], 0);
+        if (p->eval[r])
+            place_program(a, p->eval[r], program_host_bytes(p->train[r]));
+    }
     p->ranks = plan_ranks(p);
     progress(o, "simulating");
     p->timeline = simulate(a, cost, (const struct program *const *)p->train, p->nroles, why);
@@ -81,8 +87,8 @@ struct plan *compile_decision(struct arena *a, struct job *job, struct topo *top
     return p;
 }
 
-struct plan *compile_placed(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
-                            const struct compile_options *o, bool training_alone, struct cost **costs)
+struct plan *compile_lowered(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
+                             const struct compile_options *o, bool training_alone, struct cost **costs)
 {
     struct plan *p = ARENA_NEW(a, struct plan);
     p->job = job;
@@ -100,11 +106,5 @@ struct plan *compile_placed(struct arena *a, struct job *job, struct topo *topo,
         cost->unit = o->costs;
     progress(o, "lowering");
     (training_alone ? lower_training : lower_plan)(a, cost, p);
-    progress(o, "placing buffers");
-    for (uint32_t r = 0; r < p->nroles; r++) {
-        place_program(a, p->train[r], 0);
-        if (p->eval[r])
-            place_program(a, p->eval[r], program_host_bytes(p->train[r]));
-    }
     return p;
 }

@@ -35,9 +35,9 @@ struct plan_search compile_found(const struct plan *p, const struct search_resul
 struct plan *compile_decision(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
                               const struct compile_options *o, const char **why);
 
-/* The first of them: programs with their buffers in place, of a plan that has neither ranks nor times yet; without the
+/* The first of them: programs whose buffers have no places yet, of a plan that has neither ranks nor times yet; without the
  * evaluation's where only the training step's memory is asked for. */
-struct plan *compile_placed(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
-                            const struct compile_options *o, bool training_alone, struct cost **costs);
+struct plan *compile_lowered(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
+                             const struct compile_options *o, bool training_alone, struct cost **costs);
 
 #endif

@@ -130,7 +130,7 @@ static struct accesses find_accesses(struct arena *a, const struct lives *l, con
     make_room(a, &c, l, p, uses);
     for (uint32_t i = 0; i < p->ninsns; i++) {
         const struct insn *n = &p->insns[i];
-        struct access own = {.insn = i, .before = clocks->before[i], .after = clocks->after[i], .computes = n->queue == QUEUE_COMPUTE};
+        struct access own = {i, clocks->before[i], clocks->after[i], n->queue == QUEUE_COMPUTE, false, 0, 0};
         for (uint32_t k = n->operand; k < n->operand + isa_info((enum op)n->op)->noperands; k++) {
             uint32_t part = part_of(l, &uses[k]);
             if (part != NONE)

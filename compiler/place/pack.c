@@ -99,13 +99,14 @@ static uint64_t degree(const struct conflicts *c, uint32_t item)
 enum order { BY_SIZE, BY_SIZE_AND_DEGREE, NORDERS };
 
 uint64_t place_pack(struct arena *a, const struct conflicts *c, const uint64_t *bytes, const uint32_t *start, uint64_t bound,
-                    uint64_t *offset)
+                    uint64_t enough, uint64_t *offset)
 {
     struct arena_mark mark = arena_mark(a);
     struct item *items = ARENA_ARRAY(a, struct item, c->n + 1u);
     struct placed placed = new_placed(a, c->n);
     uint64_t *tried = ARENA_ARRAY(a, uint64_t, c->n + 1u), best = UINT64_MAX;
-    for (enum order order = 0; order < NORDERS && best > bound + bound / ENOUGH; order++) {
+    enough = enough > bound + bound / ENOUGH ? enough : bound + bound / ENOUGH;
+    for (enum order order = 0; order < NORDERS && best > enough; order++) {
         uint64_t top;
         for (uint32_t i = 0; i < c->n; i++) {
             items[i] = (struct item){i, place_align(bytes[i]), place_align(bytes[i]), start[i]};

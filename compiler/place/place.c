@@ -87,8 +87,8 @@ static void set_places(struct program *p, const struct lives *l, const uint64_t 
     }
 }
 
-/* the step's buffers from `floor` on; the end of the last one */
-static uint64_t place_step(struct arena *a, struct program *p, uint64_t floor)
+/* the step's buffers from `floor` on; the end of the last one, which need not be lower than `enough` */
+static uint64_t place_step(struct arena *a, struct program *p, uint64_t floor, uint64_t enough)
 {
     const struct lives *l = place_lives(a, p);
     const struct conflicts *c = place_conflicts(a, l), *joined = join_slots(a, c, l, p);
@@ -100,10 +100,12 @@ static uint64_t place_step(struct arena *a, struct program *p, uint64_t floor)
     for (uint32_t b = 0; b < p->nbuffers; b++)
         whole[b] = l->first_part[b] < l->first_part[b + 1] ? p->buffers[b].bytes : 0;
     find_starts(l, start, whole_start, p->nbuffers);
-    uint64_t bound = most_live(a, l, true), top = place_pack(a, joined, whole, whole_start, bound, whole_at), apart = top;
-    if (top - bound > (floor + top) / WORTH && l->nparts > 0)
-        apart = place_pack(a, c, bytes, start, bound, apart_at);
-    if (top - apart > (floor + top) / WORTH && apart < top) {
+    enough = enough > floor ? enough - floor : 0;
+    uint64_t bound = most_live(a, l, true), top = place_pack(a, joined, whole, whole_start, bound, enough, whole_at), apart = top;
+    uint64_t worth = (floor + top) / WORTH;
+    if (top > enough && top - bound > worth && l->nparts > 0)
+        apart = place_pack(a, c, bytes, start, bound, enough < top - worth ? enough : top - worth - 1, apart_at);
+    if (top - apart > worth && apart < top) {
         set_places(p, l, apart_at, floor);
         return floor + apart;
     }
@@ -130,14 +132,19 @@ static uint64_t place_kept(struct program *p, uint64_t host_bytes)
     return top;
 }
 
-void place_program(struct arena *a, struct program *p, uint64_t host_bytes)
+void place_within(struct arena *a, struct program *p, uint64_t host_bytes, uint64_t enough)
 {
     struct arena_mark mark = arena_mark(a);
     p->nplaces = 0;
     for (uint32_t b = 0; b < p->nbuffers; b++)
         p->buffers[b].scattered = false;
-    p->arena_bytes = place_step(a, p, place_kept(p, host_bytes));
+    p->arena_bytes = place_step(a, p, place_kept(p, host_bytes), enough);
     arena_reset(a, mark);
+}
+
+void place_program(struct arena *a, struct program *p, uint64_t host_bytes)
+{
+    place_within(a, p, host_bytes, 0);
 }
 
 struct place_peak place_peak(struct arena *a, const struct program *p)

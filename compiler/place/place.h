@@ -12,6 +12,8 @@
 #include "runtime/program.h"
 
 void place_program(struct arena *a, struct program *p, uint64_t host_bytes);
+/* the same where an arena of `enough` bytes is as good as any smaller one */
+void place_within(struct arena *a, struct program *p, uint64_t host_bytes, uint64_t enough);
 
 /* What any placement of a program's buffers must hold of the device's memory: the most bytes that are live at a compute
  * instruction in every run that the queues' orders and the waits allow, persistent ones among them.  And the same of runs

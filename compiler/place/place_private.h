@@ -52,8 +52,9 @@ struct conflicts {
 };
 struct conflicts *place_conflicts(struct arena *a, const struct lives *l);
 
-/* pack.c: offsets from 0 on, by item; the end of the last byte.  `bound`: nothing can end before it. */
+/* pack.c: offsets from 0 on, by item; the end of the last byte.  `bound`: nothing can end before it; `enough`: what ends no
+ * higher need not be improved on. */
 uint64_t place_pack(struct arena *a, const struct conflicts *c, const uint64_t *bytes, const uint32_t *start, uint64_t bound,
-                    uint64_t *offset);
+                    uint64_t enough, uint64_t *offset);
 
 #endif
