@@ -34,6 +34,10 @@ void bytes_raw(struct bytes *b, const void *data, size_t n)
 
 void bytes_number(struct bytes *b, uint64_t v)
 {
+    if (v < 128 && b->n < b->room) { /* most are */
+        b->at[b->n++] = (uint8_t)v;
+        return;
+    }
     reserve(b, 10);
     for (; v > 127; v >>= 7)
         b->at[b->n++] = (uint8_t)(v | 128);

@@ -77,9 +77,11 @@ struct cost_stack *cost_stack_new(struct arena *a, const struct cost *c)
 static uint32_t kind_of(const struct program *p, const struct insn *n)
 {
     enum unit unit = isa_info((enum op)n->op)->unit;
-    const char *kind = n->action ? strchr(kinds, n->action) : NULL;
     bool kernel = unit == UNIT_MATMUL || unit == UNIT_ATTENTION || unit == UNIT_STREAM;
-    if (!kernel || !kind || (n->queue != QUEUE_COMPUTE && n->queue != QUEUE_COPY))
+    if (!kernel || !n->action || (n->queue != QUEUE_COMPUTE && n->queue != QUEUE_COPY))
+        return 8;
+    const char *kind = strchr(kinds, n->action);
+    if (!kind)
         return 8;
     const struct operand *y = &p->operands[n->operand];
     bool sum = n->op == OP_ADD && y->mark == MARK_ADD && y->buffer != NONE && n->action != 'F' &&

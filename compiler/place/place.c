@@ -37,6 +37,17 @@ static uint64_t most_live(struct arena *a, const struct lives *l, bool sure)
     return most;
 }
 
+/* the first bit that is set from x on; 64 * words if there is none */
+static uint32_t next_bit(const uint64_t *bits, uint32_t words, uint32_t x)
+{
+    for (uint32_t w = x / 64; w < words; w++, x = 64 * w) {
+        uint64_t rest = bits[w] >> x % 64;
+        if (rest)
+            return x + (uint32_t)__builtin_ctzll(rest);
+    }
+    return 64 * words;
+}
+
 /* rings in one piece: items are buffers, which conflict where any of their parts do */
 static struct conflicts *join_slots(struct arena *a, const struct conflicts *c, const struct lives *l, const struct program *p)
 {
@@ -50,11 +61,11 @@ static struct conflicts *join_slots(struct arena *a, const struct conflicts *c, 
         for (uint32_t x = l->first_part[b]; x < l->first_part[b + 1]; x++)
             for (uint32_t w = 0; w < c->words; w++)
                 any[w] |= c->bits[(size_t)x * c->words + w];
-        for (uint32_t w = 0; w < c->words; w++)
-            for (uint64_t rest = any[w]; rest; rest &= rest - 1) {
-                uint32_t other = l->parts[64 * w + (uint32_t)__builtin_ctzll(rest)].buffer;
-                joined->bits[(size_t)b * joined->words + other / 64] |= (uint64_t)1 << other % 64;
-            }
+        for (uint32_t x = next_bit(any, c->words, 0); x < 64 * c->words;) {
+            uint32_t other = l->parts[x].buffer;
+            joined->bits[(size_t)b * joined->words + other / 64] |= (uint64_t)1 << other % 64;
+            x = next_bit(any, c->words, l->first_part[other + 1]);
+        }
     }
     return joined;
 }

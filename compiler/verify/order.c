@@ -23,7 +23,7 @@ static void order_role(const struct order *c, uint32_t role)
     if (!p)
         return;
     struct arena *scratch = arena_new();
-    const struct clocks *k = prove_clocks(scratch, p);
+    const struct clocks *k = prove_positions(scratch, p);
     for (uint32_t i = 0; i < p->ninsns; i++) {
         const struct insn *in = &p->insns[i];
         struct site at = {3, role, NONE, c->kind == PROGRAM_EVAL, i};

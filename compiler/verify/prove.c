@@ -68,16 +68,22 @@ void prove_report(struct arena *a, const struct plan *p, struct verdict *v, stru
                            at.evaluation, at.insn, arena_printf(a, "%s%s%s", place, text, sentence)};
 }
 
-struct clocks *prove_clocks(struct arena *a, const struct program *p)
+struct clocks *prove_positions(struct arena *a, const struct program *p)
 {
     struct clocks *c = ARENA_NEW(a, struct clocks);
     c->position = ARENA_ARRAY(a, uint32_t, p->ninsns + 1u);
-    c->before = arena_array(a, p->ninsns + 1u, sizeof *c->before);
     program_positions(p, c->position, c->count);
     for (int q = 0; q < NQUEUES; q++)
         c->insn[q] = ARENA_ARRAY(a, uint32_t, c->count[q] + 1u);
     for (uint32_t i = 0; i < p->ninsns; i++)
         c->insn[p->insns[i].queue][c->position[i]] = i;
+    return c;
+}
+
+struct clocks *prove_clocks(struct arena *a, const struct program *p)
+{
+    struct clocks *c = prove_positions(a, p);
+    c->before = arena_array(a, p->ninsns + 1u, sizeof *c->before);
     for (uint32_t i = 0; i < p->ninsns; i++) {
         const struct insn *in = &p->insns[i];
         uint32_t *mine = c->before[i], at = c->position[i];

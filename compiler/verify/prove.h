@@ -34,6 +34,7 @@ struct clocks {
     uint32_t (*before)[NQUEUES];
 };
 struct clocks *prove_clocks(struct arena *a, const struct program *p);
+struct clocks *prove_positions(struct arena *a, const struct program *p); /* without `before` */
 
 /* Bytes of the arena: `rows` runs of `width` bytes, `pitch` apart.  One run when it is contiguous.  An
  * operand whose offset depends on a slot covers the bytes of all the slot's values, as one run. */
