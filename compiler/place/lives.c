@@ -1,7 +1,7 @@
 /* When the parts of a program are live: lives from what instructions touch, and their intervals on the compute queue's clock.
  *
- * Backwards over the accesses of a part goes the set of its cells that are still to be read: what an access covers leaves it,
- * what it reads joins it.  Where the set is empty in front of an access, a life begins with that.  Program order will do for
+ * Backwards over the program goes, for every part, the set of its cells that are still to be read: what an access covers leaves
+ * it, what it reads joins it.  Where the set is empty in front of an access, a life begins with that.  Program order will do for
  * that, since accesses that it matters for are ordered (no race).
  *
  * Clocks: before an instruction is the number of compute instructions known to be done when it starts, by its queue's order and
@@ -12,6 +12,8 @@
  * Cost: linear in instructions times queues, and in operands. */
 
 #include "compiler/place/place_private.h"
+
+#include "compiler/support/vec.h"
 
 #include <string.h>
 
@@ -54,18 +56,6 @@ static struct clocks find_clocks(struct arena *a, const struct program *p)
     return c;
 }
 
-/* an instruction's use of a part; before, after: by the clocks */
-struct access {
-    uint32_t insn, before, after;
-    bool computes, begins; /* begins: a life */
-    uint64_t reads, covers;
-};
-struct accesses {
-    uint32_t *first; /* by part, and of one behind the last */
-    uint32_t *n;     /* by part */
-    struct access *list;
-};
-
 static uint32_t part_of(const struct lives *l, const struct use *u)
 {
     return u->buffer == NONE ? NONE : l->first_part[u->buffer] + u->slot;
@@ -90,98 +80,92 @@ static void find_parts(struct arena *a, struct lives *l, const struct program *p
     l->first_part[p->nbuffers] = l->nparts;
 }
 
-static void note_access(struct accesses *c, uint32_t part, const struct access *own, const struct operand *o, const struct use *u)
+static struct life new_life(uint32_t part)
 {
-    struct access *last = c->n[part] ? &c->list[c->first[part] + c->n[part] - 1] : NULL;
-    if (!last || last->insn != own->insn) {
-        last = &c->list[c->first[part] + c->n[part]++];
-        *last = *own;
-    }
-    if (o->mark == MARK_WRITE)
-        last->covers |= u->covers;
-    else
-        last->reads |= u->touches;
+    return (struct life){.part = part, .lo = UINT32_MAX, .sure_lo = UINT32_MAX};
 }
 
-/* room for every operand of every instruction; those that share their lists (program_share.h) are counted together */
-static void make_room(struct arena *a, struct accesses *c, const struct lives *l, const struct program *p, const struct use *uses)
+static void extend_life(struct life *l, const struct clocks *c, const struct insn *n, uint32_t insn)
 {
-    uint32_t *times = ARENA_ARRAY(a, uint32_t, p->noperands + 1u);
-    for (uint32_t i = 0; i < p->ninsns; i++)
-        times[p->insns[i].operand]++;
-    for (uint32_t i = 0; i < p->ninsns; i++) {
-        const struct insn *n = &p->insns[i];
-        for (uint32_t k = 0; times[n->operand] && k < isa_info((enum op)n->op)->noperands; k++) {
-            uint32_t part = part_of(l, &uses[n->operand + k]);
-            if (part != NONE)
-                c->first[part + 1] += times[n->operand];
-        }
-        times[n->operand] = 0;
-    }
-    for (uint32_t k = 0; k < l->nparts; k++)
-        c->first[k + 1] += c->first[k];
-    c->list = arena_grow(a, NULL, 0, c->first[l->nparts] + 1u, sizeof *c->list);
-}
-
-static struct accesses find_accesses(struct arena *a, const struct lives *l, const struct program *p, const struct clocks *clocks)
-{
-    const struct use *uses = place_uses(a, p);
-    struct accesses c = {ARENA_ARRAY(a, uint32_t, l->nparts + 1u), ARENA_ARRAY(a, uint32_t, l->nparts + 1u), NULL};
-    make_room(a, &c, l, p, uses);
-    for (uint32_t i = 0; i < p->ninsns; i++) {
-        const struct insn *n = &p->insns[i];
-        struct access own = {i, clocks->before[i], clocks->after[i], n->queue == QUEUE_COMPUTE, false, 0, 0};
-        for (uint32_t k = n->operand; k < n->operand + isa_info((enum op)n->op)->noperands; k++) {
-            uint32_t part = part_of(l, &uses[k]);
-            if (part != NONE)
-                note_access(&c, part, &own, &p->operands[k], &uses[k]);
-        }
-    }
-    return c;
-}
-
-/* the number of lives */
-static uint32_t find_begins(struct accesses *c, uint32_t nparts)
-{
-    uint32_t n = 0;
-    for (uint32_t part = 0; part < nparts; part++) {
-        uint64_t wanted = 0;
-        for (uint32_t k = c->n[part]; k-- > 0;) {
-            struct access *x = &c->list[c->first[part] + k];
-            wanted = (wanted & ~x->covers) | x->reads;
-            x->begins = !wanted || !k;
-            n += x->begins;
-        }
-    }
-    return n;
-}
-
-static struct life *new_life(struct lives *l, uint32_t part)
-{
-    struct life *x = &l->lives[l->nlives++];
-    *x = (struct life){.part = part, .lo = UINT32_MAX, .sure_lo = UINT32_MAX};
-    return x;
-}
-
-static void extend_life(struct life *l, const struct access *x)
-{
-    uint32_t end = x->computes ? x->after + 1 : x->before;
-    l->lo = x->before < l->lo ? x->before : l->lo;
-    l->hi = x->after > l->hi ? x->after : l->hi;
-    l->sure_lo = x->after < l->sure_lo ? x->after : l->sure_lo;
+    uint32_t before = c->before[insn], after = c->after[insn], end = n->queue == QUEUE_COMPUTE ? after + 1 : before;
+    l->lo = before < l->lo ? before : l->lo;
+    l->hi = after > l->hi ? after : l->hi;
+    l->sure_lo = after < l->sure_lo ? after : l->sure_lo;
     l->sure_end = end > l->sure_end ? end : l->sure_end;
 }
 
+/* a part on the way back: the access that is looked at, what is read behind it, and the life that it is in */
+struct walked {
+    uint32_t insn, last, nlives; /* insn: of the access, NONE before the last one; last: that one's */
+    uint64_t reads, covers, wanted;
+    struct life life;
+};
+struct walk {
+    struct arena *arena;
+    struct walked *parts;
+    VEC(struct life) lives; /* the last ones of a part first */
+};
+
+static void end_life(struct walk *w, struct walked *x)
+{
+    vec_push(w->arena, &w->lives, x->life);
+    x->nlives++;
+    x->life = new_life(x->life.part);
+}
+
+/* the access of an instruction before the one that has been looked at */
+static void next_access(struct walk *w, struct walked *x, uint32_t insn)
+{
+    if (x->insn == NONE) {
+        x->last = insn;
+    } else {
+        x->wanted = (x->wanted & ~x->covers) | x->reads;
+        if (!x->wanted)
+            end_life(w, x);
+    }
+    x->insn = insn;
+    x->reads = x->covers = 0;
+}
+
+static void walk_back(struct walk *w, const struct lives *l, const struct program *p, const struct clocks *c)
+{
+    const struct use *uses = place_uses(w->arena, p);
+    w->parts = ARENA_ARRAY(w->arena, struct walked, l->nparts + 1u);
+    for (uint32_t part = 0; part < l->nparts; part++)
+        w->parts[part] = (struct walked){.insn = NONE, .life = new_life(part)};
+    for (uint32_t i = p->ninsns; i-- > 0;) {
+        const struct insn *n = &p->insns[i];
+        for (uint32_t k = n->operand; k < n->operand + isa_info((enum op)n->op)->noperands; k++) {
+            uint32_t part = part_of(l, &uses[k]);
+            if (part == NONE)
+                continue;
+            struct walked *x = &w->parts[part];
+            if (x->insn != i) {
+                next_access(w, x, i);
+                extend_life(&x->life, c, n, i);
+            }
+            if (p->operands[k].mark == MARK_WRITE)
+                x->covers |= uses[k].covers;
+            else
+                x->reads |= uses[k].touches;
+        }
+    }
+    for (uint32_t part = 0; part < l->nparts; part++)
+        if (w->parts[part].insn != NONE)
+            end_life(w, &w->parts[part]);
+}
+
 /* parts of the check are also used from the step's begin to the end of its early part */
-static void keep_for_check(struct lives *l, const struct program *p, const struct accesses *c)
+static void keep_for_check(struct lives *l, const struct program *p, const struct walked *parts)
 {
     uint32_t phase[NPHASES + 1], at[NPHASES + 1][NQUEUES];
     if (!program_phases(p, phase) || !program_phase_positions(p, at))
         return;
     for (uint32_t part = 0; part < l->nparts; part++) {
-        if (!c->n[part] || c->list[c->first[part] + c->n[part] - 1].insn < phase[PHASE_CHECK])
+        if (parts[part].insn == NONE || parts[part].last < phase[PHASE_CHECK])
             continue;
-        struct life *x = new_life(l, part);
+        struct life *x = &l->lives[l->nlives++];
+        *x = new_life(part);
         x->lo = 0;
         x->hi = at[PHASE_BODY][QUEUE_COMPUTE];
     }
@@ -192,18 +176,16 @@ struct lives *place_lives(struct arena *a, const struct program *p)
     struct lives *l = ARENA_NEW(a, struct lives);
     find_parts(a, l, p);
     struct clocks c = find_clocks(a, p);
-    struct accesses accesses = find_accesses(a, l, p, &c);
-    uint32_t n = find_begins(&accesses, l->nparts) + l->nparts + 1;
+    struct walk w = {.arena = a};
+    walk_back(&w, l, p, &c);
     l->length = c.count[QUEUE_COMPUTE];
-    l->lives = ARENA_ARRAY(a, struct life, n);
-    for (uint32_t part = 0; part < l->nparts; part++) {
-        struct life *life = NULL;
-        for (uint32_t k = 0; k < accesses.n[part]; k++) {
-            const struct access *x = &accesses.list[accesses.first[part] + k];
-            life = x->begins ? new_life(l, part) : life;
-            extend_life(life, x);
-        }
-    }
-    keep_for_check(l, p, &accesses);
+    l->nlives = (uint32_t)w.lives.n;
+    l->lives = ARENA_ARRAY(a, struct life, w.lives.n + l->nparts + 1);
+    uint32_t *next = ARENA_ARRAY(a, uint32_t, l->nparts + 1u), sum = 0;
+    for (uint32_t part = 0; part < l->nparts; part++)
+        next[part] = sum += w.parts[part].nlives;
+    for (size_t i = 0; i < w.lives.n; i++)
+        l->lives[--next[w.lives.at[i].part]] = w.lives.at[i];
+    keep_for_check(l, p, w.parts);
     return l;
 }
