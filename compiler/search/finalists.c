@@ -14,8 +14,8 @@
 #include <math.h>
 #include <string.h>
 
-#define FINALISTS 3
-#define STARTS 3
+#define FINALISTS 6
+#define STARTS 12
 #define BUDGET 3000000u       /* actions run, of each; a candidate has 3 per stage and microbatch */
 #define RUNS_LEAST 40u        /* runs of all actions, for what is larger */
 #define MOST_ACTIONS 1000000u /* more take seconds */
