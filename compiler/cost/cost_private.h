@@ -227,7 +227,8 @@ void cost_moves(struct arena *a, const struct cost *c, const struct cost_shape *
  * of a ZeRO level and shard. */
 struct cost_mover {
     struct cost_group shard, replicas;
-    double gradient, parameter; /* bytes of an element */
+    double gradient, parameter; /* bytes of an element on its way */
+    double sum;                 /* of a gradient where microbatches are added up */
     double slow;                /* of ZeRO 3's transfers, as the profile has them */
     double bucket;              /* elements that travel at a time, whatever pieces they are of; 0: pieces */
 };
@@ -296,6 +297,7 @@ struct cost_rooms {
     const struct cost *c;
     const struct cost_shape *s;
     double parameter, gradient, copy, state; /* bytes per parameter element; */
+    double made, reduced;                    /* of a gradient as it is made, as it is summed between ranks, where gradient is */
     double place;                            /* of state that is fetched from the host */
     double limit, buckets;                   /* bytes of the GPU; elements that buckets are padded to */
     uint64_t communicator_bytes;

@@ -260,7 +260,11 @@ static void set_widths(struct cost_rooms *x)
     const struct cost *c = x->c;
     const struct train *t = &c->job->train;
     x->parameter = dtype_bytes(t->precision);
-    x->gradient = dtype_bytes(t->grads);
+    bool meets = c->buffers->allocator < 0.5 && (c->decision->dp * c->decision->cp > 1);
+    x->made = dtype_bytes(t->grads);
+    x->reduced = meets ? dtype_bytes(t->reduce) : x->made;
+    /* after its only microbatch a gradient is converted, and what was made goes */
+    x->gradient = c->decision->zero < 2 && c->decision->microbatches == 1 ? x->reduced : x->made;
     bool foretells = c->buffers->allocator < 0.5 && decision_skews(c->job, c->decision); /* a copy that is not changed yet */
     x->state = t->master == train_working(t) && !foretells ? 0 : dtype_bytes(t->master);
     if (c->decision->zero >= 3 && c->buffers->master_shards > 0.5) {
@@ -312,7 +316,7 @@ static double own_shard_buffers(const struct cost_rooms *x, const struct holding
     if (d->zero >= 3)
         bytes += element * h->largest * cost_gathered_places(x, x->c->job->model.nlayers / d->pp);
     if (d->zero >= 2)
-        bytes += x->gradient * (2 * h->made + (d->microbatches > 1 ? 2 : 0) * h->part);
+        bytes += (x->made + x->reduced) * h->made + (d->microbatches > 1 ? 2 : 0) * x->reduced * h->part;
     return bytes;
 }
 

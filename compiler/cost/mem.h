@@ -16,7 +16,8 @@ uint32_t cost_held_stage(const struct decision *d, uint32_t r, uint32_t j);
 struct own_sums {
     double dense, experts, vectors[2]; /* parameter elements, buckets padded; vectors split over tp, whole */
     double dense_vectors;              /* of both kinds, padded */
-    double largest, made, part;        /* of a block */
+    double scattered;                  /* elements of gradients whose microbatches' are scattered, of a rank's part */
+    double largest, made, part, piece; /* of a block; piece: its gradient */
     double places[3], first, fetched;  /* elements of state of the last three buckets; of the first two; most at a time */
     uint32_t nplaces;
     double workspace;

@@ -35,6 +35,8 @@ static void add_sums(struct own_sums *h, const struct cost_held *x, double times
     h->largest = cost_larger(h->largest, x->largest);
     h->made = cost_larger(h->made, x->made);
     h->part = cost_larger(h->part, x->part);
+    h->piece = cost_larger(h->piece, x->gradients);
+    h->scattered += x->part * times;
     h->workspace = cost_larger(h->workspace, workspace);
     for (int k = 0; k < 3 && k < times; k++) {
         add_place(h, x->state - x->whole_state);
@@ -129,11 +131,32 @@ static void add_front(struct walk *w, const struct cost_block *b, const struct c
     }
 }
 
+/* are gradients summed between ranks in another format than they are made in? */
+static bool converts(const struct cost_rooms *x)
+{
+    return x->reduced < x->made || x->reduced > x->made;
+}
+
+/* What a block takes: with gradients as they are made beside those that they are converted to, after their only microbatch;
+ * or at its end, when those of every microbatch are converted. */
+static struct cost_lives lives_of(const struct walk *w, const struct cost_block *b, const struct cost_held *h)
+{
+    const struct cost_rooms *x = w->x;
+    const struct decision *d = x->c->decision;
+    struct cost_lives v = *cost_lives(x->c, b);
+    double *all[] = {&v.backward, &v.backward_of[0], &v.backward_of[1], &v.weight};
+    for (int k = 0; k < 4 && converts(x); k++) {
+        *all[k] += d->zero < 2 && d->microbatches == 1 ? x->made * h->gradients : 0;
+        *all[k] = cost_larger(*all[k], d->zero < 2 ? 0 : x->reduced * h->made);
+    }
+    return v;
+}
+
 /* Front to back; what a stage's later blocks hold is then known as a sum less those in front.  Backward passes come from the
  * back: of what is kept they find the blocks in front, and of gradients those behind. */
 static void add_blocks(struct walk *w, const struct cost_block *b, const struct cost_held *h, double times)
 {
-    const struct cost_lives *v = cost_lives(w->x->c, b);
+    const struct cost_lives own = lives_of(w, b, h), *v = &own;
     struct moments_stage *s = w->out;
     double keep = v->keep - v->parked, left = v->left - v->left_parked, g = w->x->gradient * h->gradients;
     double early = w->x->gradient * (b->early_matrices + h->experts);
@@ -272,6 +295,8 @@ static void join_sums(struct own_sums *all, const struct own_sums *x)
     all->largest = cost_larger(all->largest, x->largest);
     all->made = cost_larger(all->made, x->made);
     all->part = cost_larger(all->part, x->part);
+    all->piece = cost_larger(all->piece, x->piece);
+    all->scattered += x->scattered;
     all->workspace = cost_larger(all->workspace, x->workspace);
     all->blocks += x->blocks;
     all->first = all->nplaces ? all->first : x->first;
@@ -323,6 +348,36 @@ static double gathered_of(const struct cost_rooms *x, uint32_t r)
     return most * (x->c->job->train.precision == DT_FP32 ? 4 : 2);
 }
 
+/* gradients on their way to shards: what is made lies in two places, or in one if it is converted into two others */
+static struct moments_shards shards_made(const struct cost_rooms *x, const struct own_sums *h)
+{
+    bool shards = x->c->decision->zero >= 2, blocks = x->c->job->wishes.never_overlap & OVERLAP_DP;
+    double made = shards ? x->made * h->made : 0, part = shards ? x->reduced * h->part : 0;
+    double sent = shards ? x->reduced * h->made : 0;
+    if (!converts(x))
+        return (struct moments_shards){.first = made, .next = blocks ? made : 2 * made, .then = blocks ? 0 : 2 * made + part,
+                                       .beside = blocks ? made + part : 0};
+    return (struct moments_shards){.first = made, .next = blocks ? made : made + sent + part, .then = blocks ? 0 : sent + part,
+                                   .beside = blocks ? made + part : made};
+}
+
+/* all gradients of a rank as the optimizer finds them, of so many bytes while microbatches are added up */
+static double complete_bytes(const struct cost_rooms *x, const struct own_sums *h, double gradients)
+{
+    const struct decision *d = x->c->decision;
+    double apart = d->zero >= 2 && d->shard == d->dp * d->cp ? h->scattered : 0; /* no copies: not summed once more */
+    return x->reduced * (gradients / x->gradient - apart) + x->made * apart;
+}
+
+/* of the block in front, in the last action that makes gradients */
+static double last_bytes(const struct cost_rooms *x, const struct moments_stage *stages)
+{
+    double most = 0;
+    for (uint32_t j = 0; j < cost_rank_stages(x->c->decision); j++)
+        most = cost_larger(most, x->splits ? stages[j].front_weight[0] : stages[j].front_backward[0]);
+    return most;
+}
+
 void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, struct estimate *e)
 {
     const struct decision *d = x->c->decision;
@@ -336,12 +391,10 @@ void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *kn
         join_sums(&all, &stage->sums);
         gradients += stages[j].gradients;
     }
-    double made = d->zero >= 2 ? x->gradient * all.made : 0, part = d->zero >= 2 ? x->gradient * all.part : 0;
-    bool blocks = x->c->job->wishes.never_overlap & OVERLAP_DP;
-    struct moments_shards shards_of = {.first = made, .next = blocks ? made : 2 * made, .then = blocks ? 0 : 2 * made + part,
-                                       .beside = blocks ? made + part : 0};
+    struct moments_shards shards_of = shards_made(x, &all);
+    double complete = complete_bytes(x, &all, gradients);
     if (decision_skews(x->c->job, d)) {
-        shards_of.foretold = gradients;
+        shards_of.foretold = complete;
         shards_of.early = d->pp - 1 - r < d->microbatches ? d->pp - 1 - r : d->microbatches;
     }
     double split = d->zero ? 1.0 / d->shard : 1, expert_split = d->zero ? 1.0 / x->expert_shard : 1;
@@ -353,7 +406,9 @@ void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *kn
     shards_of.gathered = gathered * cost_gathered_places(x, all.blocks);
     struct moments most = pipeline_moments(d, r, stages, &shards_of);
     shards += parks ? 0 : fetched;
-    double step = cost_larger(most.bytes + shards, gradients + x->place * all.fetched);
+    double step = cost_larger(most.bytes + shards, complete + x->place * all.fetched);
+    if (complete > gradients && !x->least)
+        step = cost_larger(step, complete + x->made * all.piece + last_bytes(x, stages));
     double kept = cost_larger(0, most.kept - (gradients - most.gradients));
     e->peak_stage = r;
     e->parameter_bytes = (uint64_t)persistent;

@@ -24,6 +24,7 @@ static struct cost_mover dense_movers(const struct cost *c)
     const struct train *t = &c->job->train;
     m.gradient = t->reduce == DT_FP32 ? 4 : 2;
     m.parameter = t->precision == DT_FP32 ? 4 : 2;
+    m.sum = t->grads == DT_FP32 ? 4 : 2;
     if (c->decision->zero == 0 || c->decision->shard < 2) {
         m.shard = (struct cost_group){.n = 1};
         m.replicas = c->group[AXIS_BIT(AXIS_DP) | AXIS_BIT(AXIS_CP)];
@@ -104,6 +105,12 @@ static double replicas_s(const struct cost *c, const struct cost_mover *m, doubl
     return moved_s(c, m, OP_ALL_REDUCE, elements, m->gradient / m->shard.n, &m->replicas);
 }
 
+/* gradients that are summed between ranks in another format than they are accumulated in, on their way to one or back */
+static double convert_s(const struct cost *c, const struct cost_mover *m, double elements)
+{
+    return fabs(m->sum - m->gradient) > 0 ? cost_stream_s(c, (m->sum + m->gradient) * elements) + c->device.launch_s : 0;
+}
+
 struct maker {
     struct arena *arena;
     const struct cost *c;
@@ -131,20 +138,24 @@ static void add_bucket(struct maker *x, const struct cost_mover *m, double eleme
     if (elements <= 0)
         return;
     double sum = scatter_s(x->c, m, elements), finish = replicas_s(x->c, m, elements),
-           own = elements / m->shard.n;
+           own = elements / m->shard.n, back = each ? convert_s(x->c, m, own) : 0;
+    double convert = m->shard.n * m->replicas.n > 1 || alike ? convert_s(x->c, m, elements) : 0;
     *(each ? &finish : &sum) += alike ? alike_s(x, each ? own : elements) : 0;
     p->gather_s += gather_s(x->c, m, elements);
     p->gathers |= d->zero >= 3 && m->shard.n > 1;
     p->scatters |= each;
-    p->add_s += each ? cost_stream_s(x->c, 3 * m->gradient * own) : 0;
+    p->add_s += each ? cost_stream_s(x->c, 3 * m->sum * own) + back : 0;
+    p->back_s += back;
     if (d->schedule != SCHED_DUALPIPE) {
         p->sum_s += sum;
-        p->finish_s += finish;
+        p->finish_s += finish + (finish > 0 ? back : 0);
+        p->convert_s += convert;
         return;
     }
     p->sum_s += each ? sum : 0;
+    p->convert_s += each ? convert : 0;
     x->ties_s += p->count * moved_s(x->c, m, OP_ALL_REDUCE, each ? own : elements, m->gradient, &x->c->tie);
-    x->late_s += p->count * ((each ? 0 : sum) + finish);
+    x->late_s += p->count * ((each ? 0 : sum + convert_s(x->c, m, elements)) + finish + back);
 }
 
 /* do rows to experts travel on the queue of gradients, on any of their ways? (compiler/lower/moe.c) */
@@ -227,7 +238,7 @@ static double vector_sum_s(const struct maker *x, double split, double keys, dou
     double seconds = 0;
     for (int k = 0; k < 3; k++)
         if (elements[k] > 0)
-            seconds += scatter_s(x->c, &x->by.dense, elements[k]) +
+            seconds += convert_s(x->c, &x->by.dense, elements[k]) + scatter_s(x->c, &x->by.dense, elements[k]) +
                        replicas_s(x->c, k < 2 ? &x->by.dense : &x->by.keys, elements[k]);
     return seconds + alike_s(x, whole);
 }
@@ -295,12 +306,13 @@ static void tie_ends(const struct maker *x, struct pipeline_moves *moves, struct
     }
     double own = first->scatters ? elements / x->by.dense.shard.n : elements;
     double late = cost_group_s(c, OP_ALL_REDUCE, x->by.dense.gradient * own, &c->tie) + first->finish_s;
-    late += first->scatters ? 0 : first->sum_s;
+    late += first->scatters ? 0 : first->sum_s + first->convert_s;
     moves[0].late_s += late;
     moves[d->nstages - 1].late_s += late;
     struct pipeline_piece *both[] = {first, m->tied ? last : NULL};
     for (int k = 0; k < 2 && both[k]; k++) {
         both[k]->sum_s = both[k]->scatters ? both[k]->sum_s : 0;
+        both[k]->convert_s = both[k]->scatters ? both[k]->convert_s : 0;
         both[k]->finish_s = 0;
     }
 }

@@ -26,6 +26,8 @@ struct pipeline_piece {
     double gather_s;                         /* parameters: at the step's begin, or at every use */
     double sum_s;                            /* gradients: after the last microbatch, or after each */
     double add_s;                            /* where after each: the kernel that adds what came to the sum */
+    double convert_s, back_s;                /* the kernels that convert gradients in front of those sums; what came of the
+                                                first microbatch, where none adds it */
     double finish_s;                         /* after the last one, what is left: sums over replicas */
     bool gathers, scatters, reads;           /* every use, every microbatch; does backward read its parameters? */
     bool exchanges;                          /* rows with experts' ranks */

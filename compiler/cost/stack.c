@@ -166,10 +166,14 @@ static double halved(const struct cost_stack *s, const struct program *p, const 
 /* do parameters or their gradients travel? */
 static bool moves_weights(const struct program *p, const struct insn *n)
 {
+    static const char *const names[] = {"grad.", "made.", "sent.", "reduced."};
     for (size_t i = 0; i < isa_info((enum op)n->op)->noperands; i++) {
         const struct operand *o = &p->operands[n->operand + i];
         const struct buffer *b = o->buffer == NONE ? NULL : &p->buffers[o->buffer];
-        if (b && (b->kind == BUFFER_PARAM || !strncmp(b->name, "grad.", 5) || !strncmp(b->name, "made.", 5)))
+        bool moves = b && b->kind == BUFFER_PARAM;
+        for (size_t k = 0; b && k < sizeof names / sizeof *names; k++)
+            moves |= !strncmp(b->name, names[k], strlen(names[k]));
+        if (moves)
             return true;
     }
     return false;

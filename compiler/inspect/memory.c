@@ -56,7 +56,7 @@ static void class_of(const struct program *p, const struct buffer *b, char *out,
         snprintf(out, size, "ring %.*s, %u deep", (int)sizeof p->rings[b->ring].name, p->rings[b->ring].name,
                  p->rings[b->ring].depth);
     else
-        snprintf(out, size, strncmp(b->name, "grad.", 5) == 0 ? "gradients" : "temporaries");
+        snprintf(out, size, !strncmp(b->name, "grad.", 5) || !strncmp(b->name, "reduced.", 8) ? "gradients" : "temporaries");
 }
 
 static void add_line(struct arena *a, struct bill *b, const char *name, uint64_t bytes, bool step)

@@ -84,6 +84,7 @@ struct chunk {
 
 struct bucket_info {
     uint32_t param, gradient, master, moment1, moment2; /* buffers; NONE */
+    uint32_t reduced;  /* the gradient in the format of sums between ranks, and they; NONE: it is summed where it is */
     const struct chunk *chunk;
     uint32_t piece;    /* whose last B completes it: index, or NONE = with the chunk's last B */
     uint32_t shared;   /* another piece that uses its weights, or NONE */
@@ -119,12 +120,13 @@ struct gather_ring {
 struct shards {
     struct gather_ring rings[2], *ring; /* [1]: of the second actions of pairs; ring: of the current action */
     uint32_t made[2], nmade, making; /* buffers of gradients; making: of the piece that is being written */
+    uint32_t sent[2];                /* the same in the format of sums between ranks, where that is another; else NONE */
     /* parts of a microbatch's gradients that are not added yet: of the piece whose number in `nmade` is pending_of */
-    uint32_t npending, pending_of;
+    uint32_t npending, pending_of, sent_of; /* sent_of: the last one whose buckets are on their way */
     struct {
         uint32_t bucket;
         struct mat part;
-        bool last; /* of the step */
+        bool first, last; /* of the step */
     } pending[LOWER_BUCKETS];
 };
 
@@ -141,7 +143,7 @@ struct lower {
     bool evaluation;
     uint32_t stage_index, role;
     enum dtype ctype, mtype; /* computed in; of master weights */
-    enum dtype gtype;        /* of weights' gradients, which are summed between ranks in it, too */
+    enum dtype gtype, rtype; /* of weights' gradients and their sums over microbatches; of their sums between ranks */
     uint32_t tokens, local; /* rows of a microbatch: whole; of this rank's TOKENS values */
     bool splits;            /* the role's schedule has I and W */
     bool skews;             /* decision_skews(), of a training program */
@@ -319,6 +321,7 @@ struct aux_shape lower_moe_shape(const struct lower *l, const struct opr *o, uin
 struct mat lower_flat(uint32_t buffer, enum dtype dtype, uint64_t elements);
 struct mat lower_own_param(struct lower *l, uint32_t bucket);
 struct mat lower_own_gradient(struct lower *l, uint32_t bucket);
+bool lower_reduces(const struct lower *l, uint32_t bucket);
 const struct shard_part *lower_shard_part(const struct piece *pc, uint32_t bucket); /* NULL: it is not worked on */
 void lower_shards(struct lower *l, const struct schedule *s); /* their buffers */
 void lower_gather_first(struct lower *l);

@@ -423,6 +423,7 @@ static struct lowered lower_role(struct arena *a, const struct cost *c, const st
     l.ctype = dtype_of(train_working(&job->train));
     l.mtype = dtype_of(job->train.master);
     l.gtype = dtype_of(job->train.grads);
+    l.rtype = dtype_of(job->train.reduce);
     l.sp = d->sp && d->tp > 1;
     l.skews = !l.evaluation && decision_skews(job, d);
     l.tokens = d->microbatch * (uint32_t)job->train.sequence / d->cp;

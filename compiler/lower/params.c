@@ -143,7 +143,7 @@ static void add_buffers(struct lower *l, uint32_t bucket)
     const char *name = l->p->buckets[bucket].name;
     b->param = add_buffer(l, "param", name, BUFFER_PARAM, b->moved ? DTYPE_F32 : l->ctype, b->gathers ? own : n, bucket,
                           b->gathers ? slot : NONE);
-    b->master = b->moment1 = b->moment2 = b->gradient = NONE;
+    b->master = b->moment1 = b->moment2 = b->gradient = b->reduced = NONE;
     if (b->moved)
         return;
     if (l->mtype != l->ctype || decision_skews(l->job, l->d))

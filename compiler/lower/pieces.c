@@ -287,5 +287,8 @@ void lower_step_buffers(struct lower *l)
         uint64_t elements = l->buckets[b].scatters ? l->buckets[b].own : l->p->buckets[b].elements;
         enum dtype dtype = l->buckets[b].moved ? DTYPE_F64 : l->gtype; /* a count in place of a gradient */
         l->buckets[b].gradient = lower_step_buffer(l, name, dtype, elements * isa_dtype_bytes(dtype), NONE);
+        snprintf(name, sizeof name, "reduced.%s", l->p->buckets[b].name);
+        if (l->rtype != l->gtype && lower_reduces(l, b))
+            l->buckets[b].reduced = lower_step_buffer(l, name, l->rtype, elements * isa_dtype_bytes(l->rtype), NONE);
     }
 }

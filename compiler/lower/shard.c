@@ -9,7 +9,11 @@
  * nothing runs beside it.  Sums over replicas, tp and tied tables are taken of the shards after the last microbatch.
  *
  * Vectors, and tables that two pieces use, are kept whole and scattered once, as in stage 1: they are few, or their
- * gradient is complete only at the end.  Rajbhandari et al. 2020 (ZeRO); Zhao et al. 2023 (FSDP; its hybrid sharding is a
+ * gradient is complete only at the end.
+ *
+ * Where gradients are summed between ranks in another format than they are accumulated in, they are converted in front of
+ * the sum, and used as it leaves them.  Shards of a microbatch's come back to the accumulation's format to be added up.
+ * Rajbhandari et al. 2020 (ZeRO); Zhao et al. 2023 (FSDP; its hybrid sharding is a
  * shard group smaller than dp). */
 
 #include "compiler/lower/build.h"
@@ -34,7 +38,7 @@ static struct mat own_shard(struct lower *l, uint32_t bucket, struct mat m)
     return m;
 }
 
-/* of the working copy; of the gradient */
+/* of the working copy; of the complete gradient */
 struct mat lower_own_param(struct lower *l, uint32_t bucket)
 {
     const struct bucket_info *b = &l->buckets[bucket];
@@ -46,9 +50,24 @@ struct mat lower_own_param(struct lower *l, uint32_t bucket)
 struct mat lower_own_gradient(struct lower *l, uint32_t bucket)
 {
     const struct bucket_info *b = &l->buckets[bucket];
+    uint32_t buffer = b->reduced == NONE ? b->gradient : b->reduced;
+    enum dtype dtype = b->reduced == NONE ? l->gtype : l->rtype;
     if (b->scatters)
-        return lower_flat(b->gradient, l->gtype, b->own);
-    return own_shard(l, bucket, lower_flat(b->gradient, l->gtype, l->p->buckets[bucket].elements));
+        return lower_flat(buffer, dtype, b->own);
+    return own_shard(l, bucket, lower_flat(buffer, dtype, l->p->buckets[bucket].elements));
+}
+
+/* every rank of tp has it whole, with a gradient of its own tokens or heads */
+static bool sums_over_tp(const struct lower *l, const struct bucket_info *b)
+{
+    return (l->sp && !b->split) || (l->d->tp > 1 && b->partial);
+}
+
+/* Is its gradient summed between ranks, behind what is scattered of every microbatch? */
+bool lower_reduces(const struct lower *l, uint32_t bucket)
+{
+    const struct bucket_info *b = &l->buckets[bucket];
+    return !b->moved && (b->tie || b->replica || sums_over_tp(l, b) || (b->shard && !b->scatters));
 }
 
 /* ---- what is where ---- */
@@ -157,7 +176,10 @@ void lower_shards(struct lower *l, const struct schedule *schedule)
     place_ring(l, &s->rings[1], "b.", gathered);
     for (uint32_t i = 0; i < 2 && made && !l->evaluation; i++) {
         snprintf(name, sizeof name, "made.%u", i);
-        s->made[i] = lower_step_buffer(l, name, l->gtype, made * isa_dtype_bytes(l->gtype), NONE);
+        bool once = i && l->rtype != l->gtype; /* free as soon as it is converted */
+        s->made[i] = once ? s->made[0] : lower_step_buffer(l, name, l->gtype, made * isa_dtype_bytes(l->gtype), NONE);
+        snprintf(name, sizeof name, "sent.%u", i);
+        s->sent[i] = l->rtype == l->gtype ? NONE : lower_step_buffer(l, name, l->rtype, made * isa_dtype_bytes(l->rtype), NONE);
     }
 }
 
@@ -220,14 +242,34 @@ void lower_open_gradients(struct lower *l, uint32_t piece)
             *pc->weights[w].written = false;
 }
 
+static void convert(struct lower *l, struct mat from, struct mat to)
+{
+    uint32_t i = lower_insn(l, OP_COPY);
+    ARG(l, i, COPY, y, to, MARK_WRITE);
+    ARG(l, i, COPY, x, from, MARK_READ);
+}
+
+static struct mat own_sum(const struct lower *l, uint32_t bucket)
+{
+    return lower_flat(l->buckets[bucket].gradient, l->gtype, l->buckets[bucket].own);
+}
+
 /* add a microbatch's shards to their sums */
 void lower_close_gradients(struct lower *l)
 {
     struct shards *s = &l->shards;
     for (uint32_t k = 0; k < s->npending; k++) {
-        uint32_t bucket = s->pending[k].bucket, i = lower_insn(l, OP_ADD);
-        ARG(l, i, ADD, y, lower_own_gradient(l, bucket), MARK_ADD);
-        ARG(l, i, ADD, a, s->pending[k].part, MARK_READ);
+        struct mat sum = own_sum(l, s->pending[k].bucket), part = s->pending[k].part, wide = sum;
+        if (part.dtype != sum.dtype) {
+            wide = s->pending[k].first ? sum : lower_temp(l, "added", sum.dtype, sum.rows, sum.cols);
+            convert(l, part, wide);
+            part = wide;
+        }
+        if (s->pending[k].first)
+            continue;
+        uint32_t i = lower_insn(l, OP_ADD);
+        ARG(l, i, ADD, y, sum, MARK_ADD);
+        ARG(l, i, ADD, a, part, MARK_READ);
     }
     for (uint32_t k = 0; k < s->npending; k++)
         if (s->pending[k].last && !l->buckets[s->pending[k].bucket].tie)
@@ -245,28 +287,62 @@ static void fill_padding(struct lower *l, struct mat m, uint64_t used)
     ARG(l, i, FILL, y, tail, MARK_WRITE);
 }
 
+/* where a piece's gradients of a bucket are made, and where they are in the format of sums between ranks */
+static struct mat made_mat(const struct lower *l, const struct shard_part *part)
+{
+    struct mat m = lower_flat(l->shards.making, l->gtype, l->p->buckets[part->bucket].elements);
+    m.at = part->made_at * isa_dtype_bytes(l->gtype);
+    return m;
+}
+
+static struct mat sent_mat(const struct lower *l, const struct shard_part *part)
+{
+    if (l->rtype == l->gtype)
+        return made_mat(l, part);
+    struct mat m = lower_flat(l->shards.sent[l->shards.nmade % 2], l->rtype, l->p->buckets[part->bucket].elements);
+    m.at = part->made_at * isa_dtype_bytes(l->rtype);
+    return m;
+}
+
+/* a piece's gradients are converted in front of their first sum, so that none waits until another has been sent */
+static void send_piece(struct lower *l, const struct piece *pc)
+{
+    for (uint32_t i = 0; i < pc->nparts; i++) {
+        const struct shard_part *part = &pc->parts[i];
+        if (!l->buckets[part->bucket].scatters)
+            continue;
+        fill_padding(l, made_mat(l, part), l->buckets[part->bucket].used);
+        convert(l, made_mat(l, part), sent_mat(l, part));
+    }
+}
+
 void lower_bucket_scatter(struct lower *l, uint32_t piece, uint32_t bucket, bool last)
 {
     struct shards *s = &l->shards;
     struct bucket_info *b = &l->buckets[bucket];
     const struct shard_part *part = lower_shard_part(&l->pieces[piece], bucket);
-    struct mat whole = lower_flat(s->making, l->gtype, l->p->buckets[bucket].elements), own;
-    whole.at = part->made_at * isa_dtype_bytes(l->gtype);
-    fill_padding(l, whole, b->used);
-    if (b->begun) { /* while those of the piece before are added */
+    bool apart = b->begun || l->rtype != l->gtype;
+    struct mat own;
+    if (l->rtype == l->gtype)
+        fill_padding(l, made_mat(l, part), b->used);
+    else if (s->sent_of != s->nmade)
+        send_piece(l, &l->pieces[piece]);
+    s->sent_of = s->nmade;
+    if (apart) { /* while those of the piece before are added */
         uint32_t nth = s->pending_of == s->nmade ? s->npending : 0;
         const char *name = arena_printf(l->arena, "part%u", s->nmade % 2);
         name = nth ? arena_printf(l->arena, "%s.%u", name, nth) : name;
-        own = lower_temp(l, name, l->gtype, (uint32_t)(b->own / FLAT_COLS), FLAT_COLS);
+        own = lower_temp(l, name, l->rtype, (uint32_t)(b->own / FLAT_COLS), FLAT_COLS);
     } else {
-        own = lower_own_gradient(l, bucket);
+        own = own_sum(l, bucket);
     }
-    lower_collective(l, OP_REDUCE_SCATTER, lower_dp_queue(l), b->shard, whole, own);
+    lower_collective(l, OP_REDUCE_SCATTER, lower_dp_queue(l), b->shard, sent_mat(l, part), own);
     if (s->pending_of != s->nmade)
         lower_close_gradients(l);
-    if (b->begun) {
+    if (apart) {
         s->pending_of = s->nmade;
         s->pending[s->npending].bucket = bucket;
+        s->pending[s->npending].first = !b->begun;
         s->pending[s->npending].part = own;
         s->pending[s->npending++].last = last;
     } else if (last && !b->tie) {
@@ -282,9 +358,11 @@ static void finish_bucket(struct lower *l, uint32_t bucket)
 {
     const struct bucket_info *b = &l->buckets[bucket];
     struct mat m = lower_own_gradient(l, bucket);
+    if (b->scatters && b->reduced != NONE)
+        convert(l, own_sum(l, bucket), m);
     if (b->scatters && b->tie)
         lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, GROUP_TIE, m, m);
-    if (b->scatters && l->sp && !b->split)
+    if (b->scatters && sums_over_tp(l, b))
         lower_collective(l, OP_ALL_REDUCE, lower_dp_queue(l), l->mesh.dim[MESH_TP], m, m);
     if (b->replica)
         lower_collective(l, OP_ALL_REDUCE, lower_dp_queue(l), b->replica, m, m);
@@ -301,9 +379,14 @@ void lower_bucket_reduce(struct lower *l, uint32_t bucket)
     }
     struct mat m = lower_flat(b->gradient, l->gtype, l->p->buckets[bucket].elements);
     fill_padding(l, m, b->used);
+    if (b->reduced != NONE) {
+        struct mat reduced = lower_flat(b->reduced, l->rtype, l->p->buckets[bucket].elements);
+        convert(l, m, reduced);
+        m = reduced;
+    }
     if (b->tie)
         lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, GROUP_TIE, m, m);
-    if ((l->sp && !b->split) || (l->d->tp > 1 && b->partial))
+    if (sums_over_tp(l, b))
         lower_collective(l, OP_ALL_REDUCE, lower_dp_queue(l), l->mesh.dim[MESH_TP], m, m);
     if (b->shard)
         lower_collective(l, OP_REDUCE_SCATTER, lower_dp_queue(l), b->shard, m, own_shard(l, bucket, m));

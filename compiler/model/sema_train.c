@@ -121,8 +121,6 @@ static void sema_precision(struct check *c, const struct value *v, struct train 
     t->master = dtype(&b, "master");
     t->grads = dtype(&b, "grads");
     t->reduce = bound_is(&b, "reduce", "grads") ? t->grads : dtype(&b, "reduce");
-    if (t->reduce != t->grads)
-        check_plan_only(c, v->span, "'reduce' in another format than 'grads'");
     t->moments = dtype(&b, "moments");
     if (t->precision == DT_FP16) {
         t->loss_scale = bound_real(&b, "scale");

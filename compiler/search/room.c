@@ -217,7 +217,7 @@ static double room_of_all(const struct searching *s, const struct cost *c, const
                                          (1 - 1.0 / decision_expert_shard(d)) * b->experts)
                           : 0;
     }
-    return d->pp * own - cost_state_all(c, x) - (c->job->train.reduce == DT_FP32 ? 4 : 2) * whole;
+    return d->pp * own - cost_state_all(c, x) - (c->job->train.grads == DT_FP32 ? 4 : 2) * whole;
 }
 
 static bool may_split(const struct searching *s, const struct decision *d)

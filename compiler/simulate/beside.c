@@ -151,6 +151,7 @@ static double add_part(struct beside *b, double now_s)
 /* the gradients of one piece, made at now_s; until when kernels are busy with them */
 static double made_piece(struct beside *b, const struct pipeline_piece *p, bool begun, bool last, double now_s)
 {
+    now_s += p->scatters || last ? p->convert_s : 0;
     if (!p->scatters) {
         if (last && b->t->blocks) {
             now_s += p->sum_s + p->finish_s;
@@ -160,14 +161,14 @@ static double made_piece(struct beside *b, const struct pipeline_piece *p, bool 
         return now_s;
     }
     if (b->t->blocks)
-        return now_s + p->sum_s + (begun ? p->add_s : 0) + (last ? p->finish_s : 0);
+        return now_s + p->sum_s + (begun ? p->add_s : p->back_s) + (last ? p->finish_s : 0);
     sum_up(b, now_s, p->sum_s);
     b->made_free_s[b->made++ % 2] = b->wire_s;
     double end = add_part(b, now_s);
-    if (begun) {
+    if (begun || p->back_s > 0) {
         b->pending = true;
         b->pending_s = b->wire_s;
-        b->pending_add_s = p->add_s;
+        b->pending_add_s = begun ? p->add_s : p->back_s;
         b->pending_finish_s = last ? p->finish_s : 0;
     } else if (last) {
         sum_up(b, now_s, p->finish_s);

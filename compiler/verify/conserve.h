@@ -112,6 +112,10 @@ struct whole conserve_copy(struct conserve *c, const struct whole *w);
 const char *conserve_overlay(struct conserve *c, struct whole *acc, const struct stretch *s);
 bool conserve_add_shards(struct machine *m, uint32_t i, bool *shards);
 bool conserve_copy_flat(struct machine *m, uint32_t i); /* COPY of a list */
+/* conserve_formats.c: may the list be summed between ranks, may shards be added up in this operand's format; COPY between two */
+bool conserve_reduce_format(struct machine *m, uint32_t i, const struct operand *o, const struct whole *w);
+bool conserve_add_format(struct machine *m, uint32_t i, const struct operand *o);
+bool conserve_convert(struct machine *m, uint32_t i, bool *done);
 bool conserve_compute(struct machine *m, uint32_t i);  /* conserve_ops.c */
 bool conserve_heads(struct machine *m, uint32_t i);    /* conserve_heads.c: HEADNORM*, SINK*, MLA_KEYS* */
 bool conserve_products(struct machine *m, uint32_t i); /* conserve_products.c: MATMUL_*, BIAS_W */

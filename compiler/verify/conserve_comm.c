@@ -152,6 +152,8 @@ static bool all_reduce(struct machine *m, uint32_t i, uint32_t mask)
     if (store_read_flat(m->store, o, &w, &part)) {
         if (part & mask)
             return conserve_fail(m, i, "it reduces shards");
+        if (!conserve_reduce_format(m, i, o, &w))
+            return false;
         w = conserve_copy(m->c, &w);
         for (uint32_t k = 0; k < w.n && !why; k++)
             why = reduce(m->c, &w.at[k].value, mask, max, &w.at[k].value);
@@ -223,6 +225,8 @@ static bool all_reduce_crossing(struct machine *m, uint32_t i, uint32_t mask, bo
             return false;
         if (m->deposit_part & mask)
             return conserve_fail(m, i, "it reduces shards");
+        if (!conserve_reduce_format(m, i, prove_operand(m->program, i, OPND(ALL_REDUCE, x)), &m->deposit))
+            return false;
         m->deposited = true;
         m->deposit_mask = mask;
     }
@@ -308,6 +312,8 @@ static bool scatter_flat(struct machine *m, uint32_t i, uint32_t mask)
         return false;
     if (part)
         return conserve_fail(m, i, "it reduces shards");
+    if (!conserve_reduce_format(m, i, y, &w))
+        return false;
     for (uint32_t k = 0; k < w.n; k++) {
         const char *why = reduce(m->c, &w.at[k].value, mask, false, &w.at[k].value);
         if (why)

@@ -381,6 +381,9 @@ static bool compute_copy(struct machine *m, uint32_t i)
         return conserve_fail(m, i, "a copy between device and host changes the format");
     if ((from->host && from->kind != BUFFER_STEP) || (to->host && to->kind != BUFFER_STEP))
         return conserve_copy_flat(m, i);
+    bool done = false;
+    if (x->dtype != y->dtype && (!conserve_convert(m, i, &done) || done))
+        return !m->c->failed;
     return conserve_read_parts(m, i, OPND(COPY, x), p) && conserve_emit(m, i, OPND(COPY, y), p);
 }
 

@@ -59,7 +59,7 @@ bool conserve_add_shards(struct machine *m, uint32_t i, bool *shards)
     if (prove_operand(m->program, i, OPND(ADD, b))->buffer != NONE ||
         prove_operand(m->program, i, OPND(ADD, bias))->buffer != NONE)
         return conserve_fail(m, i, "it adds more than a shard to a shard");
-    if (!conserve_read_flat(m, i, OPND(ADD, y), &to, &own))
+    if (!conserve_add_format(m, i, y) || !conserve_read_flat(m, i, OPND(ADD, y), &to, &own))
         return false;
     if (part != own) /* of equal shapes, so lists are equally long */
         return conserve_fail(m, i, "it adds a shard to what is not the same part of its bucket");

@@ -3,19 +3,20 @@
  * Values of conserve.c are those of real arithmetic, so a gradient that was accumulated in bf16, or a master
  * copy that was rounded on the way, would still be the right node there.  Here every operand's format is
  * compared with what the job says of its use: compute format for the model's values, `grads` for weight
- * gradients, fp32 for what the optimizer keeps.  A COPY that converts would round in between, and no step
- * needs one.  Transfers and collectives follow: what they read was written in its own format (store.c).  One
- * pass over the instructions, once for each list of operands. */
+ * gradients, `reduce` for those that were summed between ranks, and what it says for the optimizer's state.
+ * A COPY may convert between those two formats of gradients, and round what was accumulated in fp32.
+ * Transfers and collectives follow: what they read was written in its own format (store.c).  One pass over
+ * the instructions, once for each list of operands. */
 
 #include "compiler/verify/prove.h"
 
 #include "runtime/program_share.h"
 
 struct formats {
-    enum dtype compute, gradients, moments, master; /* compute: also of the working copy */
+    enum dtype compute, gradients, reduce, moments, master; /* compute: also of the working copy */
 };
 
-static enum dtype format_of(enum dtype_name d)
+enum dtype prove_format(enum dtype_name d)
 {
     return d == DT_FP32 ? DTYPE_F32 : d == DT_FP16 ? DTYPE_F16 : DTYPE_BF16;
 }
@@ -24,7 +25,8 @@ static enum dtype format_of(enum dtype_name d)
  * are stored in 8 bits (QUANTIZE, a node). */
 static struct formats job_formats(const struct train *t)
 {
-    return (struct formats){format_of(t->precision), format_of(t->grads), format_of(t->moments), format_of(t->master)};
+    return (struct formats){prove_format(t->precision), prove_format(t->grads), prove_format(t->reduce), prove_format(t->moments),
+                            prove_format(t->master)};
 }
 
 /* format of an operand with a format of its own (G); NDTYPES = any */
@@ -128,6 +130,19 @@ static enum dtype wanted(const struct formats *f, enum op op, size_t k)
     return NDTYPES;
 }
 
+/* a complete gradient, which may have been summed between ranks */
+static bool takes_gradient(enum op op, size_t k)
+{
+    return op == OP_SQNORM || (op == OP_ADAMW && k == OPND(ADAMW, g)) || (op == OP_ADAMW_AHEAD && k == OPND(ADAMW_AHEAD, g)) ||
+           (op == OP_SGD && k == OPND(SGD, g));
+}
+
+/* between the formats of gradients; of which values, and which way, conserve_formats.c says */
+static bool converts_gradient(const struct formats *f, enum dtype from, enum dtype to)
+{
+    return (from == f->gradients && to == f->reduce) || (from == f->reduce && to == f->gradients);
+}
+
 /* choices' weights and their gradients, on their way: alone, a column each row; all k of a token between nodes */
 static bool moves_weights(const struct plan *p, const struct program *q, uint32_t insn)
 {
@@ -167,6 +182,10 @@ static bool check_insn(struct arena *a, const struct plan *p, const struct progr
             want = prove_operand(q, at.insn, OPND(COPY, x))->dtype;
         if (info->operand[k].dtype == 'C' && moves_weights(p, q, at.insn))
             want = DTYPE_F32;
+        if (op == OP_COPY && converts_gradient(f, want, (enum dtype)o->dtype))
+            continue;
+        if (takes_gradient(op, k) && o->dtype == f->reduce)
+            continue;
         if (op == OP_DISPATCH && info->operand[k].dtype == 'A')
             want = dispatched(p, q, at.insn, f);
         if (op == OP_MATMUL_NT && o->dtype == DTYPE_F32 && k == OPND(MATMUL_NT, c))

@@ -71,6 +71,7 @@ static inline const struct attr *prove_attr(const struct program *p, uint32_t in
 {
     return &p->attrs[p->insns[insn].attr + index];
 }
+enum dtype prove_format(enum dtype_name d); /* precision.c */
 static inline const struct operand *prove_operand(const struct program *p, uint32_t insn, size_t index)
 {
     return &p->operands[p->insns[insn].operand + index];

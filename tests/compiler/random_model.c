@@ -272,7 +272,7 @@ static void draw_precision(struct draw *x)
     uint32_t kind = below(x, 4);
     const char *moments =
         WORD_OF(x, "moments=fp32", "moments=bf16", "moments=bf16, reduce=fp32", "grads=bf16", "master=bf16",
-                "master=bf16, grads=bf16, moments=bf16");
+                "master=bf16, grads=bf16, moments=bf16", "reduce=bf16", "grads=bf16, reduce=fp32", "master=bf16, reduce=bf16");
     if (kind < 2)
         strbuf_text(x->out, "    precision fp32\n");
     else if (kind == 2)

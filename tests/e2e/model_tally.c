@@ -124,6 +124,8 @@ static void training(struct tally *t, const struct train *x)
     tally_row(t, "precision", "moments=bf16", x->moments == DT_BF16);
     tally_row(t, "precision", "grads=bf16", x->grads == DT_BF16);
     tally_row(t, "precision", "master=bf16", x->master == DT_BF16);
+    tally_row(t, "precision", "reduce=bf16, grads=fp32", x->reduce == DT_BF16 && x->grads == DT_FP32);
+    tally_row(t, "precision", "reduce=fp32, grads=bf16", x->reduce == DT_FP32 && x->grads == DT_BF16);
     tally_row(t, "optimizer", "adamw", x->optimizer == OPT_ADAMW);
     tally_row(t, "optimizer", "sgd", x->optimizer == OPT_SGD && x->momentum <= 0);
     tally_row(t, "optimizer", "sgd, momentum", x->optimizer == OPT_SGD && x->momentum > 0);

@@ -191,8 +191,6 @@ static void test_failures(void)
 {
     static const struct line lines[] = {
         {"$L plan $M $C -o $D/q --set 'memory=16MiB'", 1, "nothing fits in 16MiB"},
-        {"$L plan $M $C -o $D/q --set 'precision=bf16(reduce=bf16)'", 1,
-         "no plan: 'reduce' in another format than 'grads' can be estimated but not emitted yet"},
         {"$L explain nodir", 3, "nodir/MANIFEST is missing: this is no plan folder"},
         {"$L estimate $M $C --set gpus=16", 1, "'gpus' must be 16 but 'cpu8' has 8 usable GPUs"},
         {"$L estimate plans/llama3-8b/model.llm topologies/h100x8.xml --budget 1", 1,

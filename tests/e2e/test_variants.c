@@ -41,6 +41,8 @@ static const struct {
     {"head-bias", NULL, NULL, NULL, NULL, "untied(bias=yes, scale=0.5, softcap=8)", NULL, 1e-5, true},
     {"bf16", NULL, NULL, NULL, NULL, NULL, "precision bf16", 1e-3, true},
     {"bf16-grads", NULL, NULL, NULL, NULL, NULL, "precision bf16(grads=bf16)", 3e-3, true},
+    {"bf16-reduce", NULL, NULL, NULL, NULL, "tied", "precision bf16(reduce=bf16)", 3e-3, true},
+    {"bf16-reduce-fp32", NULL, NULL, NULL, NULL, "tied", "precision bf16(grads=bf16, reduce=fp32)", 3e-3, false},
     {"bf16-alone", NULL, NULL, NULL, NULL, NULL, "precision bf16(master=bf16, grads=bf16, moments=bf16)", 3e-3, true},
     {"bf16-alone-sgd", NULL, NULL, NULL, NULL, NULL, "optimizer sgd(lr=1e-2, momentum=0.9)\n    precision bf16(master=bf16)", 3e-3, false},
     {"bf16-tied", "layernorm", "positions(24)", "mha(heads=4, bias=yes)", "gelu(96, bias=yes)", "tied", "precision bf16", 1e-3, false},

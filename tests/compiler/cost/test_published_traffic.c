@@ -301,7 +301,7 @@ static void test_zero_estimated(void)
                                     .width = 12288,
                                     .heads = 96,
                                     .batch = 64,
-                                    .train = "precision bf16(reduce=bf16)",
+                                    .train = "precision bf16(grads=bf16)",
                                     .plan = plan,
                                     .gpus = 64,
                                     .roomy = true};

@@ -387,6 +387,17 @@ static void positions_ahead(struct arena *a, struct plan *p)
     p->job->model.positions = 8;
 }
 
+static void sums_in_half(struct arena *a, struct plan *p)
+{
+    (void)a;
+    p->job->train.reduce = DT_BF16;
+}
+static void accumulates_in_half(struct arena *a, struct plan *p)
+{
+    (void)a;
+    p->job->train.grads = DT_BF16;
+}
+
 static void another_schedule(struct arena *a, struct plan *p)
 {
     (void)a;
@@ -448,6 +459,8 @@ const struct by_hand refusals_by_hand[] = {
     {"mirrored", another_schedule, BY_CARRIED, "the bias that it moves is not saved by the first rank of its stage alone"},
     {"single", tensors_overlap, BY_VALUES, "tensors of bucket "},
     {"single", larger_bucket, BY_VALUES, " can't hold its bucket"},
+    {"whole", sums_in_half, BY_VALUES, "it sums gradients in f32, the job asks for bf16"},
+    {"scattered", accumulates_in_half, BY_VALUES, "it accumulates gradients in f32, the job asks for bf16"},
     {"tied", no_momentum, BY_VERIFY, "momentum is kept, but the model has none"},
     {"experts", expert_biases, BY_VALUES, "the model's step has no GROUPED_NT of "},
     {"latent", positions_ahead, BY_REFERENCE, "prediction modules with more than tokens in the embedding"},

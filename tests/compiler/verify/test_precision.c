@@ -1,4 +1,5 @@
-/* Which products round to 8 bits, and how, is part of what a plan has to compute: every one that does otherwise is found. */
+/* Which products round to 8 bits, and how, and the formats of weights, gradients, their sums and the optimizer's state, are part
+ * of what a plan has to compute: every one that does otherwise is found. */
 
 #include "compiler/verify/verify.h"
 #include "tests/compiler/random_plan.h"
@@ -111,10 +112,50 @@ static void test_stored(void)
         }
 }
 
+static const char *const formats[] = {"bf16", "bf16(grads=bf16)", "bf16(reduce=bf16)", "bf16(grads=bf16, reduce=fp32)",
+                                      "bf16(master=bf16)", "bf16(moments=bf16)", "bf16(master=bf16, reduce=bf16)"};
+
+static struct job *job_of(struct arena *a, const char *precision)
+{
+    return text_job(a, arena_printf(a,
+                                    "llmc 1\nmodel tiny {\n    vocab 97\n    width 32\n    norm rmsnorm\n    embed tokens\n"
+                                    "    repeat 4 {\n        layer {\n            attn gqa(heads=4, kv=2)\n            ffn swiglu(48)\n"
+                                    "        }\n    }\n    head tied\n}\ntrain {\n    sequence 16\n    batch 16 sequences\n"
+                                    "    precision %s\n    optimizer adamw(lr=1e-3)\n}\n",
+                                    precision));
+}
+
+/* the plan of each format is right for that one alone, however gradients come together */
+static void test_formats(void)
+{
+    static const char *const decisions[] = {"tp=2 sp=1 pp=2 dp=2 zero=0 microbatch=2", "tp=2 sp=1 pp=2 dp=2 zero=1 microbatch=8",
+                                            "tp=1 cp=2 pp=1 dp=4 zero=2 shard=4 microbatch=1", "tp=2 sp=1 pp=1 dp=4 zero=3 shard=2 microbatch=2",
+                                            "tp=1 pp=4 dp=2 zero=2 microbatch=1 schedule=zb_h1"};
+    for (size_t k = 0; k < sizeof decisions / sizeof *decisions; k++)
+        for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+            struct arena *a = arena_new();
+            struct job *job = job_of(a, formats[i]);
+            struct topo *topo = random_host(a, 8);
+            struct decision d = text_decision(a, job, topo, decisions[k]);
+            const char *why = "";
+            struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+            CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+            for (size_t j = 0; j < sizeof formats / sizeof *formats; j++) {
+                p->job = job_of(a, formats[j]);
+                CU_ASSERT_EQUAL(accepted(a, p), i == j);
+                if (accepted(a, p) != (i == j))
+                    printf("\n    %s: a plan for %s is %s for %s", decisions[k], formats[i], i == j ? "refused" : "accepted", formats[j]);
+            }
+            plan_close(p);
+            arena_free(a);
+        }
+}
+
 void suite_precision(void);
 void suite_precision(void)
 {
     CU_pSuite s = CU_add_suite("precision", NULL, NULL);
     CU_add_test(s, "a product that rounds otherwise than the job says is found", test_recipes);
     CU_add_test(s, "rows travel and stay in 8 bits where the job says so, and only there", test_stored);
+    CU_add_test(s, "a plan in other formats than the job's is refused", test_formats);
 }

@@ -60,7 +60,7 @@ static const struct edit {
     {false, "precision bf16(grads=fp32)", "precision fp8"},
     {false, "precision bf16(grads=fp32)", "precision fp8(recipe=block)"},
     {false, "grads=fp32", "grads=bf16"},
-    {false, "grads=fp32", "reduce=bf16"},
+    {false, "grads=fp32", "grads=bf16, reduce=fp32"},
     {false, "grads=fp32", "moments=bf16"},
     {false, "grads=fp32", "master=bf16"},
     {false, "lr=1e-3", "lr=2e-3"},
