@@ -536,7 +536,7 @@ static const struct {
     {bad_operands, "instruction 2 (2 tp ALL_REDUCE group=@tpgroup#3 max=0 <compute:1): its operands lie beyond the "
                    "program's 19"},
     {bad_attrs, "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 <compute:1): its attributes lie beyond the "
-                "program's 19"},
+                "program's 21"},
     {bad_waits, "instruction 2 (2 tp ALL_REDUCE x=%x#0~1[8x8]f32 group=@tpgroup#3 max=0): its waits lie beyond the "
                 "program's 5"},
     {bad_buffer, "instruction 2 (2 tp ALL_REDUCE x=%?#5+1024[8x8]f32 group=@tpgroup#3 max=0 <compute:1): operand "
