@@ -4,14 +4,14 @@
  * Recomputation adds the operators that it runs again to the backward.  Tensor-parallel transfers are exposed in
  * forward; in backward the gather of a product's input runs beside its input gradient, and the reduction of that
  * gradient beside the weight gradient, as far as the profile's stack does so.  Context parallelism by ring hides its
- * transfers behind attention, up to its length.  What an asked-for overlap leaves exposed is the profile's.  A block
- * takes at least the host's time to launch its kernels. */
+ * transfers behind attention, up to its length.  What an asked-for overlap leaves exposed is the profile's, but for
+ * llmrun's own, whose plans cut rows into parts that travel by themselves (decision_cuts()): there it follows from the order
+ * of kernels and transfers.  A block takes at least the host's time to launch its kernels. */
 
 #include "compiler/cost/block_private.h"
 
 #include <math.h>
 #include <string.h>
-
 
 enum { PASS_F, PASS_B, PASS_I, PASS_W, NPASSES };
 
@@ -24,11 +24,6 @@ double cost_shown(const struct cost *c, uint32_t axis, double by_itself, double 
 double block_shown(const struct block *b, uint32_t axis, double by_itself, double overlapped)
 {
     return cost_shown(b->c, axis, by_itself, overlapped);
-}
-
-static double tp_shown(const struct block *b)
-{
-    return block_shown(b, OVERLAP_TP, b->c->profile->tp_shown, b->c->profile->tp_overlap_shown);
 }
 
 double block_value_bytes(const struct block *b, uint32_t v)
@@ -77,67 +72,6 @@ static double weights_cols(const struct block *b, const struct opr *o, double *i
     return rows;
 }
 
-/* Transfers around a product over tp: bytes of its whole output and input.  A row-parallel one reduces its output in
- * forward and, split over the sequence, gathers that gradient in backward; a column-parallel one gathers its input in
- * forward and again beside its input gradient, and reduces its input's gradient beside its weight gradient.  What is
- * gathered for 8-bit products is converted before it travels (Transformer Engine), what is reduced is not. */
-static void tensor_parallel(struct block *b, const struct opr *o, double out, double in, double forward_s, double input_s,
-                            double weight_s)
-{
-    const struct cost *c = b->c;
-    struct walk *w = &b->walk;
-    bool turns = c->job->wishes.never_overlap & OVERLAP_TP;
-    double share = tp_shown(b), hidden = b->d->sp ? c->profile->sp_backward_hidden : c->profile->tp_backward_hidden;
-    hidden *= c->job->wishes.never_overlap & OVERLAP_TP ? 0 : 1;
-    bool runs_again = block_recomputes(b, o, cost_linear_part(o)), again = runs_again && b->d->recompute == RECOMPUTE_FULL;
-    enum op reduce_op = b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE;
-    bool own = c->profile->allocator < 0.5; /* llmrun's gathers come before conversions */
-    double gathered = c->job->train.precision == DT_FP8 && !own ? 0.5 : 1;
-    bool late = expand_puts_off(b->e, o); /* where the backward is split, what weights need comes again with them */
-    if (o->row_parallel) {
-        double reduce = share * cost_collective_s(c, reduce_op, out, AXIS_BIT(AXIS_TP));
-        double gradient = b->d->sp ? share * cost_collective_s(c, OP_ALL_GATHER, gathered * out, AXIS_BIT(AXIS_TP)) : 0;
-        b->out.forward_comm_s += reduce;
-        b->out.backward_comm_s += gradient + (again ? reduce : 0);
-        b->out.again_s += again ? reduce : 0;
-        b->out.input_comm_s += gradient + (again ? reduce : 0);
-        b->out.weight_comm_s += late ? gradient : 0;
-        walk_forward(w, WALK_KERNEL, 0, forward_s, runs_again);
-        walk_forward(w, WALK_BLOCK, 0, reduce, again);
-        walk_add(w, WALK_BLOCK, 0, WALK_B | WALK_I, gradient);
-        walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, input_s);
-        walk_add(w, turns ? WALK_BLOCK : WALK_AHEAD, WALK_OUTPUT, late ? WALK_W : 0, gradient);
-        walk_add(w, WALK_USE, WALK_OUTPUT, WALK_W, 0);
-        walk_add(w, WALK_KERNEL, 0, WALK_B | (late ? WALK_W : WALK_I), weight_s);
-        walk_add(w, WALK_FREE, WALK_OUTPUT, WALK_W, 0);
-        return;
-    }
-    double gather = b->d->sp ? share * cost_collective_s(c, OP_ALL_GATHER, gathered * in, AXIS_BIT(AXIS_TP)) : 0;
-    double reduce = share * cost_collective_s(c, reduce_op, in, AXIS_BIT(AXIS_TP));
-    double beside = gather - hidden * fmin(gather, input_s) + reduce - hidden * fmin(reduce, weight_s);
-    b->out.forward_comm_s += gather;
-    b->out.backward_comm_s += beside + (again ? gather : 0);
-    b->out.again_s += again ? gather : 0;
-    /* other stacks reduce what the input's half has made beside another microbatch's weights */
-    b->out.input_comm_s += (late ? reduce - (own ? 0 : hidden * fmin(reduce, weight_s)) : beside) + (again ? gather : 0);
-    b->out.weight_comm_s += late ? gather : 0;
-    uint32_t weighs = WALK_B | (late ? WALK_W : WALK_I);
-    /* shared experts' begins when the other ones' router does, and what they reduce is needed behind those */
-    walk_forward(w, o->shared ? WALK_AHEAD : WALK_BLOCK, WALK_INPUT, gather, again);
-    walk_forward(w, WALK_USE, WALK_INPUT, 0, again && o->shared);
-    walk_forward(w, WALK_KERNEL, 0, forward_s, runs_again);
-    walk_add(w, WALK_BLOCK, 0, weighs, (1 - hidden) * gather);
-    walk_add(w, WALK_AHEAD, WALK_INPUT, weighs, hidden * gather);
-    walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, input_s);
-    walk_add(w, WALK_BLOCK, 0, WALK_B | WALK_I, (1 - hidden) * reduce);
-    walk_add(w, WALK_BEHIND, WALK_REDUCED, WALK_B | WALK_I, hidden * reduce);
-    walk_add(w, WALK_USE, WALK_INPUT, weighs, 0);
-    walk_add(w, WALK_KERNEL, 0, weighs, weight_s);
-    walk_add(w, WALK_FREE, WALK_INPUT, weighs, 0);
-    if (!o->shared)
-        walk_add(w, WALK_USE, WALK_REDUCED, WALK_B | WALK_I, 0);
-}
-
 /* Seconds of making an operand of m rows 8 bits wide.  One that is gathered over tp is converted in shares before; on
  * Hopper, whose products take both operands along the inner dimension, the whole is transposed after. */
 static double operand_s(const struct block *b, double m, double cols, bool gathered)
@@ -164,16 +98,29 @@ static bool copied(const struct block *b, const struct opr *o)
 }
 
 /* the three products of m rows, n outputs and k inputs */
-static void add_products(const struct block *b, bool head, double m, double n, double k, double seconds[3])
+static void add_products(const struct block *b, bool head, const uint32_t parts[3], double m, double n, double k, double seconds[3])
 {
     const struct cost *c = b->c;
-    uint64_t um = (uint64_t)m, un = (uint64_t)ceil(n), uk = (uint64_t)ceil(k);
     for (enum product p = PRODUCT_FORWARD; p <= PRODUCT_WEIGHT; p++) {
+        uint64_t um = (uint64_t)(m / parts[p]), un = (uint64_t)ceil(n), uk = (uint64_t)ceil(k);
         uint64_t rows = p == PRODUCT_WEIGHT ? un : um, cols = p == PRODUCT_FORWARD ? un : uk;
         uint64_t inner = p == PRODUCT_FORWARD ? uk : p == PRODUCT_INPUT ? un : um;
-        seconds[p] += head ? cost_matmul_half_s(c, p, rows, cols, inner, b->dtype)
-                           : cost_matmul_s(c, p, rows, cols, inner, b->dtype);
+        seconds[p] += parts[p] * (head ? cost_matmul_half_s(c, p, rows, cols, inner, b->dtype)
+                                       : cost_matmul_s(c, p, rows, cols, inner, b->dtype));
     }
+}
+
+/* an operator's forward kernels into the walk, and what of them runs again */
+static void forward_kernels(struct block *b, const struct opr *o, double forward_s, double again_s)
+{
+    if (block_on_own_rows(b, o)) {
+        b->own_s += forward_s;
+        b->own_again_s += again_s;
+        return;
+    }
+    block_flush_own(b);
+    walk_add(&b->walk, WALK_KERNEL, 0, WALK_F, forward_s);
+    walk_add(&b->walk, WALK_KERNEL, 0, WALK_AGAIN, again_s);
 }
 
 static void linear(struct block *b, const struct opr *o)
@@ -195,12 +142,15 @@ static void linear(struct block *b, const struct opr *o)
     /* under fp8 the head stays in half precision; elsewhere products convert their input, and backward the gradient */
     bool fp8 = !head && c->job->train.precision == DT_FP8;
     double seconds[3] = {0}; /* by product */
-    add_products(b, head, m, n - keys, k, seconds);
+    uint32_t parts[3];
+    block_cut_products(b, o, first->split == SPLIT_NONE, parts);
+    add_products(b, head, parts, m, n - keys, k, seconds);
     if (keys > 0)
-        add_products(b, head, m, keys, k, seconds);
+        add_products(b, head, parts, m, keys, k, seconds);
     bool whole = first->split != SPLIT_NONE && tp > 1 && b->d->sp; /* one side of the product is gathered */
-    double forward = seconds[PRODUCT_FORWARD] + (fp8 ? operand_s(b, m, k, whole && !o->row_parallel) : 0);
-    double input = seconds[PRODUCT_INPUT] + (fp8 ? operand_s(b, m, n, whole && o->row_parallel) : 0);
+    uint32_t f = parts[PRODUCT_FORWARD], x = parts[PRODUCT_INPUT];
+    double forward = seconds[PRODUCT_FORWARD] + (fp8 ? f * operand_s(b, m / f, k, whole && !o->row_parallel) : 0);
+    double input = seconds[PRODUCT_INPUT] + (fp8 ? x * operand_s(b, m / x, n, whole && o->row_parallel) : 0);
     double weight = seconds[PRODUCT_WEIGHT];
     double bias = o->nbiases ? cost_stream_s(c, block_value_bytes(b, o->out)) : 0; /* column sums */
     b->out.weight_s += expand_puts_off(b->e, o) ? weight + bias : 0;
@@ -209,10 +159,10 @@ static void linear(struct block *b, const struct opr *o)
     bool again = block_recomputes(b, o, cost_linear_part(o));
     block_add_time(b, forward, products, input + weight + bias, products * (2 + (bias > 0)), again);
     if (first->split != SPLIT_NONE && tp > 1) {
-        tensor_parallel(b, o, b->tokens * b->element * out, b->tokens * b->element * in, forward, input, weight + bias);
+        block_tensor_parallel(b, o, b->tokens * b->element * out, b->tokens * b->element * in, forward, input, weight + bias);
         return;
     }
-    walk_forward(&b->walk, WALK_KERNEL, 0, forward, again);
+    forward_kernels(b, o, forward, again ? forward : 0);
     walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, input);
     walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | (expand_puts_off(b->e, o) ? WALK_W : WALK_I), weight + bias);
 }
@@ -257,8 +207,8 @@ static void stream(struct block *b, const struct opr *o)
         block_add_time(b, cost_stream_s(c, 2 * out), 1, cost_stream_s(c, 5 * out), 2, false);
         b->out.weight_s += cost_stream_s(c, 5 * out);
         if (b->d->tp > 1)
-            b->out.forward_comm_s += cost_collective_s(c, b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE,
-                                                       b->tokens * b->element * (double)c->job->model.width,
+            b->out.forward_comm_s += b->runs * cost_collective_s(c, b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE,
+                                                       b->tokens * b->element * (double)c->job->model.width / b->runs,
                                                        AXIS_BIT(AXIS_TP));
         break;
     case OPR_POSITION:
@@ -300,6 +250,8 @@ static double waits(const struct profile *p, double kernels_s, double transfers_
 static void expose(struct block *b, const struct walk_strand strand[NPASSES], bool layer)
 {
     struct cost_block *out = &b->out;
+    if (b->cuts > 1)
+        out->forward_comm_s = walk_exposed_s(&strand[PASS_F], layer, false);
     out->weight_comm_s = walk_exposed_s(&strand[PASS_W], layer, false);
     if (b->c->profile->allocator > 0.5)
         return;
@@ -336,22 +288,32 @@ static void hide(struct arena *a, struct block *b, const struct walk_strand stra
 static void plain(struct block *b, const struct opr *o)
 {
     const struct cost_block before = b->out, *now = &b->out;
+    double forward_kernels_before = b->forward_kernels, backward_kernels_before = b->backward_kernels;
+    bool own = block_on_own_rows(b, o);
     stream(b, o);
-    if (o->kind == OPR_ROUTER)
-        walk_forward(&b->walk, WALK_FREE, WALK_INPUT, 0, now->again_s > before.again_s);
-    double forward = now->forward_s - before.forward_s, again = now->again_s - before.again_s;
-    walk_forward(&b->walk, WALK_KERNEL, 0, forward, again > 0);
-    walk_forward(&b->walk, WALK_BLOCK, 0, now->forward_comm_s - before.forward_comm_s, false);
-    walk_add(&b->walk, WALK_BLOCK, 0, WALK_B | WALK_I, now->backward_comm_s - before.backward_comm_s);
-    if (o->kind == OPR_EMBED && b->d->sp && b->d->tp > 1) { /* with the weights' gradients */
-        double bytes = b->tokens * b->element * (double)b->c->job->model.width;
-        walk_add(&b->walk, WALK_BLOCK, 0, WALK_B | WALK_W, cost_collective_s(b->c, OP_ALL_GATHER, bytes, AXIS_BIT(AXIS_TP)));
+    bool runs_again = now->again_s > before.again_s;
+    if (own) { /* as many kernels instead of one */
+        double more_s = (b->runs - 1) * b->c->device.launch_s;
+        b->out.forward_s += more_s * (b->forward_kernels - forward_kernels_before);
+        b->out.again_s += runs_again ? more_s * (b->forward_kernels - forward_kernels_before) : 0;
+        b->out.backward_s += more_s * (b->backward_kernels - backward_kernels_before);
     }
-    walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | (expand_puts_off(b->e, o) ? WALK_W : WALK_I),
-             now->backward_s - before.backward_s - again);
+    if (o->kind == OPR_ROUTER)
+        walk_forward(&b->walk, WALK_FREE, WALK_INPUT, 0, runs_again);
+    double again_s = now->again_s - before.again_s, backward_s = now->backward_s - before.backward_s - again_s;
+    uint32_t late = expand_puts_off(b->e, o) ? WALK_W : WALK_I;
+    forward_kernels(b, o, now->forward_s - before.forward_s, again_s);
+    walk_forward(&b->walk, WALK_BLOCK, 0, now->forward_comm_s - before.forward_comm_s, false);
+    if (o->kind == OPR_EMBED && b->d->sp && b->d->tp > 1) { /* with the weights' gradients */
+        double bytes = b->tokens * b->element * (double)b->c->job->model.width / b->runs;
+        walk_add(&b->walk, WALK_BLOCK, 0, WALK_B | WALK_W, b->runs * cost_collective_s(b->c, OP_ALL_GATHER, bytes, AXIS_BIT(AXIS_TP)));
+    }
+    if (own)
+        walk_own(&b->walk, WALK_B | late, b->cuts, b->runs == 1, backward_s / b->runs);
+    else
+        walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | late, backward_s);
 }
 
-/* to 8 bits and back */
 static void convert(struct block *b, const struct cost_words *w, uint32_t i)
 {
     struct cost_conversions s = cost_conversions(b->c, b->d, b->e, w, i);
@@ -359,8 +321,7 @@ static void convert(struct block *b, const struct cost_words *w, uint32_t i)
     block_add_time(b, s.forward_s, s.forward, s.again_s + s.backward_s, s.again + s.backward, false);
     b->out.again_s += s.again_s;
     b->out.weight_s += late ? s.backward_s : 0;
-    walk_forward(&b->walk, WALK_KERNEL, 0, s.forward_s, false);
-    walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, s.again_s);
+    forward_kernels(b, &b->e->oprs[i], s.forward_s, s.again_s);
     walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | (late ? WALK_W : WALK_I), s.backward_s);
 }
 
@@ -383,6 +344,8 @@ static void make(struct arena *a, const struct cost *c, const struct expansion *
     b->sequence = (double)t->sequence;
     b->tokens = b->sequence * d->microbatch / d->cp;
     b->rows = d->sp ? b->tokens / d->tp : b->tokens;
+    b->cuts = c->profile->allocator < 0.5 ? decision_cuts(c->job, d) : 1;
+    b->runs = d->sp ? b->cuts : 1;
     b->walk.arena = a;
     b->again = cost_again(a, e);
     const struct cost_words *words = cost_words(a, c, b->d, e, layer);
@@ -405,6 +368,7 @@ static void make(struct arena *a, const struct cost *c, const struct expansion *
         if (o->kind == OPR_LINEAR || o->kind == OPR_EXPERTS) /* the products out of experts come behind it */
             kept_s = before_s + (o->kind == OPR_EXPERTS ? 1 - 1.0 / o->nweights : 0) * (after_s - before_s);
     }
+    block_flush_own(b);
     double whole_s = b->out.forward_s + b->out.forward_comm_s;
     b->out.tail = whole_s > 0 ? 1 - kept_s / whole_s : 0;
 }

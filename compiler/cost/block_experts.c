@@ -9,7 +9,8 @@ struct experts {
     double up[3], down[3];    /* grouped products in and out, by product */
     double act, act_back;     /* the activation; its gradients, rows weighed and their gradients */
     double weigh;             /* of act_back, before gradients of the activation's inputs */
-    double there_s, back_s;   /* kernels that place rows and sum them */
+    double there_s, back_s;   /* kernels that place rows and sum them; */
+    double came_s;            /* that make numbers of those that came in 8 bits */
     double fixed_s;           /* counting and sorting by the profile */
     double offsets;           /* kernels more backward, of biases */
     struct cost_exchange to, from;
@@ -81,6 +82,7 @@ static void add_steps(struct block *b, const struct opr *o, const struct experts
     walk_forward(w, WALK_BLOCK, 0, x->from.forward_s, x->again);
     walk_forward(w, WALK_KERNEL, 0, x->there_s + x->fixed_s, x->again);
     travel(b, far, near, &x->to, x->share, true, forward_transfer, x->again);
+    walk_forward(w, WALK_KERNEL, 0, x->came_s, x->again);
     walk_forward(w, WALK_KERNEL, 0, x->up[PRODUCT_FORWARD], x->again);
     walk_forward(w, WALK_KERNEL, 0, x->act, x->again);
     walk_forward(w, WALK_KERNEL, 0, x->down[PRODUCT_FORWARD], x->again);
@@ -89,24 +91,30 @@ static void add_steps(struct block *b, const struct opr *o, const struct experts
     w->queue = near;
     walk_add(w, WALK_BLOCK, 0, WALK_B | WALK_I, x->from.backward_s / 2);
     walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->there_s + x->fixed_s);
-    travel(b, far, near, &x->from, x->share, true, backward_transfer, false);
+    travel(b, far, near, &x->to, x->share, true, backward_transfer, false); /* gradients as rows before */
+    walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->came_s);
     walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->down[PRODUCT_INPUT] + x->weigh);
     w->queue = near;
     walk_add(w, WALK_BLOCK, 0, WALK_B | WALK_I, x->from.backward_s / 2);
     walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->act_back - x->weigh + x->up[PRODUCT_INPUT]);
-    travel(b, far, near, &x->to, x->share, false, backward_transfer, false);
+    travel(b, far, near, &x->from, x->share, false, backward_transfer, false);
     walk_add(w, WALK_USE, WALK_REDUCED, WALK_B | WALK_I, 0); /* of shared experts: what comes now is added to it */
     walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->back_s);
     walk_add(w, WALK_KERNEL, 0, weighs, x->up[PRODUCT_WEIGHT] + x->down[PRODUCT_WEIGHT]);
 }
 
-/* Rows that travel in 8 bits are made so before, and into numbers behind; other stacks' products read them as they come. */
-static double convert_s(const struct block *b, double came)
+/* Kernels that move rows within memory.  Rows that travel in 8 bits are made so before, and into numbers behind; other stacks'
+ * products read them as they come.  Returns how many kernels more that takes. */
+static double price_moves(const struct block *b, double chosen, double came, struct experts *x)
 {
-    double bytes = b->element * (double)b->c->job->model.width + cost_sent_bytes(b->c);
-    if (!b->c->job->train.fp8_sent || b->c->profile->allocator > 0.5)
-        return 0;
-    return cost_stream_s(b->c, bytes * b->tokens / b->d->tp) + cost_stream_s(b->c, bytes * came);
+    const struct cost *c = b->c;
+    double row = b->element * (double)c->job->model.width, sent = cost_sent_bytes(c), own = b->tokens / b->d->tp;
+    bool converts = c->job->train.fp8_sent && c->profile->allocator < 0.5;
+    x->there_s = cost_stream_s(c, sent * (chosen + own)) + x->to.copies_s;
+    x->back_s = cost_stream_s(c, row * (chosen + own)) + x->from.copies_s;
+    x->there_s += converts ? cost_stream_s(c, (row + sent) * own) : 0;
+    x->came_s = converts ? cost_stream_s(c, (row + sent) * came) : 0;
+    return converts ? 2 : 0;
 }
 
 void block_experts(struct block *b, const struct opr *o)
@@ -116,19 +124,17 @@ void block_experts(struct block *b, const struct opr *o)
     const struct profile *p = c->profile;
     double chosen = b->tokens / b->d->tp * m->active; /* token copies that start here */
     double moved = chosen * cost_rows_moved(c, m), routed = fmin(chosen * c->job->train.imbalance, moved) * b->d->etp;
-    double rows = chosen + b->tokens / b->d->tp, converts_s = convert_s(b, moved * b->d->etp);
     struct experts x = {.again = block_recomputes(b, o, PART_MOE)};
     price_products(b, o, moved, routed, &x);
     x.fixed_s = 1e-6 * p->moe_layer_us + (c->type->scale_up.span > 1 ? 0 : 1e-6 * p->moe_wait_us);
     double dispatch = cost_travel_s(c, m, &x.to, &x.from), forward = x.act + x.fixed_s, backward = x.act_back + x.fixed_s;
-    x.there_s = cost_stream_s(c, cost_sent_bytes(c) * rows) + converts_s + x.to.copies_s;
-    x.back_s = cost_stream_s(c, b->element * (double)c->job->model.width * rows) + x.from.copies_s;
-    forward += x.up[PRODUCT_FORWARD] + x.down[PRODUCT_FORWARD] + x.there_s + x.back_s;
+    double conversions = price_moves(b, chosen, moved * b->d->etp, &x), move_s = x.there_s + x.came_s + x.back_s;
+    forward += x.up[PRODUCT_FORWARD] + x.down[PRODUCT_FORWARD] + move_s;
     for (enum product k = PRODUCT_INPUT; k <= PRODUCT_WEIGHT; k++)
         backward += x.up[k] + x.down[k];
     bool over_nodes = x.from.rows > 0; /* six kernels more forward: places, two ways to nodes, sums; five backward */
-    double n = (over_nodes ? 14 : 8) + (converts_s > 0 ? 2 : 0), nb = (over_nodes ? 15 : 12) + (converts_s > 0 ? 2 : 0) + x.offsets;
-    block_add_time(b, forward, n, backward + x.there_s + x.back_s, nb, x.again);
+    block_add_time(b, forward, (over_nodes ? 14 : 8) + conversions, backward + move_s,
+                   (over_nodes ? 15 : 12) + x.offsets + conversions, x.again);
     b->fixed_forward_s += x.fixed_s;
     b->fixed_backward_s += x.fixed_s * (x.again ? 2 : 1);
     if (b->d->recompute == RECOMPUTE_SELECTIVE && (b->d->parts & (PART_MOE | PART_MOE_ACT)) == PART_MOE_ACT) {

@@ -1,7 +1,8 @@
 #ifndef LLMC_BLOCK_PRIVATE_H
 #define LLMC_BLOCK_PRIVATE_H
 
-/* Between the files that make a block's seconds: block.c, block_context.c (attention), block_experts.c. */
+/* Between the files that make a block's seconds: block.c, block_tp.c, block_context.c (attention),
+ * block_experts.c. */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/cost/walk.h"
@@ -13,6 +14,8 @@ struct block {
     enum dtype dtype;
     double element, tokens, rows; /* tokens of a microbatch here; rows of a TOKENS value (split under SP) */
     double sequence;
+    uint32_t cuts, runs;          /* of rows of products that transfers hide behind; of a rank's own rows */
+    double own_s, own_again_s;    /* forward kernels on these since the last of others, all runs; what of them runs again */
     const uint8_t *again;         /* by operator: full recomputation runs it once more, because backward reads on it */
     double forward_kernels, backward_kernels;
     double copies_s; /* where the backward is split: of gradients of the residual stream, which weights need later */
@@ -34,5 +37,15 @@ void block_add_backward_comm(struct block *b, double seconds);
 bool block_recomputes(const struct block *b, const struct opr *o, uint32_t part);
 void block_attention(struct block *b, const struct opr *o);
 void block_experts(struct block *b, const struct opr *o);
+
+/* as how many each of an operator's three products runs, of a part of the rows; whole: its weight is on every rank */
+void block_cut_products(const struct block *b, const struct opr *o, bool whole, uint32_t parts[3]);
+/* transfers around a product over tp: bytes of its whole output and input, seconds of all parts of its products */
+void block_tensor_parallel(struct block *b, const struct opr *o, double out, double in, double forward_s, double input_s,
+                           double weight_s);
+/* where rows are cut: does an operator work on the rank's rows run by run? */
+bool block_on_own_rows(const struct block *b, const struct opr *o);
+/* forward kernels on a rank's own rows, so far, into the walk */
+void block_flush_own(struct block *b);
 
 #endif

@@ -251,6 +251,8 @@ double cost_agree_s(const struct cost *c);
 void cost_rest(const struct cost *c, const struct cost_stage *ranks, double beside_s, struct estimate *e);
 /* exposed share of an axis' transfers: as asked for, else as the stack does by itself; both are its profile's */
 double cost_shown(const struct cost *c, uint32_t axis, double by_itself, double overlapped);
+/* of tensor parallelism's; llmrun's plans hide them themselves */
+double cost_tp_shown(const struct cost *c);
 /* the sums of one stage */
 struct cost_stage cost_sum_stage(const struct cost *c, const struct cost_shape *s, uint32_t stage);
 /* of data-parallel transfers: what stays exposed because the profile's stack does not hide it; what hidden ones take

@@ -63,7 +63,7 @@ struct cost_stack *cost_stack_new(struct arena *a, const struct cost *c)
     for (uint32_t i = 0; i < d->nstages; i++)
         stage_seconds(c, &s, i, x->stage_s[i]);
     x->held = times.held;
-    x->tp = cost_shown(c, OVERLAP_TP, p->tp_shown, p->tp_overlap_shown);
+    x->tp = cost_tp_shown(c);
     x->cp = cost_shown(c, OVERLAP_CP, p->cp_shown, p->cp_shown);
     x->ep = cost_shown(c, OVERLAP_ALL_TO_ALL, p->ep_shown, p->ep_shown);
     x->shards = d->zero == 3 ? 1 / p->zero3_speed : 1;

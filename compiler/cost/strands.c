@@ -27,6 +27,8 @@ static void settle(struct strand *x)
             x->ready_s = later(x->ready_s, x->there_s[x->at->room]);
         else if (x->at->kind == WALK_FREE)
             x->free_s[x->at->room] = x->kernels_s;
+        else if (x->at->kind == WALK_MADE)
+            x->there_s[x->at->room] = later(x->ready_s, x->kernels_s);
     }
 }
 
@@ -41,6 +43,8 @@ static double start_s(const double *queue_s, const struct strand *x)
     double at = queue_s[queue_of(x)];
     if (x->at->kind == WALK_AHEAD)
         return later(at, x->free_s[x->at->room]);
+    if (x->at->kind == WALK_ONWARD)
+        return later(at, x->there_s[WALK_OWN + x->at->room]);
     return later(at, x->at->kind == WALK_KERNEL ? x->ready_s : later(x->ready_s, x->kernels_s));
 }
 
@@ -52,6 +56,8 @@ static void run_next(double *queue_s, struct strand *x)
         x->kernels_s = end;
     else if (x->at->kind == WALK_BLOCK)
         x->ready_s = end;
+    else if (x->at->kind == WALK_ONWARD)
+        x->there_s[WALK_WHOLE + x->at->room] = end;
     else
         x->there_s[x->at->room] = end;
     x->done += x->at->seconds * x->share;

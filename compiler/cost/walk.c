@@ -9,29 +9,56 @@ struct clocks {
     double there_s[NWALK_ROOMS], free_s[NWALK_ROOMS];
 };
 
-static struct walk_step new_step(const struct walk *w, enum walk_kind kind, enum walk_room room, uint32_t passes, double seconds)
-{
-    return (struct walk_step){(uint8_t)kind, (uint8_t)room, (uint8_t)passes, (uint8_t)w->queue, w->opr, seconds};
-}
-
 static bool counts(enum walk_kind kind, double seconds)
 {
-    return seconds > 0 || kind == WALK_USE || kind == WALK_FREE;
+    return seconds > 0 || kind == WALK_USE || kind == WALK_FREE || kind == WALK_MADE;
 }
 
-void walk_add(struct walk *w, enum walk_kind kind, enum walk_room room, uint32_t passes, double seconds)
+void walk_add(struct walk *w, enum walk_kind kind, uint32_t room, uint32_t passes, double seconds)
 {
-    if (counts(kind, seconds))
-        vec_push(w->arena, &w->steps, new_step(w, kind, room, passes, seconds));
+    bool forward = passes & (WALK_F | WALK_AGAIN);
+    uint8_t in = (uint8_t)((passes & ~(uint32_t)WALK_AGAIN) | (passes & WALK_AGAIN ? WALK_B | WALK_I : 0));
+    struct walk_step s = {(uint8_t)kind, (uint8_t)room, in, (uint8_t)w->queue, w->opr, seconds};
+    if (!in || !counts(kind, seconds))
+        return;
+    if (forward)
+        vec_push(w->arena, &w->forward, s);
+    else
+        vec_push(w->arena, &w->steps, s);
 }
 
 void walk_forward(struct walk *w, enum walk_kind kind, enum walk_room room, double seconds, bool again)
 {
-    if (!counts(kind, seconds))
-        return;
-    vec_push(w->arena, &w->steps, new_step(w, kind, room, WALK_F, seconds));
-    if (again)
-        vec_push(w->arena, &w->again, new_step(w, kind, room, WALK_B | WALK_I, seconds));
+    walk_add(w, kind, room, WALK_F | (again ? WALK_AGAIN : 0), seconds);
+}
+
+void walk_own(struct walk *w, uint32_t passes, uint32_t n, bool at_once, double kernel_s)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        walk_add(w, WALK_USE, WALK_OWN + i, passes, 0);
+        if (!at_once || i + 1 == n)
+            walk_add(w, WALK_KERNEL, 0, passes, kernel_s);
+        if (!at_once)
+            walk_add(w, WALK_MADE, WALK_OWN + i, passes, 0);
+    }
+}
+
+void walk_gathered(struct walk *w, uint32_t passes, uint32_t n, double transfer_s, double kernel_s)
+{
+    for (uint32_t i = 0; i < n; i++)
+        walk_add(w, WALK_ONWARD, i, passes, transfer_s);
+    for (uint32_t i = 0; i < n; i++) {
+        walk_add(w, WALK_USE, WALK_WHOLE + i, passes, 0);
+        walk_add(w, WALK_KERNEL, 0, passes, kernel_s);
+    }
+}
+
+void walk_reduced(struct walk *w, uint32_t passes, uint32_t n, double kernel_s, double transfer_s)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        walk_add(w, WALK_KERNEL, 0, passes, kernel_s);
+        walk_add(w, WALK_BEHIND, WALK_OWN + i, passes, transfer_s);
+    }
 }
 
 static double later(double a, double b)
@@ -61,6 +88,13 @@ static void take(struct clocks *c, const struct walk_step *s, bool apart)
     case WALK_FREE:
         c->free_s[s->room] = c->kernels_s;
         break;
+    case WALK_MADE:
+        c->there_s[s->room] = c->kernels_s;
+        break;
+    case WALK_ONWARD:
+        *queue_s = later(*queue_s, c->there_s[WALK_OWN + s->room]) + s->seconds;
+        c->there_s[WALK_WHOLE + s->room] = *queue_s;
+        break;
     }
 }
 
@@ -82,18 +116,15 @@ static size_t list_backward(const struct walk *w, uint32_t pass, struct walk_ste
 static size_t list(const struct walk *w, uint32_t pass, struct walk_step *out)
 {
     size_t n = 0;
-    for (size_t i = 0; i < w->again.n; i++)
-        if (w->again.at[i].passes & pass)
-            out[n++] = w->again.at[i];
-    for (size_t i = 0; pass == WALK_F && i < w->steps.n; i++)
-        if (w->steps.at[i].passes & pass)
-            out[n++] = w->steps.at[i];
+    for (size_t i = 0; i < w->forward.n; i++)
+        if (w->forward.at[i].passes & pass)
+            out[n++] = w->forward.at[i];
     return n + (pass == WALK_F ? 0 : list_backward(w, pass, out + n));
 }
 
 struct walk_strand walk_strand_new(struct arena *a, const struct walk *w, uint32_t pass)
 {
-    struct walk_step *at = ARENA_ARRAY(a, struct walk_step, w->again.n + w->steps.n + 1);
+    struct walk_step *at = ARENA_ARRAY(a, struct walk_step, w->forward.n + w->steps.n + 1);
     struct walk_strand x = {.at = at, .n = list(w, pass, at)};
     for (size_t i = 0; i < x.n; i++) {
         x.all_s += at[i].seconds;

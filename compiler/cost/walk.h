@@ -3,15 +3,16 @@
 
 /* A block's passes as the lowering has them: kernels one after the other, and beside them queues of transfers in order.
  * What a transfer brings is used at once, by a later kernel, or at the operator's end; one that needs nothing of this pass is
- * asked for ahead, as soon as the queue comes to it and the room that it goes to is free. */
+ * asked for ahead, as soon as the queue comes to it and the room that it goes to is free.  Where rows are cut into parts that
+ * travel by themselves, each part has rooms of its own. */
 
 #include "compiler/support/vec.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* passes that a step belongs to: B; I; W; F */
-enum { WALK_B = 1, WALK_I = 2, WALK_W = 4, WALK_F = 8 };
+/* passes that a step belongs to: B; I; W; F; what of F runs again at the begin of B or I */
+enum { WALK_B = 1, WALK_I = 2, WALK_W = 4, WALK_F = 8, WALK_AGAIN = 16 };
 /* of transfers: that of tensor parallelism; that of gradients; the kernels' own */
 enum walk_queue { WALK_TP, WALK_DP, WALK_COMPUTE, NWALK_QUEUES };
 enum walk_kind {
@@ -20,10 +21,14 @@ enum walk_kind {
     WALK_AHEAD,  /* one that needs nothing of this pass, into a room; */
     WALK_BEHIND, /* one of what is there, into a room; */
     WALK_USE,    /* the next kernel needs what comes into that room; */
-    WALK_FREE    /* nothing does any more */
+    WALK_FREE,   /* nothing does any more */
+    WALK_MADE,   /* kernels have made what that room holds */
+    WALK_ONWARD  /* a transfer of what the room of a rank's own rows holds, to that of whole rows */
 };
+#define WALK_CUTS 4 /* decision_cuts(), at most: parts of a rank's own rows, and of whole ones */
 /* gathered inputs and gradients of outputs of products; their inputs' gradients; keys with values, sums of their gradients */
-enum walk_room { WALK_INPUT, WALK_OUTPUT, WALK_REDUCED, WALK_KEYS, WALK_SUMS, NWALK_ROOMS };
+enum walk_room { WALK_INPUT, WALK_OUTPUT, WALK_REDUCED, WALK_KEYS, WALK_SUMS, WALK_OWN, WALK_WHOLE = WALK_OWN + WALK_CUTS,
+                 NWALK_ROOMS = WALK_WHOLE + WALK_CUTS };
 struct walk_step {
     uint8_t kind, room, passes, queue;
     uint32_t opr;
@@ -33,13 +38,20 @@ struct walk {
     struct arena *arena;
     uint32_t opr;          /* whose steps are added */
     enum walk_queue queue; /* of its transfers */
-    /* what runs again first; then operators, in F from the first to the last, else from the last to the first */
-    VEC(struct walk_step) again, steps;
+    /* F and what of it runs again first, operators from the first to the last; backward passes, from the last to the first */
+    VEC(struct walk_step) forward, steps;
 };
 
-void walk_add(struct walk *w, enum walk_kind kind, enum walk_room room, uint32_t passes, double seconds);
-/* a step of F; again: and of what runs again in B or I */
+void walk_add(struct walk *w, enum walk_kind kind, uint32_t room, uint32_t passes, double seconds);
+/* a step of F; again: and of what runs again */
 void walk_forward(struct walk *w, enum walk_kind kind, enum walk_room room, double seconds, bool again);
+/* Steps where rows are cut into n parts, seconds each of these: kernels on a rank's own rows, part by part or at once (n
+ * parts that have come, one kernel); transfers of parts that a product follows; a product whose parts are sent off as they are
+ * made. */
+void walk_own(struct walk *w, uint32_t passes, uint32_t n, bool at_once, double kernel_s);
+void walk_gathered(struct walk *w, uint32_t passes, uint32_t n, double transfer_s, double kernel_s);
+void walk_reduced(struct walk *w, uint32_t passes, uint32_t n, double kernel_s, double transfer_s);
+
 /* The steps of a pass in order, of a block or of several in a row. */
 struct walk_strand {
     const struct walk_step *at;

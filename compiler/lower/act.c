@@ -115,24 +115,26 @@ void lower_act_back(struct lower *l, uint32_t piece, uint32_t opr)
 }
 
 /* in place, its gradient too */
-static void scale(struct lower *l, struct mat m, double factor)
+static void scale(struct lower *l, struct mat m, uint32_t runs, double factor)
 {
-    uint32_t i = lower_insn(l, OP_SCALE);
-    ARG(l, i, SCALE, y, m, MARK_WRITE);
-    ARG(l, i, SCALE, x, m, MARK_READ);
-    ATTR_REAL_SET(l, i, SCALE, factor, factor);
+    for (uint32_t run = 0; run < runs; run++) {
+        uint32_t i = lower_insn(l, OP_SCALE);
+        ARG(l, i, SCALE, y, mat_cut(m, run, runs), MARK_WRITE);
+        ARG(l, i, SCALE, x, mat_cut(m, run, runs), MARK_READ);
+        ATTR_REAL_SET(l, i, SCALE, factor, factor);
+    }
 }
 
 void lower_scale(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
-    scale(l, lower_value(l, piece, o->out), o->factor);
+    scale(l, lower_value(l, piece, o->out), lower_runs(l, piece, o->out), o->factor);
 }
 
 void lower_scale_back(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
-    scale(l, l->pieces[piece].gradient[o->out], o->factor);
+    scale(l, l->pieces[piece].gradient[o->out], lower_runs(l, piece, o->out), o->factor);
 }
 
 void lower_softcap(struct lower *l, uint32_t piece, uint32_t opr)

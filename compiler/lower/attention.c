@@ -35,8 +35,9 @@ static double magnitude(const struct rope *r)
     return r->scaling == ROPE_YARN ? (r->mscale * size + 1) / (r->mscale_all * size + 1) : 0;
 }
 
-/* heads of `head` columns whose last dims turn, where not all do, if they are latent attention's; local: the own rows */
-static void rotate(struct lower *l, const struct attn *t, struct mat m, uint32_t head, bool local, bool inverse)
+/* heads of `head` columns whose last dims turn, where not all do, if they are latent attention's; of whole rows, or of a
+ * run of the own ones */
+static void rotate(struct lower *l, const struct attn *t, struct mat m, uint32_t head, uint32_t run, bool inverse)
 {
     const struct rope *r = &t->rope;
     bool yarn = r->scaling == ROPE_YARN;
@@ -47,7 +48,10 @@ static void rotate(struct lower *l, const struct attn *t, struct mat m, uint32_t
     ATTR_INT_SET(l, i, ROPE, dims, r->dims);
     ATTR_INT_SET(l, i, ROPE, adjacent, r->adjacent);
     ATTR_INT_SET(l, i, ROPE, inverse, inverse);
-    ATTR_BIND_SET(l, i, ROPE, start, 0, local && l->sp ? lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_TP]) : NONE, l->local);
+    if (run == NONE)
+        ATTR_BIND_SET(l, i, ROPE, start, 0, NONE, 0);
+    else
+        lower_bind_run(l, i, ATTR(ROPE, start), run);
     ATTR_INT_SET(l, i, ROPE, sequence, lower_sequence(l));
     lower_places(l, i, ATTR(ROPE, first), ATTR(ROPE, shift));
     ATTR_REAL_SET(l, i, ROPE, theta, r->theta);
@@ -65,13 +69,17 @@ static void rotate_value(struct lower *l, uint32_t piece, const struct opr *o, s
 {
     const struct attn *t = o->attn;
     bool local = l->pieces[piece].e->values[o->in[0]].class == CLASS_TOKENS;
+    for (uint32_t run = 0; local && run < l->runs; run++)
+        rotate(l, t, mat_cut(m, run, l->runs), t->rope_dims, run, inverse);
+    if (local)
+        return;
     if (t->kind == ATTN_MLA) {
-        rotate(l, t, m, local ? t->rope_dims : t->head, local, inverse);
+        rotate(l, t, m, t->head, NONE, inverse);
         return;
     }
     uint32_t q = t->heads / l->d->tp * t->head, kv = lower_key_heads(l, t) * t->head;
-    rotate(l, t, mat_columns(m, 0, q), t->head, false, inverse);
-    rotate(l, t, mat_columns(m, q, kv), t->head, false, inverse);
+    rotate(l, t, mat_columns(m, 0, q), t->head, NONE, inverse);
+    rotate(l, t, mat_columns(m, q, kv), t->head, NONE, inverse);
 }
 
 void lower_rope(struct lower *l, uint32_t piece, uint32_t opr)

@@ -130,6 +130,13 @@ struct mat mat_columns(struct mat m, uint32_t first, uint32_t cols)
     return m;
 }
 
+struct mat mat_cut(struct mat m, uint32_t cut, uint32_t cuts)
+{
+    m.rows /= cuts;
+    m.at += (uint64_t)cut * m.rows * m.ld * isa_dtype_bytes(m.dtype);
+    return m;
+}
+
 uint32_t lower_key_heads(const struct lower *l, const struct attn *t)
 {
     return t->kv / model_key_parts(t->kv, l->d->tp);
@@ -166,6 +173,17 @@ static struct mat late_mat(struct lower *l, uint32_t piece, uint32_t value, cons
 struct aux_shape lower_value_shape(const struct lower *l, const struct opr_value *v)
 {
     return (struct aux_shape){l->ctype, v->class == CLASS_TOKENS ? l->local : l->tokens, local_cols(l, v)};
+}
+
+uint32_t lower_runs(const struct lower *l, uint32_t piece, uint32_t value)
+{
+    return l->pieces[piece].e->values[value].class == CLASS_TOKENS ? l->runs : 1;
+}
+
+void lower_bind_run(struct lower *l, uint32_t insn, size_t attr, uint32_t run)
+{
+    lower_bind(l, insn, attr, (int64_t)run * (l->tokens / l->runs),
+               l->sp ? lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_TP]) : NONE, l->local / l->runs);
 }
 
 struct mat lower_value(struct lower *l, uint32_t piece, uint32_t value)

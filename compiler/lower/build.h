@@ -145,6 +145,8 @@ struct lower {
     enum dtype ctype, mtype; /* computed in; of master weights */
     enum dtype gtype, rtype; /* of weights' gradients and their sums over microbatches; of their sums between ranks */
     uint32_t tokens, local; /* rows of a microbatch: whole; of this rank's TOKENS values */
+    uint32_t cuts, runs;    /* decision_cuts(); as how many runs of tokens those rows lie: see collect.c */
+    uint32_t from, to;      /* runs that norms and sums are written for */
     bool splits;            /* the role's schedule has I and W */
     bool skews;             /* decision_skews(), of a training program */
     bool seam_next;         /* the first seam is due in front of the action's SEND */
@@ -191,11 +193,15 @@ uint32_t lower_step_buffer(struct lower *l, const char *name, enum dtype dtype, 
 struct mat lower_temp(struct lower *l, const char *name, enum dtype dtype, uint32_t rows, uint32_t cols);
 struct mat lower_ring_mat(struct lower *l, uint32_t buffer, enum dtype dtype, uint32_t rows, uint32_t cols);
 struct mat mat_columns(struct mat m, uint32_t first, uint32_t cols);
+struct mat mat_cut(struct mat m, uint32_t cut, uint32_t cuts); /* of equally many rows */
 /* key heads of a tp rank */
 uint32_t lower_key_heads(const struct lower *l, const struct attn *t);
 /* an instruction's attributes by index: the linear biases of the heads that this rank has */
 void lower_biases(struct lower *l, uint32_t insn, size_t alibi, size_t first_head, const struct attn *t);
 
+/* as how many runs of tokens a value's rows lie; bind an attribute to the first token of a run of the rank's own */
+uint32_t lower_runs(const struct lower *l, uint32_t piece, uint32_t value);
+void lower_bind_run(struct lower *l, uint32_t insn, size_t attr, uint32_t run);
 /* a value of the current microbatch; statistics k of an operator */
 struct mat lower_value(struct lower *l, uint32_t piece, uint32_t value);
 struct mat lower_aux(struct lower *l, uint32_t piece, uint32_t opr, uint32_t k);
@@ -248,6 +254,7 @@ void lower_params(struct lower *l);
 /* collect.c: layout conversions and boundaries */
 struct mat lower_gather(struct lower *l, const char *name, struct mat m);      /* TOKENS -> whole rows */
 void lower_reduce_into(struct lower *l, struct mat partial, struct mat out);   /* partial sums over tp -> TOKENS */
+void lower_reduce_cut(struct lower *l, struct mat partial, struct mat out, uint32_t cut); /* one of l->cuts of these rows */
 struct mat lower_partial(struct lower *l, struct mat out);                     /* where to put those partial sums */
 /* queue of sums and gathers among ranks of one role; tied copies meet on QUEUE_DP */
 enum queue lower_dp_queue(const struct lower *l);
@@ -366,6 +373,7 @@ void lower_remember(struct lower *l, const struct schedule *s, const struct acti
 struct lowered {
     struct program *p;
     const uint32_t *channels;  /* per instruction: of a SEND or RECV, else NONE; small numbers */
+    uint32_t cuts;             /* parts of every buffer that are waited for one by one */
 };
 void order_programs(const struct cost *c, const struct lowered *roles, uint32_t nroles, uint32_t microbatches);
 

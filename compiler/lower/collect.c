@@ -2,7 +2,14 @@
  *
  * Under sequence parallelism a TOKENS value holds this rank's rows only: an all-gather makes it whole before a
  * column-parallel product, a reduce-scatter sums the partial products of a row-parallel one back to rows
- * (Korthikanti et al. 2022, section 4.2).  Without it values are whole everywhere and sums are all-reduced. */
+ * (Korthikanti et al. 2022, section 4.2).  Without it values are whole everywhere and sums are all-reduced.
+ *
+ * `overlap tp with compute` cuts the tokens of a microbatch into a few parts, each of which travels by itself, while the
+ * product that it belongs to works on another (Transformer Engine's and PyTorch's do so, too: Wang et al. 2023,
+ * doi 10.1145/3567955.3567959).  A part of the whole rows has a share of every rank, so under sequence parallelism a rank's
+ * rows are not one run of tokens but one run per part, in every layer and on every stage.  What computes on a rank's own
+ * rows does so run by run, and begins with one while the next is on its way.  Rows stay in the order of their tokens where
+ * they are whole, so neither attention nor weights' gradients know of it. */
 
 #include "compiler/lower/build.h"
 
@@ -39,7 +46,8 @@ struct mat lower_gather(struct lower *l, const char *name, struct mat m)
     if (!l->sp)
         return m;
     struct mat whole = lower_temp(l, name, m.dtype, l->tokens, m.cols);
-    lower_collective(l, OP_ALL_GATHER, QUEUE_TP, l->mesh.dim[MESH_TP], m, whole);
+    for (uint32_t run = 0; run < l->runs; run++)
+        lower_collective(l, OP_ALL_GATHER, QUEUE_TP, l->mesh.dim[MESH_TP], mat_cut(m, run, l->runs), mat_cut(whole, run, l->runs));
     return whole;
 }
 
@@ -48,7 +56,7 @@ struct mat lower_partial(struct lower *l, struct mat out)
     return l->sp ? lower_temp(l, "part", out.dtype, l->tokens, out.cols) : out;
 }
 
-void lower_reduce_into(struct lower *l, struct mat partial, struct mat out)
+static void reduce(struct lower *l, struct mat partial, struct mat out)
 {
     if (l->d->tp == 1)
         return;
@@ -56,6 +64,17 @@ void lower_reduce_into(struct lower *l, struct mat partial, struct mat out)
         lower_collective(l, OP_REDUCE_SCATTER, QUEUE_TP, l->mesh.dim[MESH_TP], partial, out);
     else
         lower_collective(l, OP_ALL_REDUCE, QUEUE_TP, l->mesh.dim[MESH_TP], out, out);
+}
+
+void lower_reduce_cut(struct lower *l, struct mat partial, struct mat out, uint32_t cut)
+{
+    reduce(l, mat_cut(partial, cut, l->cuts), mat_cut(out, cut, l->cuts));
+}
+
+void lower_reduce_into(struct lower *l, struct mat partial, struct mat out)
+{
+    for (uint32_t run = 0; run < l->runs; run++)
+        reduce(l, mat_cut(partial, run, l->runs), mat_cut(out, run, l->runs));
 }
 
 static void set_channel(struct lower *l, uint32_t insn, uint32_t channel)

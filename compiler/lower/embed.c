@@ -75,13 +75,15 @@ void lower_embed_back(struct lower *l, uint32_t piece, uint32_t opr)
 void lower_position(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
-    uint32_t i = lower_insn(l, OP_POSITION);
-    ARG(l, i, POSITION, y, lower_value(l, piece, o->out), MARK_WRITE);
-    ARG(l, i, POSITION, x, lower_value(l, piece, o->in[0]), MARK_READ);
-    ARG(l, i, POSITION, table, lower_weight(l, piece, o, false), MARK_READ);
-    ATTR_BIND_SET(l, i, POSITION, start, 0, l->sp ? tp_slot(l) : NONE, l->local);
-    ATTR_INT_SET(l, i, POSITION, sequence, lower_sequence(l));
-    lower_places(l, i, ATTR(POSITION, first), ATTR(POSITION, shift));
+    for (uint32_t run = 0; run < l->runs; run++) {
+        uint32_t i = lower_insn(l, OP_POSITION);
+        ARG(l, i, POSITION, y, mat_cut(lower_value(l, piece, o->out), run, l->runs), MARK_WRITE);
+        ARG(l, i, POSITION, x, mat_cut(lower_value(l, piece, o->in[0]), run, l->runs), MARK_READ);
+        ARG(l, i, POSITION, table, lower_weight(l, piece, o, false), MARK_READ);
+        lower_bind_run(l, i, ATTR(POSITION, start), run);
+        ATTR_INT_SET(l, i, POSITION, sequence, lower_sequence(l));
+        lower_places(l, i, ATTR(POSITION, first), ATTR(POSITION, shift));
+    }
 }
 
 /* The gradient of what stands before positions is that of the positions, so both share one place; where W still reads
@@ -109,13 +111,15 @@ void lower_position_back(struct lower *l, uint32_t piece, uint32_t opr)
         position_input(l, piece, o);
     if (!(l->halves & HALF_WEIGHT))
         return;
-    enum mark mark = lower_contribution(l, piece, o->weight);
-    uint32_t i = lower_insn(l, OP_POSITION_W);
-    ARG(l, i, POSITION_W, dtable, lower_weight(l, piece, o, true), mark);
-    ARG(l, i, POSITION_W, dy, dy, MARK_READ);
-    ATTR_BIND_SET(l, i, POSITION_W, start, 0, l->sp ? tp_slot(l) : NONE, l->local);
-    ATTR_INT_SET(l, i, POSITION_W, sequence, lower_sequence(l));
-    lower_places(l, i, ATTR(POSITION_W, first), ATTR(POSITION_W, shift));
+    for (uint32_t run = 0; run < l->runs; run++) {
+        enum mark mark = lower_contribution(l, piece, o->weight);
+        uint32_t i = lower_insn(l, OP_POSITION_W);
+        ARG(l, i, POSITION_W, dtable, lower_weight(l, piece, o, true), mark);
+        ARG(l, i, POSITION_W, dy, mat_cut(dy, run, l->runs), MARK_READ);
+        lower_bind_run(l, i, ATTR(POSITION_W, start), run);
+        ATTR_INT_SET(l, i, POSITION_W, sequence, lower_sequence(l));
+        lower_places(l, i, ATTR(POSITION_W, first), ATTR(POSITION_W, shift));
+    }
 }
 
 /* The loss is vocabulary-parallel: row maxima, then sums and target logits, are reduced over tp; no rank ever holds all

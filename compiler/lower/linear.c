@@ -57,18 +57,21 @@ void lower_linear(struct lower *l, uint32_t piece, uint32_t opr)
     struct mat x = lower_value(l, piece, o->in[0]), y = lower_value(l, piece, o->out);
     struct mat a = gathers(&l->pieces[piece], o) ? lower_gather(l, "full", x) : x;
     struct mat c = o->row_parallel ? lower_partial(l, y) : y;
+    uint32_t cuts = o->row_parallel ? l->cuts : l->runs;
     struct part part[2];
     uint32_t n = parts_of(l, piece, o, part);
-    for (uint32_t k = 0; k < n; k++) {
-        uint32_t i = lower_insn(l, OP_MATMUL_NT);
-        ARG(l, i, MATMUL_NT, c, mat_columns(c, part[k].first, part[k].cols), MARK_WRITE);
-        ARG(l, i, MATMUL_NT, a, a, MARK_READ);
-        ARG(l, i, MATMUL_NT, b, lower_weight(l, piece, &part[k].o, false), MARK_READ);
-        ARG(l, i, MATMUL_NT, bias, lower_vectors(l, piece, &part[k].o, false), MARK_READ);
-        ATTR_INT_SET(l, i, MATMUL_NT, fp8, rounding(l, o));
+    for (uint32_t cut = 0; cut < cuts; cut++) {
+        for (uint32_t k = 0; k < n; k++) {
+            uint32_t i = lower_insn(l, OP_MATMUL_NT);
+            ARG(l, i, MATMUL_NT, c, mat_cut(mat_columns(c, part[k].first, part[k].cols), cut, cuts), MARK_WRITE);
+            ARG(l, i, MATMUL_NT, a, mat_cut(a, cut, cuts), MARK_READ);
+            ARG(l, i, MATMUL_NT, b, lower_weight(l, piece, &part[k].o, false), MARK_READ);
+            ARG(l, i, MATMUL_NT, bias, lower_vectors(l, piece, &part[k].o, false), MARK_READ);
+            ATTR_INT_SET(l, i, MATMUL_NT, fp8, rounding(l, o));
+        }
+        if (o->row_parallel)
+            lower_reduce_cut(l, c, y, cut);
     }
-    if (o->row_parallel)
-        lower_reduce_into(l, c, y);
 }
 
 /* A gradient that has other contributions already gets this one, reduced, added. */
@@ -80,26 +83,28 @@ static void input_gradient(struct lower *l, uint32_t piece, const struct opr *o,
     if (reduces && mark == MARK_ADD)
         sum = lower_temp(l, "dsum", dx.dtype, dx.rows, dx.cols);
     struct mat c = reduces ? lower_partial(l, sum) : dx;
+    uint32_t cuts = reduces ? l->cuts : l->runs;
     struct part part[2];
     uint32_t n = parts_of(l, piece, o, part);
-    for (uint32_t k = 0; k < n; k++) {
-        uint32_t i = lower_insn(l, OP_MATMUL_NN);
-        ARG(l, i, MATMUL_NN, c, c, k ? MARK_ADD : reduces ? MARK_WRITE : mark);
-        ARG(l, i, MATMUL_NN, a, mat_columns(dy, part[k].first, part[k].cols), MARK_READ);
-        ARG(l, i, MATMUL_NN, b, lower_weight(l, piece, &part[k].o, false), MARK_READ);
-        ATTR_INT_SET(l, i, MATMUL_NN, fp8, rounding(l, o));
+    for (uint32_t cut = 0; cut < cuts; cut++) {
+        for (uint32_t k = 0; k < n; k++) {
+            uint32_t i = lower_insn(l, OP_MATMUL_NN);
+            ARG(l, i, MATMUL_NN, c, mat_cut(c, cut, cuts), k ? MARK_ADD : reduces ? MARK_WRITE : mark);
+            ARG(l, i, MATMUL_NN, a, mat_cut(mat_columns(dy, part[k].first, part[k].cols), cut, cuts), MARK_READ);
+            ARG(l, i, MATMUL_NN, b, lower_weight(l, piece, &part[k].o, false), MARK_READ);
+            ATTR_INT_SET(l, i, MATMUL_NN, fp8, rounding(l, o));
+        }
+        if (reduces)
+            lower_reduce_cut(l, c, sum, cut);
     }
-    if (!reduces)
-        return;
-    lower_reduce_into(l, c, sum);
-    if (mark == MARK_WRITE)
+    if (!reduces || mark == MARK_WRITE)
         return;
     uint32_t i = lower_insn(l, OP_ADD);
     ARG(l, i, ADD, y, dx, MARK_ADD);
     ARG(l, i, ADD, a, sum, MARK_READ);
 }
 
-static void weight_gradient(struct lower *l, uint32_t piece, const struct opr *o, struct mat dy, struct mat x)
+static void weight_gradient_of(struct lower *l, uint32_t piece, const struct opr *o, struct mat dy, struct mat x)
 {
     struct part part[2];
     uint32_t n = parts_of(l, piece, o, part);
@@ -119,6 +124,14 @@ static void weight_gradient(struct lower *l, uint32_t piece, const struct opr *o
         ARG(l, i, BIAS_W, db, lower_vectors(l, piece, p, true), mark);
         ARG(l, i, BIAS_W, dy, mine, MARK_READ);
     }
+}
+
+/* of a rank's own rows run by run, of whole rows at once */
+static void weight_gradient(struct lower *l, uint32_t piece, const struct opr *o, struct mat dy, struct mat x)
+{
+    uint32_t runs = dy.rows == l->local ? l->runs : 1;
+    for (uint32_t run = 0; run < runs; run++)
+        weight_gradient_of(l, piece, o, mat_cut(dy, run, runs), mat_cut(x, run, runs));
 }
 
 void lower_linear_back(struct lower *l, uint32_t piece, uint32_t opr)

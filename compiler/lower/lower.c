@@ -33,16 +33,34 @@ const struct rule *lower_rule(enum opr_kind kind)
     return &table[kind];
 }
 
+/* behind operator i and those that follow it on the same rows, a run at a time */
+static uint32_t end_of_rows(const struct lower *l, const struct expansion *e, uint32_t i)
+{
+    uint32_t end = i;
+    while (end < e->noprs && l->runs > 1 && (e->oprs[end].kind == OPR_ADD || e->oprs[end].kind == OPR_NORM))
+        end++;
+    return end > i ? end : i + 1;
+}
+
 static void piece_forward(struct lower *l, uint32_t piece)
 {
     const struct piece *pc = &l->pieces[piece];
     l->layer = pc->layer;
-    for (uint32_t i = 0; i < pc->e->noprs; i++)
-        if (!l->recomputing || pc->needed[i]) {
-            l->line = pc->line[i];
-            lower_rule(pc->e->oprs[i].kind)->forward(l, piece, i);
-            lower_keep(l, piece, i);
+    for (uint32_t i = 0, end; i < pc->e->noprs; i = end) {
+        end = end_of_rows(l, pc->e, i);
+        for (uint32_t run = 0; run < (end > i + 1 ? l->runs : 1); run++) {
+            l->from = run;
+            l->to = end > i + 1 ? run + 1 : l->runs;
+            for (uint32_t k = i; k < end; k++)
+                if (!l->recomputing || pc->needed[k]) {
+                    l->line = pc->line[k];
+                    lower_rule(pc->e->oprs[k].kind)->forward(l, piece, k);
+                }
         }
+        for (uint32_t k = i; k < end; k++)
+            if (!l->recomputing || pc->needed[k])
+                lower_keep(l, piece, k);
+    }
 }
 
 static void piece_backward(struct lower *l, uint32_t piece)
@@ -428,6 +446,8 @@ static struct lowered lower_role(struct arena *a, const struct cost *c, const st
     l.skews = !l.evaluation && decision_skews(job, d);
     l.tokens = d->microbatch * (uint32_t)job->train.sequence / d->cp;
     l.local = l.sp ? l.tokens / d->tp : l.tokens;
+    l.cuts = decision_cuts(job, d);
+    l.runs = l.sp ? l.cuts : 1;
     lower_chunks(&l, s);
     l.chunk = l.chunks;
     l.stage_index = l.chunk->stage_index;
@@ -443,7 +463,7 @@ static struct lowered lower_role(struct arena *a, const struct cost *c, const st
     program_trim(l.p);
     while (l.channels.n < l.p->ninsns)
         vec_push(a, &l.channels, NONE);
-    return (struct lowered){l.p, l.channels.at};
+    return (struct lowered){l.p, l.channels.at, l.cuts};
 }
 
 /* programs of one kind for all roles; what they are made from goes when they are done */

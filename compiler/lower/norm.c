@@ -9,17 +9,23 @@ enum norm_kind lower_norm_kind(const struct lower *l, const struct opr *o)
     return o->attn ? NORM_RMS : l->job->model.norm.kind;
 }
 
-void lower_norm(struct lower *l, uint32_t piece, uint32_t opr)
+/* one run of the rows: value, statistics, gradient */
+static struct mat own_rows(const struct lower *l, struct mat m, uint32_t run)
+{
+    return mat_cut(m, run, l->runs);
+}
+
+static void norm(struct lower *l, uint32_t piece, uint32_t opr, uint32_t run)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
-    struct mat x = lower_value(l, piece, o->in[0]), y = lower_value(l, piece, o->out);
+    struct mat x = own_rows(l, lower_value(l, piece, o->in[0]), run), y = own_rows(l, lower_value(l, piece, o->out), run);
     struct mat g = lower_vector(l, piece, o, 0, false);
     if (lower_norm_kind(l, o) == NORM_RMS) {
         uint32_t i = lower_insn(l, OP_RMSNORM);
         ARG(l, i, RMSNORM, y, y, MARK_WRITE);
         ARG(l, i, RMSNORM, x, x, MARK_READ);
         ARG(l, i, RMSNORM, g, g, MARK_READ);
-        ARG(l, i, RMSNORM, rstd, lower_aux(l, piece, opr, 0), MARK_WRITE);
+        ARG(l, i, RMSNORM, rstd, own_rows(l, lower_aux(l, piece, opr, 0), run), MARK_WRITE);
         ATTR_REAL_SET(l, i, RMSNORM, eps, l->job->model.norm.eps);
         return;
     }
@@ -28,16 +34,23 @@ void lower_norm(struct lower *l, uint32_t piece, uint32_t opr)
     ARG(l, i, LAYERNORM, x, x, MARK_READ);
     ARG(l, i, LAYERNORM, g, g, MARK_READ);
     ARG(l, i, LAYERNORM, b, lower_vector(l, piece, o, 1, false), MARK_READ);
-    ARG(l, i, LAYERNORM, rstd, lower_aux(l, piece, opr, 0), MARK_WRITE);
-    ARG(l, i, LAYERNORM, mean, lower_aux(l, piece, opr, 1), MARK_WRITE);
+    ARG(l, i, LAYERNORM, rstd, own_rows(l, lower_aux(l, piece, opr, 0), run), MARK_WRITE);
+    ARG(l, i, LAYERNORM, mean, own_rows(l, lower_aux(l, piece, opr, 1), run), MARK_WRITE);
     ATTR_REAL_SET(l, i, LAYERNORM, eps, l->job->model.norm.eps);
 }
 
-static void rms_back(struct lower *l, uint32_t piece, uint32_t opr, struct mat dx, enum mark mark)
+void lower_norm(struct lower *l, uint32_t piece, uint32_t opr)
+{
+    for (uint32_t run = l->from; run < l->to; run++)
+        norm(l, piece, opr, run);
+}
+
+static void rms_back(struct lower *l, uint32_t piece, uint32_t opr, uint32_t run, struct mat dx, enum mark mark)
 {
     struct piece *pc = &l->pieces[piece];
     const struct opr *o = &pc->e->oprs[opr];
-    struct mat x = lower_value(l, piece, o->in[0]), dy = pc->gradient[o->out], rstd = lower_aux(l, piece, opr, 0);
+    struct mat x = own_rows(l, lower_value(l, piece, o->in[0]), run), dy = own_rows(l, pc->gradient[o->out], run);
+    struct mat rstd = own_rows(l, lower_aux(l, piece, opr, 0), run);
     uint32_t i = lower_insn(l, OP_RMSNORM_I);
     ARG(l, i, RMSNORM_I, dx, dx, mark);
     ARG(l, i, RMSNORM_I, dy, dy, MARK_READ);
@@ -52,12 +65,12 @@ static void rms_back(struct lower *l, uint32_t piece, uint32_t opr, struct mat d
     ARG(l, i, RMSNORM_W, rstd, rstd, MARK_READ);
 }
 
-static void layer_back(struct lower *l, uint32_t piece, uint32_t opr, struct mat dx, enum mark mark)
+static void layer_back(struct lower *l, uint32_t piece, uint32_t opr, uint32_t run, struct mat dx, enum mark mark)
 {
     struct piece *pc = &l->pieces[piece];
     const struct opr *o = &pc->e->oprs[opr];
-    struct mat x = lower_value(l, piece, o->in[0]), dy = pc->gradient[o->out];
-    struct mat rstd = lower_aux(l, piece, opr, 0), mean = lower_aux(l, piece, opr, 1);
+    struct mat x = own_rows(l, lower_value(l, piece, o->in[0]), run), dy = own_rows(l, pc->gradient[o->out], run);
+    struct mat rstd = own_rows(l, lower_aux(l, piece, opr, 0), run), mean = own_rows(l, lower_aux(l, piece, opr, 1), run);
     uint32_t i = lower_insn(l, OP_LAYERNORM_I);
     ARG(l, i, LAYERNORM_I, dx, dx, mark);
     ARG(l, i, LAYERNORM_I, dy, dy, MARK_READ);
@@ -80,8 +93,6 @@ void lower_norm_back(struct lower *l, uint32_t piece, uint32_t opr)
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     enum mark mark;
     struct mat dx = lower_gradient(l, piece, o->in[0], &mark);
-    if (lower_norm_kind(l, o) == NORM_RMS)
-        rms_back(l, piece, opr, dx, mark);
-    else
-        layer_back(l, piece, opr, dx, mark);
+    for (uint32_t run = 0; run < l->runs; run++)
+        (lower_norm_kind(l, o) == NORM_RMS ? rms_back : layer_back)(l, piece, opr, run, own_rows(l, dx, run), mark);
 }

@@ -20,9 +20,9 @@ struct access_state {
     uint32_t write, readers, read[NQUEUES]; /* readers: queues that have read since, as bits */
 };
 
-/* an operand: its buffer's first state (a ring has one per slot), and its ring */
+/* an operand: its buffer's first state (there is one per part, of every slot of a ring), its ring, and the parts that it lies in */
 struct access {
-    uint32_t base, ring;
+    uint32_t base, ring, first, n;
     bool writes;
 };
 
@@ -37,6 +37,19 @@ static void add_dep(struct arena *a, struct role *r, uint32_t from, uint32_t i, 
     vec_push(a, &r->deps.list, from);
 }
 
+/* Parts of its buffer, or of a slot, that an operand touches; all of them where other ranks' are elsewhere. */
+static void find_parts(const struct role *r, const struct operand *o, struct access *x)
+{
+    const struct buffer *b = &r->p->buffers[o->buffer];
+    x->n = r->cuts;
+    if (r->cuts == 1 || b->kind != BUFFER_STEP || o->slot != UINT16_MAX)
+        return;
+    uint64_t at = b->ring == NONE ? o->offset : o->offset % b->stride;
+    uint64_t end = at + ((uint64_t)(o->rows - 1) * o->ld + o->cols) * isa_dtype_bytes((enum dtype)o->dtype);
+    x->first = (uint32_t)(at * r->cuts / b->stride);
+    x->n = (uint32_t)((end * r->cuts + b->stride - 1) / b->stride) - x->first;
+}
+
 /* accesses of all operands; the number of states */
 static struct access *find_accesses(struct arena *a, const struct role *r, uint32_t *nstates)
 {
@@ -45,7 +58,7 @@ static struct access *find_accesses(struct arena *a, const struct role *r, uint3
     uint32_t *base = ARENA_ARRAY(a, uint32_t, p->nbuffers + 1u), n = 0;
     for (uint32_t b = 0; b < p->nbuffers; b++) {
         base[b] = n;
-        n += p->buffers[b].ring == NONE ? 1 : r->depth[p->buffers[b].ring];
+        n += r->cuts * (p->buffers[b].ring == NONE ? 1 : r->depth[p->buffers[b].ring]);
     }
     for (uint32_t k = 0; k < p->noperands; k++) {
         const struct operand *o = &p->operands[k];
@@ -53,7 +66,8 @@ static struct access *find_accesses(struct arena *a, const struct role *r, uint3
         if (o->buffer == NONE)
             continue;
         uint32_t ring = p->buffers[o->buffer].ring;
-        all[k] = (struct access){base[o->buffer], ring, o->mark != MARK_READ};
+        all[k] = (struct access){.base = base[o->buffer], .ring = ring, .writes = o->mark != MARK_READ};
+        find_parts(r, o, &all[k]);
     }
     *nstates = n;
     return all;
@@ -117,20 +131,25 @@ static void find_deps(struct arena *list, struct arena *scratch, struct role *r,
         for (uint32_t k = 0; k < ntouched; k++) {
             if (x[k].base == NONE)
                 continue;
-            struct access_state *s = touched[k] = &state[x[k].base + (x[k].ring == NONE ? 0 : slot_of(r, x[k].ring, n->microbatch))];
-            add_dep(list, r, s->write, i, at);
-            for (uint32_t left = x[k].writes ? s->readers : 0; left; left &= left - 1)
-                add_dep(list, r, s->read[__builtin_ctz(left)], i, at);
+            uint32_t slot = x[k].ring == NONE ? 0 : slot_of(r, x[k].ring, n->microbatch);
+            touched[k] = &state[x[k].base + slot * r->cuts + x[k].first];
+            for (const struct access_state *s = touched[k]; s < touched[k] + x[k].n; s++) {
+                add_dep(list, r, s->write, i, at);
+                for (uint32_t left = x[k].writes ? s->readers : 0; left; left &= left - 1)
+                    add_dep(list, r, s->read[__builtin_ctz(left)], i, at);
+            }
         }
         for (uint32_t k = 0; k < ntouched; k++) {
             if (x[k].base == NONE)
                 continue;
-            if (x[k].writes) {
-                touched[k]->write = i;
-                touched[k]->readers = 0;
-            } else if (touched[k]->write != i) {
-                touched[k]->read[n->queue] = i;
-                touched[k]->readers |= 1u << n->queue;
+            for (struct access_state *s = touched[k]; s < touched[k] + x[k].n; s++) {
+                if (x[k].writes) {
+                    s->write = i;
+                    s->readers = 0;
+                } else if (s->write != i) {
+                    s->read[n->queue] = i;
+                    s->readers |= 1u << n->queue;
+                }
             }
         }
     }
@@ -222,6 +241,7 @@ void order_programs(const struct cost *c, const struct lowered *lowered, uint32_
         roles[r].channels = lowered[r].channels;
         roles[r].depth = ARENA_ARRAY(a, uint32_t, p->nrings);
         roles[r].microbatches = microbatches;
+        roles[r].cuts = lowered[r].cuts;
         roles[r].slots = ARENA_ARRAY(a, uint32_t, (size_t)p->nrings * microbatches + 1);
         for (uint32_t g = 0; g < p->nrings; g++) {
             roles[r].depth[g] = microbatches;

@@ -28,6 +28,7 @@ struct role {
     struct program *p;
     const uint32_t *channels;
     uint32_t microbatches, *depth; /* depth: per ring */
+    uint32_t cuts;                 /* parts of a buffer, of equally many bytes, that are waited for one by one */
     uint32_t *slots;               /* of a ring's microbatches, ring by ring */
     struct deps deps;
     uint32_t nvqueues;

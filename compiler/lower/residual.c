@@ -8,12 +8,14 @@
 void lower_add(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
-    uint32_t i = lower_insn(l, OP_ADD);
-    ARG(l, i, ADD, y, lower_value(l, piece, o->out), MARK_WRITE);
-    ARG(l, i, ADD, a, lower_value(l, piece, o->in[0]), MARK_READ);
-    if (o->in[1] != NONE)
-        ARG(l, i, ADD, b, lower_value(l, piece, o->in[1]), MARK_READ);
-    ARG(l, i, ADD, bias, lower_vector(l, piece, o, 0, false), MARK_READ);
+    for (uint32_t run = l->from; run < l->to; run++) {
+        uint32_t i = lower_insn(l, OP_ADD);
+        ARG(l, i, ADD, y, mat_cut(lower_value(l, piece, o->out), run, l->runs), MARK_WRITE);
+        ARG(l, i, ADD, a, mat_cut(lower_value(l, piece, o->in[0]), run, l->runs), MARK_READ);
+        if (o->in[1] != NONE)
+            ARG(l, i, ADD, b, mat_cut(lower_value(l, piece, o->in[1]), run, l->runs), MARK_READ);
+        ARG(l, i, ADD, bias, lower_vector(l, piece, o, 0, false), MARK_READ);
+    }
 }
 
 void lower_add_back(struct lower *l, uint32_t piece, uint32_t opr)
@@ -24,21 +26,25 @@ void lower_add_back(struct lower *l, uint32_t piece, uint32_t opr)
         pc->gradient[o->in[k]] = pc->gradient[o->out];
         pc->has_gradient[o->in[k]] = true;
     }
-    if (!o->nbiases)
-        return;
-    enum mark mark = lower_contribution(l, piece, o->bias);
-    uint32_t i = lower_insn(l, OP_BIAS_W);
-    ARG(l, i, BIAS_W, db, lower_vector(l, piece, o, 0, true), mark);
-    ARG(l, i, BIAS_W, dy, pc->gradient[o->out], MARK_READ);
+    uint32_t runs = o->nbiases ? lower_runs(l, piece, o->out) : 0;
+    for (uint32_t run = 0; run < runs; run++) {
+        enum mark mark = lower_contribution(l, piece, o->bias);
+        uint32_t i = lower_insn(l, OP_BIAS_W);
+        ARG(l, i, BIAS_W, db, lower_vector(l, piece, o, 0, true), mark);
+        ARG(l, i, BIAS_W, dy, mat_cut(pc->gradient[o->out], run, runs), MARK_READ);
+    }
 }
 
 void lower_concat(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
-    uint32_t i = lower_insn(l, OP_CONCAT);
-    ARG(l, i, CONCAT, y, lower_value(l, piece, o->out), MARK_WRITE);
-    ARG(l, i, CONCAT, a, lower_value(l, piece, o->in[0]), MARK_READ);
-    ARG(l, i, CONCAT, b, lower_value(l, piece, o->in[1]), MARK_READ);
+    uint32_t runs = lower_runs(l, piece, o->out);
+    for (uint32_t run = 0; run < runs; run++) {
+        uint32_t i = lower_insn(l, OP_CONCAT);
+        ARG(l, i, CONCAT, y, mat_cut(lower_value(l, piece, o->out), run, runs), MARK_WRITE);
+        ARG(l, i, CONCAT, a, mat_cut(lower_value(l, piece, o->in[0]), run, runs), MARK_READ);
+        ARG(l, i, CONCAT, b, mat_cut(lower_value(l, piece, o->in[1]), run, runs), MARK_READ);
+    }
 }
 
 void lower_concat_back(struct lower *l, uint32_t piece, uint32_t opr)
@@ -47,8 +53,11 @@ void lower_concat_back(struct lower *l, uint32_t piece, uint32_t opr)
     const struct opr *o = &pc->e->oprs[opr];
     enum mark mark;
     struct mat da = lower_gradient(l, piece, o->in[0], &mark), db = lower_gradient(l, piece, o->in[1], &mark);
-    uint32_t i = lower_insn(l, OP_CONCAT_I);
-    ARG(l, i, CONCAT_I, da, da, MARK_WRITE);
-    ARG(l, i, CONCAT_I, db, db, MARK_WRITE);
-    ARG(l, i, CONCAT_I, dy, pc->gradient[o->out], MARK_READ);
+    uint32_t runs = lower_runs(l, piece, o->out);
+    for (uint32_t run = 0; run < runs; run++) {
+        uint32_t i = lower_insn(l, OP_CONCAT_I);
+        ARG(l, i, CONCAT_I, da, mat_cut(da, run, runs), MARK_WRITE);
+        ARG(l, i, CONCAT_I, db, mat_cut(db, run, runs), MARK_WRITE);
+        ARG(l, i, CONCAT_I, dy, mat_cut(pc->gradient[o->out], run, runs), MARK_READ);
+    }
 }

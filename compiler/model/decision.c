@@ -315,7 +315,8 @@ bool decision_legal(struct arena *a, const struct job *job, const struct topo *t
 static bool emittable_size(struct arena *a, const struct job *job, const struct decision *d, const char **why)
 {
     uint64_t tokens = (uint64_t)d->microbatch * job->train.sequence;
-    uint64_t insns = (((uint64_t)job->model.nlayers + job->model.predict) * 60 + (uint64_t)d->nstages * 40) * d->microbatches;
+    uint64_t layer = 30 * (1 + decision_cuts(job, d));
+    uint64_t insns = (((uint64_t)job->model.nlayers + job->model.predict) * layer + (uint64_t)d->nstages * 40) * d->microbatches;
     double bucket = (double)job->model.vocab * (double)job->model.width;
     for (uint32_t i = 0; i < model_all_layers(&job->model); i++)
         bucket = fmax(bucket, (double)model_layer_parameters(&job->model, model_layer(&job->model, i), false));
@@ -435,6 +436,17 @@ bool decision_exchanges_apart(const struct job *job, const struct decision *d)
     return decision_pairs(d->schedule) && d->zero < 2 && !(job->wishes.never_overlap & OVERLAP_DP);
 }
 
+uint32_t decision_cuts(const struct job *job, const struct decision *d)
+{
+    uint64_t rows = d->microbatch * job->train.sequence / d->cp / (d->sp ? d->tp : 1);
+    if (!(job->wishes.overlap & OVERLAP_TP) || d->tp == 1)
+        return 1;
+    for (uint32_t i = 0; i < model_all_layers(&job->model); i++)
+        if (model_layer(&job->model, i)->is_moe)
+            return 1;
+    return rows % 4 == 0 ? 4 : rows % 2 == 0 ? 2 : 1;
+}
+
 bool decision_skews(const struct job *job, const struct decision *d)
 {
     bool meant = d->schedule == SCHED_ZB_H2 || d->schedule == SCHED_ZB_V;
@@ -494,8 +506,8 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
     }
     if (job->wishes.overlap & OVERLAP_ALL_TO_ALL && !decision_pairs(d->schedule))
         REFUSE("overlap of all_to_all without combined_1f1b, dualpipe or dualpipe_v");
-    if (job->wishes.overlap & OVERLAP_TP)
-        REFUSE("overlap of tp");
+    if (job->wishes.overlap & OVERLAP_TP && job->wishes.profile->allocator > 0.5)
+        REFUSE("overlap of tp with profile \"%s\"", job->wishes.profile_name);
     if (job->wishes.overlap & OVERLAP_CP && d->cp > 1 && d->context != CONTEXT_RING)
         REFUSE("overlap of cp by %s", context_names[d->context]);
     if (job->wishes.never_overlap & OVERLAP_PP)

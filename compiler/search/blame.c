@@ -38,10 +38,11 @@ bool search_emit_ready(const struct searching *s, struct diag *d)
     }
     uint32_t never = OVERLAP_PP, can = OVERLAP_DP | OVERLAP_PP | OVERLAP_CP;
     can |= may_pair(w) ? OVERLAP_ALL_TO_ALL : 0;
+    can |= w->profile->allocator > 0.5 ? 0 : OVERLAP_TP;
     if (!(w->overlap & ~can) && !(w->never_overlap & never))
         return true;
     diag_error(d, w->span, "not-emittable", "no plan: %s can be estimated but not emitted yet",
-               w->overlap & ~can & OVERLAP_TP ? "overlap of tp"
+               w->overlap & ~can & OVERLAP_TP ? arena_printf(s->arena, "overlap of tp with profile \"%s\"", w->profile_name)
                : w->overlap & ~can ? "overlap of all_to_all without combined_1f1b, dualpipe or dualpipe_v"
                                    : "never overlap of pp");
     return false;

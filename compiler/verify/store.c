@@ -158,6 +158,36 @@ static struct value part_value(const struct piece *p, const struct cut *c, int64
     return v;
 }
 
+/* y's rows right below x's, in the operand as in the matrix that both are of: together they are one part of it */
+static bool goes_on(const struct part *x, const struct part *y)
+{
+    const struct value *a = &x->value, *b = &y->value;
+    if (y->row != x->row + x->rows || y->col != x->col || y->cols != x->cols || a->kind != VALUE_NODES || b->kind != VALUE_NODES ||
+        a->node != b->node || a->nterms || b->nterms || a->routed || b->routed || a->member.len || b->member.len)
+        return false;
+    struct extent next = a->row;
+    next.lo += next.len;
+    next.len = b->row.len;
+    return extent_same(&next, &b->row) && extent_same(&a->col, &b->col);
+}
+
+static void join_rows(struct parts *p)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->n; i++) {
+        uint32_t above = n; /* not always the one before: matrices may lie side by side */
+        while (above > 0 && !goes_on(&p->at[above - 1], &p->at[i]))
+            above--;
+        if (above) {
+            p->at[above - 1].rows += p->at[i].rows;
+            p->at[above - 1].value.row.len += p->at[i].value.row.len;
+        } else {
+            p->at[n++] = p->at[i];
+        }
+    }
+    p->n = n;
+}
+
 /* the pieces on a region of a cell, as parts in elements */
 static bool read_parts(const struct cell *c, const struct region *r, uint8_t dtype, struct parts *out)
 {
@@ -184,8 +214,10 @@ static bool read_parts(const struct cell *c, const struct region *r, uint8_t dty
             area += u->rows * u->width;
         }
     }
-    if (out->n > 1)
+    if (out->n > 1) {
         qsort(out->at, out->n, sizeof *out->at, by_row);
+        join_rows(out);
+    }
     return area == r->rows * r->width;
 }
 

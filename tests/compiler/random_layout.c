@@ -320,6 +320,7 @@ void layout_wishes(uint64_t *state, struct job *job)
     bool can = !model_has_experts(&job->model) && job->train.optimizer == OPT_ADAMW && !(job->wishes.offload & OFFLOAD_OPTIMIZER);
     /* from a bit of the last draw, so that a seed's layout stays what it was */
     job->wishes.post_validation = can && *state >> 40 & 1;
+    job->wishes.overlap = *state >> 41 & 1 ? OVERLAP_TP : 0; /* and from others of it */
 }
 
 struct decision layout_alone(struct arena *a, const struct job *job, const struct topo *topo)

@@ -17,8 +17,8 @@ extern const uint32_t layout_nmodels;
  * states give equal layouts as long as the rules of legality stay. */
 bool layout_draw(struct arena *a, uint64_t *state, const struct job *job, const struct topo *topo,
                  uint32_t max_ranks, struct decision *out);
-/* what a job says and a decision doesn't: the optimizer's state on the host, and what may not overlap; drawn
- * before the layout */
+/* what a job says and a decision doesn't: the optimizer's state on the host, what may not overlap, and what shall;
+ * drawn before the layout */
 void layout_wishes(uint64_t *state, struct job *job);
 /* one rank, one sequence at a time */
 struct decision layout_alone(struct arena *a, const struct job *job, const struct topo *topo);

@@ -267,6 +267,9 @@ static void draw_wishes(struct draw *x, struct job *job, bool experts)
     job->wishes.never_overlap = never[random_below(x->state, sizeof never / sizeof *never)];
     bool can = !experts && job->train.optimizer == OPT_ADAMW && !(job->wishes.offload & OFFLOAD_OPTIMIZER);
     job->wishes.post_validation = can && once_in(x, 2);
+    /* from bits of the last draw, so that a seed's layout stays what it was; of other stacks it is not emitted */
+    bool overlaps = *x->state >> 41 & 1 && job->wishes.profile->allocator < 0.5;
+    job->wishes.overlap = overlaps ? OVERLAP_TP : 0;
 }
 
 bool sized_draw(struct arena *a, uint64_t seed, struct sized_draw *out)

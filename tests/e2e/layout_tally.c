@@ -62,6 +62,8 @@ static void sharding(struct tally *t, const struct job *job, const struct decisi
     TALLY_NUMBER(t, "prefetch", split ? d->prefetch : 0, 1, 2, 3);
     tally_row(t, "offload", "optimizer", job->wishes.offload & OFFLOAD_OPTIMIZER);
     tally_row(t, "offload", "activations", job->wishes.offload & OFFLOAD_ACTIVATIONS);
+    tally_row(t, "overlap", "tp, sp", decision_cuts(job, d) > 1 && d->sp);
+    tally_row(t, "overlap", "tp", decision_cuts(job, d) > 1 && !d->sp);
     tally_row(t, "never overlap", "cp (ring)",
               job->wishes.never_overlap & OVERLAP_CP && d->cp > 1 && d->context == CONTEXT_RING);
     tally_row(t, "never overlap", "dp", job->wishes.never_overlap & OVERLAP_DP && d->dp * d->cp > 1);

@@ -1,5 +1,5 @@
-/* The same job gives the same losses in any layout.  Layouts are drawn from a seeded generator over tp, sp, pp (even and
- * uneven), dp, microbatch, schedule, ZeRO and recompute, on up to eight ranks; each trains twenty AdamW steps and is
+/* The same job gives the same losses in any layout.  Layouts are drawn from a seeded generator over tp, sp, its overlap, pp
+ * (even and uneven), dp, microbatch, schedule, ZeRO and recompute, on up to eight ranks; each trains twenty AdamW steps and is
  * compared with the single rank:
  *   losses 1e-5 relative; gradient norm 1e-5 at step 1 and 1e-3 later; first-step gradient of every parameter 1e-5 in norm;
  *   final weights 1e-5 in norm over all and 1e-4 per tensor (key biases of GPT-2 apart, see e2e.h).
@@ -16,7 +16,7 @@ enum { LAYOUTS = 22, QUICK_LAYOUTS = 3, STEPS = 20 }; /* per model; two models *
 
 struct layout {
     unsigned tp, pp, dp, microbatch, zero, shard;
-    bool sp;
+    bool sp, overlap;
     const char *schedule, *recompute;
     const char *stages; /* layers of each stage, Megatron's string; NULL = as llmc cuts them */
 };
@@ -55,6 +55,7 @@ static struct layout draw_layout(uint64_t *state, unsigned most_tp)
     l.schedule = draw(state, 2) ? "1f1b" : "gpipe";
     l.recompute = draw(state, 2) ? "full" : "none";
     l.stages = draw_stages(state, l.pp);
+    l.overlap = l.tp > 1 && *state >> 40 & 1; /* from a bit of the last draw, so that layouts stay what they were */
     return l;
 }
 
@@ -66,6 +67,8 @@ static void print_layout(const struct layout *l, char *text, size_t size)
                      l->schedule, l->recompute);
     if (l->zero)
         n += snprintf(text + n, size - (size_t)n, " --set shard=%u", l->shard);
+    if (l->overlap)
+        n += snprintf(text + n, size - (size_t)n, " --set 'overlap=tp with compute'");
     if (l->stages)
         snprintf(text + n, size - (size_t)n, " --set 'layout=\"%s\"'", l->stages);
 }

@@ -91,10 +91,42 @@ static void test_together(void)
     arena_free(w.arena);
 }
 
+/* rows in parts: a product whose input is gathered, one whose output is reduced, kernels on a rank's own rows between */
+static void add_cut(struct walk *w, uint32_t n, bool at_once, double transfer)
+{
+    walk_own(w, WALK_F, n, false, 1);
+    walk_gathered(w, WALK_F, n, transfer, 4);
+    walk_add(w, WALK_KERNEL, 0, WALK_F, 3);
+    walk_reduced(w, WALK_F, n, 4, transfer);
+    walk_own(w, WALK_F, n, at_once, 1);
+}
+
+static void test_cut(void)
+{
+    struct walk w = {.arena = arena_new()}, once = w, longer = w;
+    /* Own rows 0-1, 1-2; gathered 1-3, 3-5; the product 3-7, 7-11; 11-14; the other one 14-18, 18-22; reduced 18-20,
+     * 22-24; own rows wait for the last part alone: 22-23, 24-25.  Of that kernels are 23. */
+    add_cut(&w, 2, false, 2);
+    CU_ASSERT(near(exposed_s(&w, WALK_F, false), 1 + 1));
+    /* all of them at once, 24-25: as many waits, but one kernel less */
+    add_cut(&once, 2, true, 2);
+    CU_ASSERT(near(exposed_s(&once, WALK_F, false), 1 + 2));
+    /* Longer than their products: gathered 1-7, 7-13; 7-11, 13-17; 17-20; 20-24, 24-28; reduced 24-30, 30-36; 30-31, 36-37 */
+    add_cut(&longer, 2, false, 6);
+    CU_ASSERT(near(exposed_s(&longer, WALK_F, false), 37 - 23));
+    /* of no other pass */
+    CU_ASSERT(near(exposed_s(&longer, WALK_B, false), 0));
+    /* in a pass that runs it again, own rows are there from the start */
+    walk_gathered(&longer, WALK_F | WALK_AGAIN, 2, 6, 4);
+    CU_ASSERT(near(exposed_s(&longer, WALK_B, false), 16 - 8));
+    arena_free(w.arena);
+}
+
 void suite_walk(void)
 {
     CU_pSuite s = CU_add_suite("walk", NULL, NULL);
     CU_add_test(s, "a product's transfers", test_product);
     CU_add_test(s, "order of operators", test_order);
+    CU_add_test(s, "rows in parts", test_cut);
     CU_add_test(s, "two passes together", test_together);
 }

@@ -162,7 +162,10 @@ static void want_all_to_all(struct refused *x)
 
 static void want_overlapped_tp(struct refused *x)
 {
+    static const struct profile other = {.allocator = 1};
     x->job->wishes.overlap = OVERLAP_TP;
+    x->job->wishes.profile = &other;
+    x->job->wishes.profile_name = "other";
 }
 
 static void want_overlapped_cp(struct refused *x)
@@ -256,7 +259,7 @@ static const struct {
     {want_capacity_cp, "experts with a capacity and sequences split over cp = 2"},
     {want_capacity_tp, "experts with a capacity and the sequences of a microbatch of 1 split over tp = 2"},
     {want_all_to_all, "overlap of all_to_all without combined_1f1b, dualpipe or dualpipe_v"},
-    {want_overlapped_tp, "overlap of tp"},
+    {want_overlapped_tp, "overlap of tp with profile \"other\""},
     {want_overlapped_cp, "overlap of cp by all_to_all"},
     {want_waiting_pp, "never overlap of pp"},
     {want_prefetch, "prefetch = 2 with 'never overlap dp'"},

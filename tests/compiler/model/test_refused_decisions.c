@@ -151,7 +151,10 @@ CHANGE(capacity_cp, experts(g); g->layer->moe.capacity = 1.25; g->d.cp = 2; g->d
 CHANGE(capacity_tp, experts(g); g->layer->moe.capacity = 1.25; g->d.microbatch = 3)
 CHANGE(capacity, experts(g); g->layer->moe.capacity = 1.25)
 CHANGE(pairs, g->job->wishes.overlap = OVERLAP_ALL_TO_ALL)
+static const struct profile other = {.allocator = 1};
 CHANGE(overlap_tp, g->job->wishes.overlap = OVERLAP_TP)
+CHANGE(overlap_tp_other, g->job->wishes.overlap = OVERLAP_TP; g->job->wishes.profile = &other;
+       g->job->wishes.profile_name = "other")
 CHANGE(overlap_cp, g->job->wishes.overlap = OVERLAP_CP; g->d.cp = 2; g->d.context = CONTEXT_ALL_GATHER)
 CHANGE(overlap_ring, g->job->wishes.overlap = OVERLAP_CP; g->d.context = CONTEXT_RING)
 CHANGE(never_pp, g->job->wishes.never_overlap = OVERLAP_PP)
@@ -209,7 +212,8 @@ static const struct {
     {capacity, NULL},
     {pairs,
      "overlap of all_to_all without combined_1f1b, dualpipe or dualpipe_v"},
-    {overlap_tp, "overlap of tp"},
+    {overlap_tp, NULL},
+    {overlap_tp_other, "overlap of tp with profile \"other\""},
     {overlap_cp, "overlap of cp by all_gather"},
     {overlap_ring, NULL},
     {never_pp, "never overlap of pp"},

@@ -71,6 +71,7 @@ static void tag_all(struct sample *s, const struct sized_draw *x)
     tag_if(s, d->microbatches == 1, "one microbatch");
     tag_if(s, w->offload & OFFLOAD_OPTIMIZER, "offload optimizer");
     tag_if(s, w->offload & OFFLOAD_ACTIVATIONS, "offload activations");
+    tag_if(s, decision_cuts(x->job, d) > 1, d->sp ? "overlap tp, sp" : "overlap tp");
     tag_if(s, w->never_overlap & OVERLAP_DP, "never overlap dp");
     tag_if(s, w->never_overlap & OVERLAP_CP, "never overlap cp");
     tag_if(s, x->job->model.predict, "predict");
@@ -78,9 +79,9 @@ static void tag_all(struct sample *s, const struct sized_draw *x)
     tag_if(s, x->job->train.precision == DT_FP16, "fp16");
     tag_if(s, x->job->train.master == DT_BF16, "master bf16");
     tag_if(s, x->job->train.grads == DT_BF16, "grads bf16");
+    tag_if(s, x->job->train.reduce != x->job->train.grads, "reduce apart");
     tag_if(s, x->job->train.fp8_sent && experts, "dispatch fp8");
     tag_if(s, x->job->train.fp8_kept, "activations fp8");
-    tag_if(s, x->job->train.reduce != x->job->train.grads, "reduce apart");
 }
 
 /* the most that may be live at a time in some run, of the fullest role */
@@ -122,8 +123,8 @@ static void show(struct arena *a, const struct sized_draw *x, const struct plan 
 {
     double step_s = 1e-9 * (double)p->timeline->step_ns;
     printf("\n%s\ncluster %s, %s\n", x->model, x->cluster, decision_text(a, x->job, &p->decision));
-    printf("offload %u, never overlap %u, post-validation %d, room %g, prefetch %u, batch %llu\n", x->job->wishes.offload,
-           x->job->wishes.never_overlap, x->job->wishes.post_validation, p->decision.room, p->decision.prefetch,
+    printf("offload %u, overlap %u, never overlap %u, post-validation %d, room %g, prefetch %u, batch %llu\n",
+           x->job->wishes.offload, x->job->wishes.overlap, x->job->wishes.never_overlap, x->job->wishes.post_validation, p->decision.room, p->decision.prefetch,
            (unsigned long long)x->job->train.batch);
     printf("step %.5g s, estimated %.5g s: compute %.5g, transfers %.5g, pp %.5g, bubble %.5g,", step_s, e->step_time_s,
            e->compute_s, e->tp_comm_s, e->pp_comm_s, e->bubble_s);

@@ -2,6 +2,7 @@
  * exactly. */
 
 #include "tests/compiler/inspect/fixture.h"
+#include "tests/compiler/random_plan.h"
 
 #include "compiler/schedule/schedule.h"
 
@@ -155,6 +156,47 @@ static void test_two_simulators(void)
     }
 }
 
+/* exposed share of the step of layers as Llama-3 405B has them, over tp 8 */
+static double exposed(const char *decision, const char *overlap, double *step_s, uint64_t *arena_bytes)
+{
+    static const char model[] = "llmc 1\nmodel wide {\n vocab 32000\n width 16384\n norm rmsnorm\n embed tokens\n"
+                                " repeat 12 {\n  layer {\n   attn gqa(heads=128, kv=8, head=128, rope=500_000)\n"
+                                "   ffn swiglu(53248)\n  }\n }\n head untied\n}\n"
+                                "train {\n sequence 8192\n batch 2 sequences\n precision bf16(master=fp32, grads=fp32)\n"
+                                " optimizer adamw(lr=1e-4)\n}\n";
+    struct arena *a = arena_new();
+    const char *why = "";
+    struct job *job = text_job(a, arena_printf(a, "%s%s", model, overlap));
+    struct topo *topo = topo_read(a, diag_new(a), "topologies/h100x8.xml");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(topo);
+    struct decision d = text_decision(a, job, topo, decision);
+    struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    double share = p->timeline->exposed_comm_fraction;
+    *step_s = 1e-9 * (double)p->timeline->step_ns;
+    *arena_bytes = p->train[0]->arena_bytes;
+    plan_close(p);
+    arena_free(a);
+    return share;
+}
+
+/* `overlap tp with compute`: what a step exposes of its transfers falls, and its kernels take hardly longer for being cut */
+static void test_hidden_tp(void)
+{
+    static const char *const decisions[] = {"tp=8 sp=1 pp=1 dp=1 microbatch=1", "tp=8 sp=0 pp=1 dp=1 microbatch=1"};
+    for (size_t i = 0; i < sizeof decisions / sizeof *decisions; i++) {
+        double step_s, hidden_s;
+        uint64_t bytes, hidden_bytes;
+        double all = exposed(decisions[i], "", &step_s, &bytes);
+        double rest = exposed(decisions[i], "plan {\n overlap tp with compute\n}\n", &hidden_s, &hidden_bytes);
+        CU_ASSERT(all > 0.05);
+        CU_ASSERT(rest < all / 3);
+        CU_ASSERT(hidden_s < step_s * (1 - 0.7 * (all - rest)));
+        CU_ASSERT(hidden_bytes <= bytes + bytes / 100);
+        printf("%.1f %% exposed, %.1f %% left; %.3f s, %.3f s ", 100 * all, 100 * rest, step_s, hidden_s);
+    }
+}
+
 void suite_simulate_lowered(void);
 void suite_simulate_lowered(void)
 {
@@ -162,4 +204,5 @@ void suite_simulate_lowered(void)
     CU_add_test(s, "bubbles of lowered plans", test_bubbles);
     CU_add_test(s, "transfer time of lowered plans", test_transfers);
     CU_add_test(s, "actions and instructions agree", test_two_simulators);
+    CU_add_test(s, "transfers of tensor parallelism behind products", test_hidden_tp);
 }

@@ -161,6 +161,43 @@ static void test_rows(void)
     arena_free(a);
 }
 
+/* Rows that were written apart are one part where they go on in memory as in their matrix, and in nothing else. */
+static void test_joined_rows(void)
+{
+    struct term term = {0};
+    const struct {
+        uint32_t node, nterms;
+        int64_t row, col, step; /* of what lies below rows 4 to 7 of node 1 */
+        uint32_t parts;
+    } cases[] = {{1, 0, 8, 0, 0, 1}, {2, 0, 8, 0, 0, 2}, {1, 0, 7, 0, 0, 2}, {1, 0, 9, 0, 0, 2},
+                 {1, 0, 0, 0, 0, 2}, {1, 0, 8, 2, 0, 2}, {1, 0, 8, 0, 4, 2}, {1, 1, 8, 0, 0, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct arena *a = arena_new();
+        struct program *p = two_buffers();
+        const struct mesh mesh = mesh_new((const uint32_t[NAXES]){3, 1, 1, 1},
+                                          (const enum axis[NAXES]){AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP});
+        struct store *s = store_new(a, p, &mesh);
+        struct operand whole = {.dtype = DTYPE_F32, .slot = UINT16_MAX, .rows = 8, .cols = 2, .ld = 2}, half = whole;
+        half.rows = 4;
+        struct value v = {.kind = VALUE_NODES, .node = 1, .row = extent_new(4, 4), .col = extent_new(0, 2)};
+        store_write_whole(s, &half, &v, 1);
+        v.node = cases[i].node;
+        v.nterms = cases[i].nterms;
+        v.terms = &term;
+        v.row = extent_new(cases[i].row, 4);
+        v.row.step[AXIS_TP] = cases[i].step;
+        v.col.lo = cases[i].col;
+        half.offset = 4 * 2 * 4;
+        store_write_whole(s, &half, &v, 2);
+        struct parts *parts = ARENA_NEW(a, struct parts);
+        CU_ASSERT(store_read(s, &whole, parts) && parts->n == cases[i].parts);
+        const struct part *x = &parts->at[0];
+        CU_ASSERT(x->row == 0 && x->rows == (parts->n == 1 ? 8 : 4) && x->value.row.lo == 4 && x->value.row.len == x->rows);
+        program_free(p);
+        arena_free(a);
+    }
+}
+
 /* ---- parts by slots ---- */
 
 /* Three ranks' parts are two rows of four columns each: known where a matrix lies there with all of their
@@ -320,6 +357,7 @@ void suite_verify_store(void)
     CU_pSuite s = CU_add_suite("verify_store", NULL, NULL);
     CU_add_test(s, "pieces of memory against single bytes", test_memory);
     CU_add_test(s, "rows that stay", test_rows);
+    CU_add_test(s, "rows that were written apart", test_joined_rows);
     CU_add_test(s, "own rows of a matrix", test_own_rows);
     CU_add_test(s, "contributions against sets of numbers", test_contributions);
     CU_add_test(s, "whole sets", test_whole);

@@ -250,6 +250,22 @@ static const struct wrong wrongs[] = {
      {{"buffer m.layer0 moment1", " moment1 ", " step ", NULL}, {"buffer m.layer0 step", " bucket", "", NULL}}},
 };
 
+/* of a job that hides transfers of tensor parallelism: rows in four parts */
+static const struct wrong cut[] = {
+    {"a run of a rank's rows has the positions of another", whole, true, false, 0,
+     "it says that its elements are [0, 4) + 4 tp (modulo the sequence)",
+     {{"POSITION start=8+tp", "start=8", "start=0", NULL}}},
+    {"a product leaves two parts of its rows in each other's places", whole, true, false, 0, "as one matrix, but it holds",
+     {{"MATMUL_NT L0.qkv +3072[8x48]", "c=", NULL, "MATMUL_NT L0.qkv +4608[8x48]"}}},
+    {"a part of the rows is gathered twice, another never", whole, true, false, 0, "as one matrix, but it holds",
+     {{"ALL_GATHER t.full +2048[8x32] L0.n1", "+1024[4x32]", "+512[4x32]", NULL}}},
+    {"a product does not wait for a part of its rows", whole, true, false, 0, "nothing orders the two",
+     {{"MATMUL_NT L0.qkv t.full +1024[8x32]", " <tp:", "", NULL}}},
+    {"a run counts twice in a norm's gradient, another never", whole, true, false, 0, "contributions to gradient of transformer.h.1.ln_2.weight would count twice",
+     {{"LAYERNORM_W L1.x1#34+512", "#34+512", "#34", NULL}, {"LAYERNORM_W L1.x1#34[ #42+16", "#42+16", "#42", NULL},
+      {"LAYERNORM_W L1.x1#34[ #41+16", "#41+16", "#41", NULL}, {"LAYERNORM_W L1.x1#34[ +512[4x32]", "+512[", "[", NULL}}},
+};
+
 struct slice {
     size_t at, n;
 };
@@ -329,12 +345,11 @@ static void edit_program(struct arena *a, struct plan *p, const struct wrong *w)
     *at = q;
 }
 
-static void test_edited(void)
+static void edit_plans(const struct wrong *all, size_t n, const char *more)
 {
-    for (size_t i = 0; i < ARRAY_LEN(wrongs); i++) {
-        const struct wrong *w = &wrongs[i];
+    for (const struct wrong *w = all; w < all + n; w++) {
         struct arena *a = arena_new();
-        struct plan *p = text_plan(a, w->gpt2 ? gpt2_job : llama_job, w->decision);
+        struct plan *p = text_plan(a, arena_printf(a, "%s%s", w->gpt2 ? gpt2_job : llama_job, more), w->decision);
         CU_ASSERT_EQUAL(verify_plan(a, p, false)->nviolations, 0);
         edit_program(a, p, w);
         const struct verdict *v = verify_plan(a, p, false);
@@ -345,6 +360,16 @@ static void test_edited(void)
         plan_close(p);
         arena_free(a);
     }
+}
+
+static void test_edited(void)
+{
+    edit_plans(wrongs, ARRAY_LEN(wrongs), "");
+}
+
+static void test_cut(void)
+{
+    edit_plans(cut, ARRAY_LEN(cut), "plan {\n    overlap tp with compute\n}\n");
 }
 
 /* A step over twice the batch with half the scale is the right plan of another job; with the smaller job's
@@ -382,5 +407,6 @@ void suite_wrong_plans(void)
     CU_pSuite s = CU_add_suite("wrong_plans", NULL, NULL);
     CU_add_test(s, "the plan of another job is refused", test_other_job);
     CU_add_test(s, "edits that fit together are refused", test_edited);
+    CU_add_test(s, "rows in parts that are mixed up are refused", test_cut);
     CU_add_test(s, "a step over more than its batch is refused", test_more_samples);
 }

@@ -1,0 +1,138 @@
+/* Tensor parallelism in a block: its transfers around products, whole or cut into parts that hide behind these
+ * (decision_cuts(), compiler/lower/collect.c), and what the other operators do to the order of kernels and transfers then. */
+
+#include "compiler/cost/block_private.h"
+
+#include <math.h>
+
+double cost_tp_shown(const struct cost *c)
+{
+    const struct profile *p = c->profile;
+    return cost_shown(c, OVERLAP_TP, p->tp_shown, p->allocator < 0.5 ? p->tp_shown : p->tp_overlap_shown);
+}
+
+/* Transfers around a product over tp: bytes of its whole output and input.  A row-parallel one reduces its output in
+ * forward and, split over the sequence, gathers that gradient in backward; a column-parallel one gathers its input in
+ * forward and again beside its input gradient, and reduces its input's gradient beside its weight gradient.  What is
+ * gathered for 8-bit products is converted before it travels (Transformer Engine), what is reduced is not. */
+static void whole_transfers(struct block *b, const struct opr *o, double out, double in, double forward_s, double input_s,
+                            double weight_s)
+{
+    const struct cost *c = b->c;
+    struct walk *w = &b->walk;
+    bool turns = c->job->wishes.never_overlap & OVERLAP_TP;
+    double share = cost_tp_shown(b->c), hidden = b->d->sp ? c->profile->sp_backward_hidden : c->profile->tp_backward_hidden;
+    hidden *= c->job->wishes.never_overlap & OVERLAP_TP ? 0 : 1;
+    bool runs_again = block_recomputes(b, o, cost_linear_part(o)), again = runs_again && b->d->recompute == RECOMPUTE_FULL;
+    enum op reduce_op = b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE;
+    bool own = c->profile->allocator < 0.5; /* llmrun's gathers come before conversions */
+    double gathered = c->job->train.precision == DT_FP8 && !own ? 0.5 : 1;
+    bool late = expand_puts_off(b->e, o); /* where the backward is split, what weights need comes again with them */
+    if (o->row_parallel) {
+        double reduce = share * cost_collective_s(c, reduce_op, out, AXIS_BIT(AXIS_TP));
+        double gradient = b->d->sp ? share * cost_collective_s(c, OP_ALL_GATHER, gathered * out, AXIS_BIT(AXIS_TP)) : 0;
+        b->out.forward_comm_s += reduce;
+        b->out.backward_comm_s += gradient + (again ? reduce : 0);
+        b->out.again_s += again ? reduce : 0;
+        b->out.input_comm_s += gradient + (again ? reduce : 0);
+        b->out.weight_comm_s += late ? gradient : 0;
+        walk_forward(w, WALK_KERNEL, 0, forward_s, runs_again);
+        walk_forward(w, WALK_BLOCK, 0, reduce, again);
+        walk_add(w, WALK_BLOCK, 0, WALK_B | WALK_I, gradient);
+        walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, input_s);
+        walk_add(w, turns ? WALK_BLOCK : WALK_AHEAD, WALK_OUTPUT, late ? WALK_W : 0, gradient);
+        walk_add(w, WALK_USE, WALK_OUTPUT, WALK_W, 0);
+        walk_add(w, WALK_KERNEL, 0, WALK_B | (late ? WALK_W : WALK_I), weight_s);
+        walk_add(w, WALK_FREE, WALK_OUTPUT, WALK_W, 0);
+        return;
+    }
+    double gather = b->d->sp ? share * cost_collective_s(c, OP_ALL_GATHER, gathered * in, AXIS_BIT(AXIS_TP)) : 0;
+    double reduce = share * cost_collective_s(c, reduce_op, in, AXIS_BIT(AXIS_TP));
+    double beside = gather - hidden * fmin(gather, input_s) + reduce - hidden * fmin(reduce, weight_s);
+    b->out.forward_comm_s += gather;
+    b->out.backward_comm_s += beside + (again ? gather : 0);
+    b->out.again_s += again ? gather : 0;
+    /* other stacks reduce what the input's half has made beside another microbatch's weights */
+    b->out.input_comm_s += (late ? reduce - (own ? 0 : hidden * fmin(reduce, weight_s)) : beside) + (again ? gather : 0);
+    b->out.weight_comm_s += late ? gather : 0;
+    uint32_t weighs = WALK_B | (late ? WALK_W : WALK_I);
+    /* shared experts' begins when the other ones' router does, and what they reduce is needed behind those */
+    walk_forward(w, o->shared ? WALK_AHEAD : WALK_BLOCK, WALK_INPUT, gather, again);
+    walk_forward(w, WALK_USE, WALK_INPUT, 0, again && o->shared);
+    walk_forward(w, WALK_KERNEL, 0, forward_s, runs_again);
+    walk_add(w, WALK_BLOCK, 0, weighs, (1 - hidden) * gather);
+    walk_add(w, WALK_AHEAD, WALK_INPUT, weighs, hidden * gather);
+    walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, input_s);
+    walk_add(w, WALK_BLOCK, 0, WALK_B | WALK_I, (1 - hidden) * reduce);
+    walk_add(w, WALK_BEHIND, WALK_REDUCED, WALK_B | WALK_I, hidden * reduce);
+    walk_add(w, WALK_USE, WALK_INPUT, weighs, 0);
+    walk_add(w, WALK_KERNEL, 0, weighs, weight_s);
+    walk_add(w, WALK_FREE, WALK_INPUT, weighs, 0);
+    if (!o->shared)
+        walk_add(w, WALK_USE, WALK_REDUCED, WALK_B | WALK_I, 0);
+}
+
+/* forward kernels on a rank's own rows go run by run, one after the other on each */
+void block_flush_own(struct block *b)
+{
+    if (b->own_s > 0)
+        walk_own(&b->walk, WALK_F, b->cuts, b->runs == 1, b->own_s / b->runs);
+    if (b->own_again_s > 0)
+        walk_own(&b->walk, WALK_AGAIN, b->cuts, b->runs == 1, b->own_again_s / b->runs);
+    b->own_s = b->own_again_s = 0;
+}
+
+/* The same where rows are cut: every part of an input is gathered while the product works on the part before, every part of
+ * an output reduced while it works on the next. */
+static void cut_transfers(struct block *b, const struct opr *o, double out, double in, double forward_s, double input_s,
+                          double weight_s)
+{
+    const struct cost *c = b->c;
+    struct walk *w = &b->walk;
+    uint32_t n = b->cuts, input = WALK_B | WALK_I, late = expand_puts_off(b->e, o) ? WALK_W : 0;
+    bool again = block_recomputes(b, o, cost_linear_part(o));
+    uint32_t forward = WALK_F | (again ? WALK_AGAIN : 0);
+    double bytes = (o->row_parallel ? out : in) / n;
+    double gather = b->d->sp ? cost_collective_s(c, OP_ALL_GATHER, bytes, AXIS_BIT(AXIS_TP)) : 0;
+    double reduce = cost_collective_s(c, b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE, bytes, AXIS_BIT(AXIS_TP));
+    uint32_t weighs = WALK_B | (late ? late : WALK_I);
+    enum walk_room room = o->row_parallel ? WALK_OUTPUT : WALK_INPUT; /* of what weights' gradients need whole: */
+    uint32_t ahead = o->row_parallel ? late : weighs;                 /* passes that gather it for them alone */
+    block_flush_own(b);
+    if (o->row_parallel)
+        walk_reduced(w, forward, n, forward_s / n, reduce);
+    else if (b->d->sp)
+        walk_gathered(w, forward, n, gather, forward_s / n);
+    else
+        walk_add(w, WALK_KERNEL, 0, forward, forward_s);
+    if (o->row_parallel && b->d->sp)
+        walk_gathered(w, input, n, gather, input_s / n);
+    else if (o->row_parallel)
+        walk_add(w, WALK_KERNEL, 0, input, input_s);
+    walk_add(w, WALK_AHEAD, room, ahead, n * gather);
+    if (!o->row_parallel)
+        walk_reduced(w, input, n, input_s / n, reduce);
+    walk_add(w, WALK_USE, room, ahead, 0);
+    walk_add(w, WALK_KERNEL, 0, weighs, weight_s);
+    walk_add(w, WALK_FREE, room, ahead, 0);
+    b->out.forward_comm_s += o->row_parallel ? reduce : gather; /* of all passes the walk has the last word */
+    b->out.again_s += again ? o->row_parallel ? reduce : gather : 0;
+}
+
+void block_tensor_parallel(struct block *b, const struct opr *o, double out, double in, double forward_s, double input_s,
+                           double weight_s)
+{
+    (b->cuts > 1 ? cut_transfers : whole_transfers)(b, o, out, in, forward_s, input_s, weight_s);
+}
+
+void block_cut_products(const struct block *b, const struct opr *o, bool whole, uint32_t parts[3])
+{
+    parts[PRODUCT_FORWARD] = o->row_parallel && !whole ? b->cuts : b->runs;
+    parts[PRODUCT_INPUT] = o->row_parallel || whole ? b->runs : b->cuts;
+    parts[PRODUCT_WEIGHT] = whole ? b->runs : 1;
+}
+
+bool block_on_own_rows(const struct block *b, const struct opr *o)
+{
+    return b->cuts > 1 && o->kind != OPR_EMBED && o->out != NONE && b->e->values[o->out].class == CLASS_TOKENS;
+}
