@@ -50,6 +50,7 @@ static const struct range {
     {"vocab", 1, UINT32_MAX},
     {"root", 0, UINT32_MAX},
     {"window", 0, UINT32_MAX},
+    {"alibi", 0, UINT32_MAX},
     {"scaling", 0, 15},
     {"power", 1, 2},
     {"adjacent", 0, 1},
