@@ -24,8 +24,7 @@ static const char introduction[] =
     "a call.\n"
     "let NAME = value names a number or a sublayer; it is visible below, in its block and inner ones.\n"
     "Numbers: 126, 128_256, 1e-5; K M G T are decimal, Ki Mi Gi Ti binary; + - * / and parentheses work.\n"
-    "Units are glued to numbers: 80GiB 80GB, 400Gb/s 50GB/s, 989TFLOP/s, ns us ms s min h d.\n"
-    "Marked *: can be planned and estimated, not run yet.\n";
+    "Units are glued to numbers: 80GiB 80GB, 400Gb/s 50GB/s, 989TFLOP/s, ns us ms s min h d.\n";
 
 /* what may stand behind the word */
 static void print_form(struct strbuf *out, const struct word *w)
@@ -82,9 +81,28 @@ static void print_row(FILE *out, const struct word *w)
     strbuf_free(&row);
 }
 
+/* is there a word, or a name that it takes, that cannot be run? */
+static bool any_plan_only(void)
+{
+    bool any = false;
+    for (int scope = 0; scope < NSCOPES; scope++) {
+        const struct word *rows;
+        size_t n = vocab_rows((enum scope)scope, &rows);
+        for (size_t i = 0; i < n; i++) {
+            const char *at = rows[i].words;
+            any |= *rows[i].plan == '*';
+            for (struct choice c; (rows[i].takes & TAKES_NAMES) && vocab_choice(&at, &c);)
+                any |= c.plan_only;
+        }
+    }
+    return any;
+}
+
 void help_language(FILE *out)
 {
     fputs(introduction, out);
+    if (any_plan_only())
+        fputs("Marked *: can be planned and estimated, not run yet.\n", out);
     for (int scope = 0; scope < NSCOPES; scope++) {
         const struct word *rows;
         size_t n = vocab_rows((enum scope)scope, &rows);
