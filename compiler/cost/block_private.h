@@ -1,8 +1,8 @@
 #ifndef LLMC_BLOCK_PRIVATE_H
 #define LLMC_BLOCK_PRIVATE_H
 
-/* Between the files that make a block's seconds: block.c, block_tp.c, block_context.c (attention),
- * block_experts.c. */
+/* Between the files that make a block's seconds: block.c, block_tp.c (tensor parallelism), block_context.c
+ * (attention), block_experts.c. */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/cost/walk.h"
