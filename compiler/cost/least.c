@@ -213,10 +213,10 @@ static double beside_s(const struct least *x, bool longer)
 
 /* ---- by ranks ---- */
 
-/* of one stage, over the step: kernels; what its queue carries from the first action on; copies to host
- * memory and back */
+/* of one stage, over the step: kernels, but for those that add up what came; these; what its queue carries from the first
+ * action on; copies to host memory and back */
 struct load {
-    double kernels_s, wire_s, copies_s, first_s; /* first: the longest gather, of one piece */
+    double kernels_s, adds_s, wire_s, copies_s, first_s; /* first: the longest gather, of one piece */
 };
 
 static struct load stage_load(const struct least *x, uint32_t stage)
@@ -233,8 +233,7 @@ static struct load stage_load(const struct least *x, uint32_t stage)
         const struct pipeline_piece *p = &m->pieces[k];
         double sums = p->scatters ? n : 1;
         out.wire_s += p->count * (sums * p->sum_s + p->finish_s);
-        out.kernels_s +=
-            p->scatters && n > 2 ? p->count * (n - 2) * p->add_s : 0; /* those of the last pass aside */
+        out.adds_s += p->scatters && n > 2 ? p->count * (n - 2) * p->add_s : 0; /* those of the last pass aside */
         out.copies_s += 2 * n * p->count * p->park_s;
         if (!p->gathers)
             continue;
@@ -267,6 +266,7 @@ static double whole_s(const struct least *x, bool longer)
         for (uint32_t j = 0; j < owned(x); j++) {
             struct load own = stage_load(x, own_stage(x, r, j));
             all.kernels_s += own.kernels_s;
+            all.adds_s += own.adds_s;
             all.wire_s += own.wire_s;
             all.copies_s += own.copies_s;
             all.first_s = cost_larger(all.first_s, own.first_s);
@@ -275,9 +275,10 @@ static double whole_s(const struct least *x, bool longer)
         double start = cost_larger(begin_s(x, r), way > 0 ? opened_s + way : 0),
                kernels = start + all.kernels_s;
         if (x->t->blocks) /* one after the other */
-            kernels += all.wire_s;
-        else
-            kernels += rank_after_s(x, r, false) + (way > 0 || x->ending == ENDS_APART ? 0 : opening_s(x));
+            kernels += all.adds_s + all.wire_s;
+        else /* sums that come late are added up while the last ones are waited for */
+            kernels += cost_larger(all.adds_s, rank_after_s(x, r, false)) +
+                       (way > 0 || x->ending == ENDS_APART ? 0 : opening_s(x));
         double wire = cost_larger(at_begin + all.wire_s, start + all.wire_s - x->t->prefetch * all.first_s);
         double own =
             cost_larger(cost_larger(kernels, x->t->blocks ? 0 : wire), longer ? 0 : start + all.copies_s) +
