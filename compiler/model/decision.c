@@ -439,7 +439,7 @@ bool decision_exchanges_apart(const struct job *job, const struct decision *d)
 uint32_t decision_cuts(const struct job *job, const struct decision *d)
 {
     uint64_t rows = d->microbatch * job->train.sequence / d->cp / (d->sp ? d->tp : 1);
-    if (!(job->wishes.overlap & OVERLAP_TP) || d->tp == 1)
+    if (!(job->wishes.overlap & OVERLAP_TP) || d->tp == 1 || job->train.fp8_kept)
         return 1;
     for (uint32_t i = 0; i < model_all_layers(&job->model); i++)
         if (model_layer(&job->model, i)->is_moe)

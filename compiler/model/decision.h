@@ -96,7 +96,7 @@ uint64_t decision_memory_bytes(const struct job *job, const struct topo *topo, c
 bool decision_pairs(enum schedule_kind k);
 /* Parts that the rows of a microbatch are cut into where transfers of tensor parallelism hide behind the products that they
  * belong to (`overlap tp with compute`): 4, as Transformer Engine's; 2 where a rank's rows do not divide by 4; 1 where they
- * do not by 2, or where experts choose among them, which want all rows of a rank at once. */
+ * do not by 2, or where experts choose among them or what is kept becomes 8 bits wide, which want all rows of a rank at once. */
 uint32_t decision_cuts(const struct job *job, const struct decision *d);
 /* Where it does, may rows to experts travel on the queue of gradients?  It has little else to do but at both ends of the
  * step; under ZeRO 2 and 3 it has. */

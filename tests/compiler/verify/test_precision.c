@@ -151,6 +151,27 @@ static void test_formats(void)
         }
 }
 
+/* hiding transfers of tensor parallelism leaves rows whole where they are kept in 8 bits: with and without it a plan is right */
+static void test_kept_whole(void)
+{
+    static const char *const decisions[] = {"tp=2 sp=1 pp=2 dp=2 zero=0 microbatch=2", "tp=4 sp=1 dp=2 zero=3 microbatch=4",
+                                            "tp=2 dp=2 zero=1 microbatch=4"};
+    for (size_t i = 0; i < sizeof decisions / sizeof *decisions; i++)
+        for (int hidden = 0; hidden < 2; hidden++) {
+            struct arena *a = arena_new();
+            struct job *job = job_of(a, "fp8(activations=fp8)");
+            struct topo *topo = random_host(a, 8);
+            struct decision d = text_decision(a, job, topo, decisions[i]);
+            const char *why = "";
+            job->wishes.overlap = hidden ? OVERLAP_TP : 0;
+            struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why);
+            CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+            CU_ASSERT(accepted(a, p));
+            plan_close(p);
+            arena_free(a);
+        }
+}
+
 void suite_precision(void);
 void suite_precision(void)
 {
@@ -158,4 +179,5 @@ void suite_precision(void)
     CU_add_test(s, "a product that rounds otherwise than the job says is found", test_recipes);
     CU_add_test(s, "rows travel and stay in 8 bits where the job says so, and only there", test_stored);
     CU_add_test(s, "a plan in other formats than the job's is refused", test_formats);
+    CU_add_test(s, "rows kept in 8 bits beside hidden transfers", test_kept_whole);
 }
