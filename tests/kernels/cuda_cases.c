@@ -153,7 +153,7 @@ static void make_operand(const struct cuda_case *c, const struct mode *m, struct
     for (uint32_t r = 0; r < rows && (o->mark != MARK_WRITE && (o->mark != MARK_ADD || add)); r++)
         for (uint32_t j = 0; j < cols; j++) {
             double x = cuda_cases_draw(random), sign = cuda_cases_draw(random) < 0.5 ? -1 : 1;
-            cuda_cases_set(&s->k.operand[i], r, j, dtype == DTYPE_I32 ? floor(c->shape.low + x * (c->shape.high - c->shape.low)) : sign * (0.01 + x));
+            cuda_cases_set(&s->k.operand[i], r, j, dtype == DTYPE_I32 ? floor(c->shape.low + x * ((double)c->shape.high - c->shape.low)) : sign * (0.01 + x));
         }
 }
 
