@@ -4,9 +4,9 @@
  * So candidates are compiled in the order of the search, plainer ones first among equals, and the fastest by simulation of
  * those that fit is taken.  One that promises no gain is not compiled, nor are more than RIVALS behind the first that fits;
  * as estimates are off by a percent now and then, those that promise to be that close are compiled as well while it costs
- * little, and take its place if they are faster by more than plainness is worth.  What compiling
- * has shown of a decision (bytes placed and seconds simulated, over those estimated) is expected of those alike.  Where no
- * candidate fits, the search is repeated for less memory, by what placing took more, until one fits or nothing is left. */
+ * little, and take its place if they are faster by more than plainness is worth.  What compiling has shown of a decision
+ * (bytes placed and seconds simulated, over those estimated) is expected of those alike.  Where no candidate fits, the search
+ * is repeated for less memory, by what placing took more, until one fits or nothing is left. */
 
 #include "compiler/fit.h"
 
@@ -230,21 +230,20 @@ static struct plan *fit_candidate(struct fitting *f, struct candidate *x)
     return p;
 }
 
-/* GPU-seconds or seconds of a step */
-static double worth(const struct fitting *f, double step_s, const struct decision *d)
+double fit_worth(const struct job *job, double step_s, const struct decision *d)
 {
-    return step_s * (f->job->wishes.objective == MINIMIZE_GPU_TIME ? d->gpus_used : 1);
+    return step_s * (job->wishes.objective == MINIMIZE_GPU_TIME ? d->gpus_used : 1);
 }
 
 static double best_worth(const struct fitting *f)
 {
-    return f->best ? worth(f, 1e-9 * (double)f->best->timeline->step_ns, &f->best->decision) : INFINITY;
+    return f->best ? fit_worth(f->job, 1e-9 * (double)f->best->timeline->step_ns, &f->best->decision) : INFINITY;
 }
 
 /* Is it worth compiling x, of what it promises?  With `*gain` it must then be faster. */
 static bool promising(const struct fitting *f, const struct candidate *x, double *gain)
 {
-    double promised = worth(f, promised_s(f, x), &x->decision), best = best_worth(f);
+    double promised = fit_worth(f->job, promised_s(f, x), &x->decision), best = best_worth(f);
     bool faster = promised < best * (1 - WORTH) && f->nrivals <= RIVALS;
     *gain = faster ? 0 : PLAINNESS;
     return faster || (promised < best * (1 + NEAR) && f->lowered < (f->options->near ? f->options->near : USUAL_NEAR));
@@ -253,7 +252,7 @@ static bool promising(const struct fitting *f, const struct candidate *x, double
 /* the better of the best plan and p, which must be faster by `gain`; the other is closed */
 static void keep_better(struct fitting *f, struct plan *p, double gain)
 {
-    double new = worth(f, 1e-9 * (double)p->timeline->step_ns, &p->decision);
+    double new = fit_worth(f->job, 1e-9 * (double)p->timeline->step_ns, &p->decision);
     bool better = new < best_worth(f) * (1 - gain);
     f->fastest = fmin(f->fastest, new);
     if (f->best)

@@ -17,6 +17,9 @@ enum status fit_plan(struct arena *a, struct diag *d, struct job *job, struct to
 struct plan *fit_decision(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
                           const struct compile_options *o, uint64_t *placed, const char **why);
 
+/* what the job minimises: seconds or GPU-seconds of a step */
+double fit_worth(const struct job *job, double step_s, const struct decision *d);
+
 /* of the fullest role */
 uint64_t fit_peak_bytes(const struct plan *p);
 

@@ -54,8 +54,7 @@ enum status compile_best(struct arena *a, struct diag *d, struct job *job, struc
 
 struct plan_search compile_found(const struct plan *p, const struct search_result *found, uint32_t top)
 {
-    bool by_gpus = p->job->wishes.objective == MINIMIZE_GPU_TIME;
-    double own = 1e-9 * (double)p->timeline->step_ns * (by_gpus ? p->decision.gpus_used : 1);
+    double own = fit_worth(p->job, 1e-9 * (double)p->timeline->step_ns, &p->decision);
     return (struct plan_search){.top = top,
                                 .budget = found->budget,
                                 .space = found->space,

@@ -138,13 +138,19 @@ static struct candidate candidate_known(const struct candidate *c)
     return known;
 }
 
+/* false: it was compiled, and is too large */
+static bool candidate_fits(const struct candidate *c)
+{
+    return c->simulated_s > 0 || !c->placed_bytes;
+}
+
 static void print_others(struct arena *a, const struct job *job, const struct topo *topo, const struct search_result *r, FILE *out)
 {
     bool planned = false, compiled = false, large = false;
     fprintf(out, "\n  others, by the search's estimate\n  %4s %10s %8s %9s  %s\n", "", "step", "MFU %", "memory", "plan");
     for (uint32_t i = 1; i < r->ncandidates; i++) {
         const struct candidate x = candidate_known(&r->candidates[i]);
-        bool fits = x.simulated_s > 0 || !x.placed_bytes;
+        bool fits = candidate_fits(&x);
         fprintf(out, "  %3u. %10s %8.1f %9s%c %s\n", i + 1, units_show_seconds(x.estimate.step_time_s).s,
                 100 * estimate_predicted(job, topo, &x).mfu, units_show_bytes(x.estimate.peak_bytes).s,
                 x.simulated_s > 0 ? '=' : fits ? ' ' : '!', candidate_lines(a, job, r, i));
@@ -233,7 +239,7 @@ void estimate_json(const struct job *job, const struct topo *topo, const struct 
         strbuf_text(o, i > 1 ? ",\n {" : "{");
         candidate_json(job, topo, &x, o);
         strbuf_printf(o, ", \"compiled\": %s", x.placed_bytes ? "true" : "false");
-        strbuf_printf(o, ", \"fits\": %s}", x.simulated_s > 0 || !x.placed_bytes ? "true" : "false");
+        strbuf_printf(o, ", \"fits\": %s}", candidate_fits(&x) ? "true" : "false");
     }
     strbuf_text(o, "]}\n");
 }

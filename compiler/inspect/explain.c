@@ -95,11 +95,6 @@ static const char *difference(struct arena *a, const struct decision *d, const s
     return text;
 }
 
-static double worth(const struct explanation *x, double step_s, const struct decision *d)
-{
-    return step_s * (x->job->wishes.objective == MINIMIZE_GPU_TIME ? d->gpus_used : 1);
-}
-
 /* What the search's estimate has ahead of the plan is compiled as the plan was, and compared by that. */
 static void compile_faster(struct explanation *x, struct explain_other *o)
 {
@@ -115,8 +110,8 @@ static void compile_faster(struct explanation *x, struct explain_other *o)
         return;
     }
     c->estimate.step_time_s = 1e-9 * (double)p->timeline->step_ns;
-    o->slower = worth(x, c->estimate.step_time_s, &c->decision) /
-                    worth(x, 1e-9 * (double)x->plan->timeline->step_ns, &x->plan->decision) - 1;
+    o->slower = fit_worth(x->job, c->estimate.step_time_s, &c->decision) /
+                    fit_worth(x->job, 1e-9 * (double)x->plan->timeline->step_ns, &x->plan->decision) - 1;
     plan_close(p);
 }
 
