@@ -173,7 +173,7 @@ void auto_try_rules(struct auto_search *x, uint64_t until)
     struct auto_rules *u = new_rules(x), *best = new_rules(x);
     struct auto_score score, least = {0};
     bool fuses = fusing_pays(&x->job);
-    uint64_t half = x->spent + (until - x->spent) / 2;
+    uint64_t half = x->spent < until ? x->spent + (until - x->spent) / 2 : until; /* formulas may have taken it all */
     for (uint32_t n = 0; table_rules(&x->job, n, fuses, u) && !auto_optimal(x) && (n == 0 || x->spent < half);
          n++) {
         try_rules(x, u, &score);
