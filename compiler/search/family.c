@@ -16,72 +16,6 @@
 #include <math.h>
 #include <string.h>
 
-/* divisors of all for which one rank more would leave a level of the network, and all itself; most first */
-static uint32_t shard_choices(const struct searching *s, const struct cost *c, const struct decision *d,
-                              uint32_t room, uint32_t *out)
-{
-    uint32_t all = d->dp * d->cp, n = 0;
-    const struct wish *w = &s->job->wishes.degree[DEG_SHARD];
-    if (d->zero == 0 || all == 1) {
-        out[0] = 1;
-        return space_wants(w, 1);
-    }
-    if (w->relation != REL_ANY) {
-        for (uint32_t v = all; v >= 1 && n < room; v--)
-            if (all % v == 0 && space_wants(w, v))
-                out[n++] = v;
-        return n;
-    }
-    out[n++] = all;
-    if (s->job->wishes.degree[DEG_ZERO].relation == REL_EQ) /* who fixes zero means its default: all ranks */
-        return n;
-    struct cost_group last = cost_shard_group(c, all);
-    for (uint32_t v = all / 2; v >= 2 && n < room; v--) {
-        if (all % v)
-            continue;
-        struct cost_group g = cost_shard_group(c, v);
-        if (g.level < last.level)
-            out[n++] = v;
-        last = g.level < last.level ? g : last;
-    }
-    return n;
-}
-
-enum { STATES = 64 };
-
-/* the family's states, made by the first that asks */
-static const struct states *list_states(struct searching *s, const struct family *f)
-{
-    struct states *x = f->states;
-    if (x->at)
-        return x;
-    struct decision d = f->decision;
-    struct cost c = *f->cost;
-    bool split = d.dp * d.cp > 1; /* else all levels are the first */
-    c.decision = &d;
-    x->at = ARENA_ARRAY(s->arena, struct state, STATES);
-    for (uint32_t z = split ? s->space.zero.n : 1; z-- > 0;) {
-        uint32_t shards[16];
-        d.zero = s->space.zero.at[z];
-        uint32_t n = shard_choices(s, &c, &d, ARRAY_LEN(shards), shards);
-        for (uint32_t i = 0; i < n && x->n < STATES; i++) {
-            d.shard = shards[i];
-            cost_set_shard(&c);
-            x->at[x->n++] = (struct state){d.zero, d.shard, c.shard, c.replicas, NULL, 0};
-        }
-    }
-    return x;
-}
-
-static void set_state(struct cost *c, struct decision *d, const struct state *x)
-{
-    d->zero = x->zero;
-    d->shard = x->shard;
-    c->decision = d;
-    c->shard = x->ranks;
-    c->replicas = x->replicas;
-}
-
 static void set_schedule(const struct searching *s, struct decision *d, uint32_t k)
 {
     const struct space_schedule *x = &s->space.schedules[k];
@@ -171,7 +105,7 @@ const struct search_least *search_family_bound(struct searching *s, const struct
         if (x->pp == d.pp && x->replicas == replicas && x->microbatches == d.microbatches)
             return x; /* of another order of axes */
     struct search_least *x = ARENA_NEW(s->arena, struct search_least);
-    *x = (struct search_least){d.pp, replicas, d.microbatches, INFINITY, NULL, f->shape->least};
+    *x = (struct search_least){d.pp, replicas, d.microbatches, INFINITY, INFINITY, NULL, f->shape->least};
     x->pipeline_s = arena_alloc(s->arena, s->space.nschedules * sizeof *x->pipeline_s);
     memset(x->pipeline_s, 0, s->space.nschedules * sizeof *x->pipeline_s);
     c.decision = &d;
@@ -202,6 +136,8 @@ const struct search_least *search_family_bound(struct searching *s, const struct
         enum placement placement = placement_of(own);
         if (*bound_s <= 0 || own->kind == SCHED_DUALPIPE)
             *bound_s = search_class_bound_s(s, f->shape, &d, placement);
+        if (!pairs && d.pp > 1)
+            x->order_s = cost_smaller(x->order_s, *bound_s);
         x->step_s = cost_smaller(
             x->step_s, schedule_bounds(s, f, &d, *bound_s, moved_s[splits], placement, x->pipeline_s[k]));
     }
@@ -257,14 +193,14 @@ static bool probe(struct searching *s, const struct family *f, uint32_t kind, ui
 {
     struct decision d = f->decision;
     struct cost c = *f->cost;
-    const struct states *states = list_states(s, f);
+    const struct states *states = search_states(s, f);
     bool any = false;
     d.microbatches = (uint32_t)((uint64_t)d.microbatch * d.microbatches / b);
     d.microbatch = b;
     set_recompute(s, &d, kind);
     if (!states->n || d.microbatches == 1)
         return states->n;
-    set_state(&c, &d, &states->at[0]);
+    search_set_state(&c, &d, &states->at[0]);
     struct search_shape *h = search_shape(s, &c);
     for (uint32_t first = 0, end; first < s->space.nschedules; first = end) {
         bool least_here = false;
@@ -283,7 +219,7 @@ static bool probe(struct searching *s, const struct family *f, uint32_t kind, ui
                     continue;
                 }
                 struct candidate x = {.decision = d};
-                set_state(&c, &x.decision, &states->at[i]);
+                search_set_state(&c, &x.decision, &states->at[i]);
                 set_schedule(s, &x.decision, k);
                 set_stages(s, f, &x.decision);
                 if (may_fit(s, &c, h, &x))
@@ -377,8 +313,8 @@ struct class_row {
     struct search_stages stages; /* in s->row_ranks and s->row_stages */
     struct search_pipeline body[SPACE_SCHEDULES];
     double least_s; /* of any order of actions, but for pairs */
-    bool known[TAILS][STATES];
-    struct search_tail tail[TAILS][STATES];
+    bool known[TAILS][SEARCH_STATES];
+    struct search_tail tail[TAILS][SEARCH_STATES];
 };
 
 /* The stages of d without recomputation, each pass of them no longer than under any kind of it. */
@@ -407,7 +343,7 @@ static void time_class(struct searching *s, const struct family *f, uint32_t k, 
     c.decision = &d;
     set_schedule(s, &d, k);
     set_stages(s, f, &d);
-    list_states(s, f);
+    search_states(s, f);
     if (c.device.gradient_bytes <= 2) { /* no state is chosen yet: stacks add half-precision gradients least where they are split most */
         d.zero = 2;
         d.shard = d.dp * d.cp;
@@ -457,7 +393,7 @@ static const struct search_tail *tail_of(struct searching *s, const struct famil
     struct cost c = *f->cost;
     set_schedule(s, &d, k);
     set_stages(s, f, &d);
-    set_state(&c, &d, &f->states->at[state]);
+    search_set_state(&c, &d, &f->states->at[state]);
     *t = search_tail(s, &c, f->shape, &x->stages, movers_of(s, &c, &f->states->at[state]), s->may_spare);
     s->result->spent++;
     x->known[kind][state] = true;
@@ -482,56 +418,46 @@ static double cell_bound_s(struct searching *s, const struct family *f, struct c
     return step_s;
 }
 
-/* c in its place, of those alike the best alone */
-static void keep_start(struct searching *s, const struct search_start *x)
+/* The fastest of a class's schedules without pairs, SPACE_SCHEDULES where there is none. */
+static uint32_t fastest_plain(const struct searching *s, const struct decision *d, uint32_t first, const struct class_row *x)
 {
-    struct search_starts *to = &s->starts;
-    const struct decision *d = &s->families.at[x->cell.family].decision;
-    uint32_t at = 0;
-    for (; at < to->n; at++) {
-        const struct cell *other = &to->at[at].cell;
-        const struct space_schedule *k = &s->space.schedules[x->cell.schedule], *l = &s->space.schedules[other->schedule];
-        if (search_alike(d, &s->families.at[other->family].decision) && same_class(k, l))
-            break;
-    }
-    if (at < to->n ? to->at[at].hope <= x->hope : at == SEARCH_STARTS && to->at[at - 1].hope <= x->hope)
-        return;
-    if (at == to->n && at < SEARCH_STARTS)
-        to->n++;
-    at = at < SEARCH_STARTS ? at : SEARCH_STARTS - 1;
-    for (; at > 0 && x->hope < to->at[at - 1].hope; at--)
-        to->at[at] = to->at[at - 1];
-    to->at[at] = *x;
+    uint32_t best = SPACE_SCHEDULES;
+    for (uint32_t k = first; k < x->end; k++)
+        if (isfinite(x->body[k].step_s) && search_schedule_applies(s, d, k) && !decision_pairs(s->space.schedules[k].kind) &&
+            (best == SPACE_SCHEDULES || x->body[k].step_s < x->body[best].step_s))
+            best = k;
+    return best;
 }
 
-/* The class's fastest schedule and the state of the least tail, as a start for a schedule of their own: half of what separates
- * the formula's from a bound on any order is hoped for. */
-static void add_start(struct searching *s, uint32_t family, uint32_t first, struct class_row *x)
+void search_hope_family(struct searching *s, uint32_t index, cell_taker take, void *to)
 {
-    const struct family *f = &s->families.at[family];
-    struct search_start start = {{family, UINT32_MAX, 0}, 0};
-    struct cell *cell = &start.cell;
-    double least_s = INFINITY;
-    for (uint32_t k = first; k < x->end; k++)
-        if (isfinite(x->body[k].step_s) && search_schedule_applies(s, &f->decision, k) &&
-            !decision_pairs(s->space.schedules[k].kind) &&
-            (cell->schedule == UINT32_MAX || x->body[k].step_s < x->body[cell->schedule].step_s))
-            cell->schedule = k;
-    if (cell->schedule == UINT32_MAX || f->decision.pp == 1)
+    struct family *f = &s->families.at[index];
+    const struct decision *d = &f->decision;
+    if (d->pp == 1 || !find_alive(s, f))
         return;
-    double body_s = x->body[cell->schedule].step_s, hope_s = (x->least_s + body_s) / 2;
-    if (s->starts.n == SEARCH_STARTS &&
-        search_objective(s, hope_s, f->decision.gpus_used) >= s->starts.at[SEARCH_STARTS - 1].hope)
-        return;
-    for (uint32_t i = 0; i < f->states->n; i++) {
-        double own_s = search_step_s(f->cost, &x->body[cell->schedule], tail_of(s, f, x, cell->schedule, i));
-        if (own_s < least_s) {
-            least_s = own_s;
-            cell->state = i;
+    const struct states *states = search_states(s, f);
+    struct class_row x = {0};
+    for (uint32_t k = 0; k < s->space.nschedules; k = x.end) {
+        time_class(s, f, k, &x);
+        uint32_t own = fastest_plain(s, d, k, &x);
+        for (uint32_t i = 0; i < states->n && own < SPACE_SCHEDULES; i++) {
+            double body_s = x.body[own].step_s, hope_s = (x.least_s + body_s) / 2;
+            if (!hopes(s, d, hope_s))
+                break;
+            hope_s += search_step_s(f->cost, &x.body[own], tail_of(s, f, &x, own, i)) - body_s;
+            if (hopes(s, d, hope_s))
+                take(s, to, &(struct cell){index, k, i}, search_objective(s, hope_s, d->gpus_used), index);
         }
     }
-    start.hope = search_objective(s, hope_s + least_s - body_s, f->decision.gpus_used);
-    keep_start(s, &start);
+}
+
+void search_open_class(struct searching *s, const struct cell *cell, leaf_taker take, void *to)
+{
+    struct cell own = *cell;
+    for (uint32_t end = class_end(s, cell->schedule); own.schedule < end; own.schedule++)
+        if (!decision_pairs(s->space.schedules[own.schedule].kind) &&
+            search_schedule_applies(s, &s->families.at[cell->family].decision, own.schedule))
+            search_open_cell(s, &own, take, to);
 }
 
 static bool usual(const struct searching *s, uint32_t k)
@@ -547,7 +473,7 @@ void search_sample_family(struct searching *s, uint32_t index, double most, leaf
     const struct decision *d = &f->decision;
     if (!find_alive(s, f))
         return;
-    const struct states *states = list_states(s, f);
+    const struct states *states = search_states(s, f);
     struct class_row x = {0};
     for (uint32_t k = 0; k < s->space.nschedules && states->n; k++) {
         if (!usual(s, k) || !schedule_hopes(s, f, k))
@@ -565,17 +491,15 @@ void search_sample_family(struct searching *s, uint32_t index, double most, leaf
 void search_open_family(struct searching *s, uint32_t index, cell_taker take, void *to)
 {
     struct family *f = &s->families.at[index];
-    const struct states *states = list_states(s, f);
+    const struct states *states = search_states(s, f);
     struct class_row x = {0};
     for (uint32_t k = 0; k < s->space.nschedules && states->n; k++) {
         if (!schedule_hopes(s, f, k)) {
             s->result->removed[REMOVED_BOUND]++;
             continue;
         }
-        if (k >= x.end) {
+        if (k >= x.end)
             time_class(s, f, k, &x);
-            add_start(s, index, k, &x);
-        }
         for (uint32_t i = 0; i < states->n; i++)
             add_cell(s, f, index, &(struct cell){index, k, i}, cell_bound_s(s, f, &x, k, i), take, to);
     }
@@ -596,7 +520,7 @@ void search_open_cell(struct searching *s, const struct cell *cell, leaf_taker t
         set_recompute(s, &d, kind);
         set_schedule(s, &d, cell->schedule);
         set_stages(s, f, &d);
-        set_state(&c, &d, &f->states->at[cell->state]);
+        search_set_state(&c, &d, &f->states->at[cell->state]);
         const struct space_recompute *k = &s->space.recompute[kind];
         bool spare = k->kind != RECOMPUTE_NONE && (k->spare || s->spare);
         search_count(s, &d);

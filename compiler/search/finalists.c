@@ -15,9 +15,11 @@
 #include <string.h>
 
 #define FINALISTS 6
-#define STARTS 12
 #define BUDGET 3000000u       /* actions run, of each; a candidate has 3 per stage and microbatch */
 #define RUNS_LEAST 40u        /* runs of all actions, for what is larger */
+#define SKETCH 8u             /* a start's first schedule takes one part in so many of that; */
+#define NEAR 1.03             /* where it comes so near to what is to be beaten, */
+#define REFINED 4u            /* and is of the best so many, it is made once more with all of it */
 #define MOST_ACTIONS 1000000u /* more take seconds */
 #define GAIN 0.002
 #define LEANER 0.75
@@ -54,9 +56,10 @@ static void find_room(struct searching *s, const struct cost *c, const struct se
     }
 }
 
-/* Memory and time of the candidate with a schedule made for the room; false where there is none. */
+/* Memory and time of the candidate with a schedule made for the room, in one of so many parts of the budget; false where there
+ * is none. */
 static bool make_schedule(struct searching *s, struct cost *c, const struct search_shape *h,
-                          const struct room *room, struct candidate *out)
+                          const struct room *room, uint32_t parts, struct candidate *out)
 {
     struct decision *d = &out->decision;
     uint64_t actions = 3 * (uint64_t)d->nstages * d->microbatches;
@@ -70,7 +73,7 @@ static bool make_schedule(struct searching *s, struct cost *c, const struct sear
                                    .late_bytes = room->late,
                                    .most_bytes = room->most,
                                    .folds = d->folds,
-                                   .budget = actions * RUNS_LEAST > BUDGET ? actions * RUNS_LEAST : BUDGET};
+                                   .budget = (actions * RUNS_LEAST > BUDGET ? actions * RUNS_LEAST : BUDGET) / parts};
     d->listed = schedule_auto(s->arena, d, &costs, &step_s);
     if (!d->listed)
         return false;
@@ -98,9 +101,10 @@ static bool nothing_to_gain(struct searching *s, const struct cost *c, const str
     return e.step_time_s >= least;
 }
 
-/* x with a schedule of its own in a share of the memory that is left, in less than most_s; false where none is made or
- * none fits */
-static bool synthesise(struct searching *s, const struct candidate *x, double share, double most_s, struct candidate *out)
+/* x with a schedule of its own in a share of the memory that is left, in less than most_s, made in one of so many parts of the
+ * budget; false where none is made or none fits */
+static bool synthesise(struct searching *s, const struct candidate *x, double share, double most_s, uint32_t parts,
+                       struct candidate *out)
 {
     *out = *x;
     struct decision *d = &out->decision;
@@ -123,7 +127,7 @@ static bool synthesise(struct searching *s, const struct candidate *x, double sh
     }
     /* rings are each as deep as its own fullest moment, so that together they may take more than any moment
      */
-    for (int tries = 0; make_schedule(s, c, h, &room, out); tries++) {
+    for (int tries = 0; make_schedule(s, c, h, &room, parts, out); tries++) {
         double over = (double)out->estimate.peak_bytes - (double)s->memory_limit;
         if (over <= 0)
             return out->estimate.step_time_s <= search_limit_s(s) &&
@@ -135,14 +139,6 @@ static bool synthesise(struct searching *s, const struct candidate *x, double sh
             room.most[r] -= 0.6 * over;
     }
     return false;
-}
-
-static void take_leaf(struct searching *s, void *to, const struct leaf *x)
-{
-    struct leaf *best = to;
-    (void)s;
-    if (!best->cost || x->bound < best->bound)
-        *best = *x;
 }
 
 /* Candidates with virtual stages once more with stages cut as if each had a rank of its own: balanced ranks are not always
@@ -180,10 +176,10 @@ bool search_alike(const struct decision *x, const struct decision *y)
            x->etp == y->etp && x->microbatch == y->microbatch && x->sp == y->sp && decision_folds(x) == decision_folds(y);
 }
 
-/* what has been tried, and has had a schedule of its own */
+/* what has had a schedule of its own */
 struct tried {
     uint32_t n;
-    struct decision at[FINALISTS + STARTS];
+    struct decision at[FINALISTS];
 };
 
 static bool tried_alike(const struct tried *t, const struct decision *d)
@@ -194,28 +190,43 @@ static bool tried_alike(const struct tried *t, const struct decision *d)
     return false;
 }
 
-/* Schedules of their own for cells where they may do best, whatever formulas make of them: those may be too slow to be
- * candidates. */
-static void try_starts(struct searching *s, struct tried *tried)
+/* a start, and the seconds of a step with its first schedule */
+struct sketch {
+    const struct candidate *start;
+    double step_s;
+};
+
+static void keep_sketch(struct sketch *best, uint32_t *n, const struct sketch *x)
 {
-    struct search_result *r = s->result;
-    uint32_t top = s->top, left = STARTS;
-    for (uint32_t i = 0; i < s->starts.n && left && r->ncandidates; i++) {
-        double most_s = r->candidates[0].estimate.step_time_s * (1 - GAIN);
-        struct leaf x = {0};
-        struct candidate own;
-        s->top = r->ncandidates + 1; /* no bound removes it */
-        search_open_cell(s, &s->starts.at[i].cell, take_leaf, &x);
-        s->top = top;
-        if (!x.cost || tried_alike(tried, &x.candidate.decision))
-            continue;
-        if (synthesise(s, &x.candidate, 1, most_s, &own) && own.estimate.step_time_s < most_s)
-            search_keep(s, &own);
-        if (own.decision.schedule == SCHED_AUTO) { /* one was made */
-            tried->at[tried->n++] = x.candidate.decision;
-            left--;
-        }
+    if (*n == REFINED && best[REFINED - 1].step_s <= x->step_s)
+        return;
+    uint32_t at = *n < REFINED ? (*n)++ : REFINED - 1;
+    for (; at > 0 && x->step_s < best[at - 1].step_s; at--)
+        best[at] = best[at - 1];
+    best[at] = *x;
+}
+
+/* Schedules of their own where they may do best, whatever formulas make of it: those may be too slow to be candidates.  The first
+ * of each is made with little effort, the most promising are made again. */
+static void try_starts(struct searching *s, const struct tried *tried)
+{
+    struct search_starts *starts = ARENA_NEW(s->arena, struct search_starts);
+    struct sketch best[REFINED];
+    struct candidate own;
+    uint32_t n = 0;
+    if (!s->result->ncandidates)
+        return;
+    double most_s = s->result->candidates[0].estimate.step_time_s * (1 - GAIN);
+    search_find_starts(s, starts);
+    for (uint32_t i = 0; i < starts->n; i++) {
+        const struct candidate *x = &starts->at[i].candidate;
+        if (!tried_alike(tried, &x->decision) && synthesise(s, x, 1, most_s * NEAR, SKETCH, &own) &&
+            own.estimate.step_time_s < most_s * NEAR)
+            keep_sketch(best, &n, &(struct sketch){x, own.estimate.step_time_s});
     }
+    for (uint32_t i = 0; i < n; i++)
+        if (synthesise(s, best[i].start, 1, most_s, 1, &own) && own.estimate.step_time_s < most_s)
+            search_keep(s, &own);
 }
 
 static bool named(const struct wishes *w, enum schedule_kind k)
@@ -248,9 +259,9 @@ void search_finalists(struct searching *s)
         if (!asked)
             tried.at[tried.n++] = all[i].decision;
         double most_s = asked ? INFINITY : all[i].estimate.step_time_s * (1 - GAIN);
-        if (asked && synthesise(s, &all[i], LEANER, most_s, &own)) /* what is placed may take more than estimated */
+        if (asked && synthesise(s, &all[i], LEANER, most_s, 1, &own)) /* what is placed may take more than estimated */
             search_keep(s, &own);
-        if (synthesise(s, &all[i], 1, most_s, &own) && own.estimate.step_time_s < most_s)
+        if (synthesise(s, &all[i], 1, most_s, 1, &own) && own.estimate.step_time_s < most_s)
             search_keep(s, &own);
     }
     if (!asked)

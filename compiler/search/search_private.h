@@ -18,11 +18,11 @@ struct search_cut {
     struct stage *stages;
     struct search_cut *next;
 };
-/* of all schedules and ZeRO levels, by ranks, replicas and microbatches: the least step, and seconds of the pipeline by
- * schedule of the space and level */
+/* of all schedules and ZeRO levels, by ranks, replicas and microbatches: the least step, the same of any order of actions that
+ * makes no pairs, and seconds of the pipeline by schedule of the space and level */
 struct search_least {
     uint32_t pp, replicas, microbatches;
-    double step_s, (*pipeline_s)[4];
+    double step_s, order_s, (*pipeline_s)[4];
     struct search_least *next;
 };
 /* what tells groups apart */
@@ -85,6 +85,7 @@ struct state {
     struct cost_movers *by;            /* NULL: not asked for yet; where experts' rows go through ep_nodes */
     uint32_t ep_nodes;
 };
+enum { SEARCH_STATES = 64 };
 struct states {
     uint32_t n;
     struct state *at; /* NULL: not made yet */
@@ -106,15 +107,6 @@ struct family {
 };
 struct cell {
     uint32_t family, schedule, state;
-};
-/* Where schedules of their own may do best: cells, no two of which are alike, by what is hoped of them. */
-enum { SEARCH_STARTS = 12 };
-struct search_starts {
-    uint32_t n;
-    struct search_start {
-        struct cell cell;
-        double hope;
-    } at[SEARCH_STARTS]; /* least first */
 };
 /* a decision that fits, with its objective from below */
 struct leaf {
@@ -172,7 +164,6 @@ struct searching {
     VEC(struct cell) cells;
     VEC(struct leaf) leaves;
     VEC(struct node) heap;
-    struct search_starts starts;
     struct search_shape **shapes; /* hashed; a power of two of places */
     uint64_t nshapes, shape_places;
     uint64_t ntrades, nprobes; /* bounds by memory; looks at it */
@@ -213,6 +204,21 @@ void search_open_family(struct searching *s, uint32_t index, cell_taker take, vo
 /* leaves of a few usual cells; those of a bound above `most` may be left out */
 void search_sample_family(struct searching *s, uint32_t index, double most, leaf_taker take, void *to);
 void search_open_cell(struct searching *s, const struct cell *cell, leaf_taker take, void *to);
+/* For schedules of their own, wherever memory and formulas leave them: the family's classes of schedules under each state, as cells
+ * of the class's first schedule, with what may be hoped of them: half of what separates the fastest formula from a bound on any
+ * order.  And the leaves of such a cell, under all formulas of its class that make no pairs. */
+void search_hope_family(struct searching *s, uint32_t index, cell_taker take, void *to);
+void search_open_class(struct searching *s, const struct cell *cell, leaf_taker take, void *to);
+/* states.c: the family's states, made by the first that asks; one of them, into c and its decision d */
+const struct states *search_states(struct searching *s, const struct family *f);
+void search_set_state(struct cost *c, struct decision *d, const struct state *x);
+/* starts.c: the leaves that promise most of schedules of their own, at most SEARCH_STARTS, best first, no two of them alike */
+enum { SEARCH_STARTS = 32 };
+struct search_starts {
+    uint32_t n;
+    struct leaf at[SEARCH_STARTS]; /* bound: of what is hoped for */
+};
+void search_find_starts(struct searching *s, struct search_starts *out);
 
 /* leaf.c: memory and bound of one decision of shape h; time of a leaf, and whether it is kept */
 enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_shape *h,

@@ -1,0 +1,67 @@
+/* States of a family: ZeRO levels, each with the numbers of ranks that its shards may be split over; those that need least memory
+ * come first. */
+
+#include "compiler/search/search_private.h"
+
+/* divisors of all for which one rank more would leave a level of the network, and all itself; most first */
+static uint32_t shard_choices(const struct searching *s, const struct cost *c, const struct decision *d,
+                              uint32_t room, uint32_t *out)
+{
+    uint32_t all = d->dp * d->cp, n = 0;
+    const struct wish *w = &s->job->wishes.degree[DEG_SHARD];
+    if (d->zero == 0 || all == 1) {
+        out[0] = 1;
+        return space_wants(w, 1);
+    }
+    if (w->relation != REL_ANY) {
+        for (uint32_t v = all; v >= 1 && n < room; v--)
+            if (all % v == 0 && space_wants(w, v))
+                out[n++] = v;
+        return n;
+    }
+    out[n++] = all;
+    if (s->job->wishes.degree[DEG_ZERO].relation == REL_EQ) /* who fixes zero means its default: all ranks */
+        return n;
+    struct cost_group last = cost_shard_group(c, all);
+    for (uint32_t v = all / 2; v >= 2 && n < room; v--) {
+        if (all % v)
+            continue;
+        struct cost_group g = cost_shard_group(c, v);
+        if (g.level < last.level)
+            out[n++] = v;
+        last = g.level < last.level ? g : last;
+    }
+    return n;
+}
+
+const struct states *search_states(struct searching *s, const struct family *f)
+{
+    struct states *x = f->states;
+    if (x->at)
+        return x;
+    struct decision d = f->decision;
+    struct cost c = *f->cost;
+    bool split = d.dp * d.cp > 1; /* else all levels are the first */
+    c.decision = &d;
+    x->at = ARENA_ARRAY(s->arena, struct state, SEARCH_STATES);
+    for (uint32_t z = split ? s->space.zero.n : 1; z-- > 0;) {
+        uint32_t shards[16];
+        d.zero = s->space.zero.at[z];
+        uint32_t n = shard_choices(s, &c, &d, ARRAY_LEN(shards), shards);
+        for (uint32_t i = 0; i < n && x->n < SEARCH_STATES; i++) {
+            d.shard = shards[i];
+            cost_set_shard(&c);
+            x->at[x->n++] = (struct state){d.zero, d.shard, c.shard, c.replicas, NULL, 0};
+        }
+    }
+    return x;
+}
+
+void search_set_state(struct cost *c, struct decision *d, const struct state *x)
+{
+    d->zero = x->zero;
+    d->shard = x->shard;
+    c->decision = d;
+    c->shard = x->ranks;
+    c->replicas = x->replicas;
+}
