@@ -437,7 +437,9 @@ void search_hope_family(struct searching *s, uint32_t index, cell_taker take, vo
         return;
     const struct states *states = search_states(s, f);
     struct class_row x = {0};
-    for (uint32_t k = 0; k < s->space.nschedules; k = x.end) {
+    for (uint32_t k = 0; k < s->space.nschedules; k++) {
+        if (k < x.end || !search_schedule_applies(s, d, k))
+            continue;
         time_class(s, f, k, &x);
         uint32_t own = fastest_plain(s, d, k, &x);
         for (uint32_t i = 0; i < states->n && own < SPACE_SCHEDULES; i++) {

@@ -4,13 +4,14 @@
     gaps.py [--build build] [--count 300] [--seed 1] [--rivals 8] [--keep DIR]
 
 The jobs are those of jobs.py, by their number.  Each job that plans gets rivals: one to three dimensions, which the job
-leaves open, are set to other values than the plan's; the others are the plan's own or free, by a coin.  A rival that plans
+leaves open, are set to other values of the space than the plan's; the others are the plan's own or free, by a coin.  A rival that plans
 and whose simulated step (or GPU time, where that is the wish) is less than the plan's times 1 - gap is a miss.
 
 Prints a line per miss and how close the rivals came.  Exit 1 with a miss."""
 
 import argparse
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -33,6 +34,16 @@ VALUES = {
 }
 
 
+def space(llm):
+    """VALUES that a search for the job tries without being told: short sequences are not split, and Megatron-LM of 2022 knows no
+    sequence parallelism unless told."""
+    out, sequence = dict(VALUES), int(re.search(r"\bsequence (\d+)", llm).group(1))
+    out["cp"] = [v for v in VALUES["cp"] if v == 1 or sequence // v >= 2048]
+    if 'profile "megatron-2022"' in llm:
+        del out["sequence_parallel"]
+    return out
+
+
 def chosen(decision):
     """The decision's values as the plan block writes them."""
     out = {k: decision[k] for k in VALUES if k in decision}
@@ -52,16 +63,16 @@ def objective(plan, gpu_time):
     return plan["predicted"]["step_time_s"] * (gpus if gpu_time else 1)
 
 
-def rival(r, decision, wishes):
+def rival(r, decision, wishes, values):
     """`--set` words of another decision."""
     own = chosen(decision)
     stated = {w.split()[0] for w in wishes}
-    free = [k for k in VALUES if k not in stated and (k != "schedule" or "vpp" not in stated)]
+    free = [k for k in values if k not in stated and (k != "schedule" or "vpp" not in stated)]
     changed = r.sample(free, r.choice([1, 1, 2, 3]))
     kept = [k for k in free if k in own and r.random() < 0.5]
     words = {k: own[k] for k in kept}
     for k in changed:
-        words[k] = r.choice([v for v in VALUES[k] if v != own.get(k)])
+        words[k] = r.choice([v for v in values[k] if v != own.get(k)] or values[k])
     return [x for k, v in words.items() for x in ("--set", f"{k}={v}")]
 
 
@@ -78,7 +89,7 @@ def judge(bench, number, rivals):
     bound = objective(plan, gpu_time) * (1 - plan["search"]["gap"])
     r, planned, least, words = random.Random(f"rivals {number}"), 0, float("inf"), []
     for _ in range(rivals):
-        more = rival(r, plan["decision"], wishes)
+        more = rival(r, plan["decision"], wishes, space(llm))
         code, other, errors = bench.plan(words=more)
         if code not in (0, 1, 3):  # 3: a degree that does not divide the model
             print(f"job {number}: {' '.join(more)}: plan ends with {code}: {errors}", flush=True)

@@ -208,6 +208,30 @@ static void test_alike(void)
     CU_ASSERT(!search_alike(&d, &x));
 }
 
+/* Where they may do best: the leaves fit, none makes pairs, no two are alike, the most promising first; 16 ranks have no
+ * more than two stages each, the model has 32 layers. */
+static void test_starts(void)
+{
+    const char *const sets[] = {"gpus=64", "pp=16", "tp=4", "batch=24 sequences"};
+    struct found f = search_example("llama3-8b", "dgx-h100-superpod", sets, 4, 16, true);
+    struct searching s = {.arena = f.a, .job = f.job, .topo = f.topo, .emit_only = true, .top = 16, .budget = 100000};
+    struct search_starts *x = ARENA_NEW(f.a, struct search_starts);
+    s.result = ARENA_NEW(f.a, struct search_result);
+    CU_ASSERT_FATAL(search_prepare(&s, f.d));
+    search_branch(&s);
+    search_find_starts(&s, x);
+    CU_ASSERT(x->n > 1 && x->n <= SEARCH_STARTS);
+    for (uint32_t i = 0; i < x->n; i++) {
+        const struct decision *d = &x->at[i].candidate.decision;
+        CU_ASSERT(d->pp == 16 && d->vpp <= 2 && !decision_pairs(d->schedule));
+        CU_ASSERT(x->at[i].candidate.estimate.peak_bytes <= s.memory_limit);
+        CU_ASSERT(i == 0 || x->at[i - 1].bound <= x->at[i].bound);
+        for (uint32_t j = 0; j < i; j++)
+            CU_ASSERT(!search_alike(d, &x->at[j].candidate.decision));
+    }
+    arena_free(f.a);
+}
+
 void suite_finalists(void);
 void suite_finalists(void)
 {
@@ -218,5 +242,6 @@ void suite_finalists(void)
     CU_add_test(s, "values that are seldom worth trying, as a last resort", test_last_resort);
     CU_add_test(s, "from a file", test_files);
     CU_add_test(s, "one per cell", test_alike);
+    CU_add_test(s, "where they may do best", test_starts);
     CU_add_test(s, "less memory by a byte", test_less_memory);
 }
