@@ -35,10 +35,12 @@ VALUES = {
 
 
 def space(llm):
-    """VALUES that a search for the job tries without being told: short sequences are not split, and Megatron-LM of 2022 knows no
-    sequence parallelism unless told."""
+    """VALUES that a search for the job tries without being told: short sequences are not split, and Megatron-LM shards no
+    parameters or gradients, that of 2022 no sequences either."""
     out, sequence = dict(VALUES), int(re.search(r"\bsequence (\d+)", llm).group(1))
     out["cp"] = [v for v in VALUES["cp"] if v == 1 or sequence // v >= 2048]
+    if 'profile "megatron' in llm:
+        out["zero"] = [0, 1]
     if 'profile "megatron-2022"' in llm:
         del out["sequence_parallel"]
     return out
