@@ -123,6 +123,18 @@ static void say_cpu_only(struct command *c, const struct job *job, const struct 
     }
 }
 
+/* Blocks of experts' rows that had to give way to memory: llmrun stops at a step that sends a rank more, and a run is long. */
+static void say_tight_room(struct command *c, const struct job *job, const struct topo *topo, const struct plan *p)
+{
+    double room = p->decision.room, usual = cost_usual_room(job, &topo->types[p->decision.type].gpu);
+    if (!(room > 0) || room >= usual || job->train.expert_room > 0)
+        return;
+    diag_warning(c->diag, (struct span){0}, "tight-experts",
+                 "memory leaves experts room for %.4g times the mean of their rows, %.4g is usual: a step that sends a rank more is "
+                 "not taken, and the run stops", room, usual);
+    diag_help(c->diag, "'expert_room %.4g' in the train block makes a plan that has it", usual);
+}
+
 enum status command_plan(struct command *c)
 {
     const struct options *o = c->options;
@@ -155,6 +167,7 @@ enum status command_plan(struct command *c)
     if (s != STATUS_OK)
         return command_fail(c, s, error);
     say_cpu_only(c, job, topo, p);
+    say_tight_room(c, job, topo, p);
     command_report(c, STATUS_OK);
     if (!o->quiet)
         command_say_search(c, job, topo, p);

@@ -301,6 +301,29 @@ static void test_choices(void)
     CU_ASSERT(own.loss[0] != other.loss[0]);
 }
 
+/* memory that leaves experts less room than usual is told of; room that was asked for is not */
+static void test_tight_room(void)
+{
+    static const struct {
+        const char *set;
+        bool told;
+    } tight[] = {{"memory=270MB", true}, {"memory=4GB", false}, {"expert_room=1.1", false}};
+    char folder[E2E_PATH], output[2 * E2E_PATH], text[1 << 14];
+    e2e_folder(folder, "experts/tight");
+    snprintf(output, sizeof output, "%s/said", folder);
+    for (size_t i = 0; i < sizeof tight / sizeof *tight; i++) {
+        CU_ASSERT_EQUAL(e2e_command(output,
+                                    "%s/llmc plan plans/tiny-moe/model.llm topologies/h100x8.xml -o %s/plan --force --set tp=1 --set cp=1 "
+                                    "--set pp=1 --set dp=8 --set ep=8 --set microbatch=16 --set zero=1 --set recompute=none "
+                                    "--set 'batch=128 sequences' --set %s",
+                                    e2e_build(), folder, tight[i].set),
+                        0);
+        e2e_read_text(output, text, sizeof text);
+        CU_ASSERT_EQUAL(strstr(text, "warning: memory leaves experts room for 1.") != NULL, tight[i].told);
+        CU_ASSERT_EQUAL(strstr(text, "help: 'expert_room 1.5' in the train block makes a plan that has it") != NULL, tight[i].told);
+    }
+}
+
 void suite_experts(void);
 void suite_experts(void)
 {
@@ -310,5 +333,6 @@ void suite_experts(void)
     CU_add_test(s, "rows once per node equal one rank", test_nodes);
     CU_add_test(s, "nodes without room take no step", test_nodes_room);
     CU_add_test(s, "a step that lacks room is not taken", test_room);
+    CU_add_test(s, "a plan tells that it has little room", test_tight_room);
     CU_add_test(s, "choices recorded, compared, followed", test_choices);
 }
