@@ -214,9 +214,7 @@ static void try_starts(struct searching *s, const struct tried *tried)
     struct sketch best[REFINED];
     struct candidate own;
     uint32_t n = 0;
-    if (!s->result->ncandidates)
-        return;
-    double most_s = s->result->candidates[0].estimate.step_time_s * (1 - GAIN);
+    double most_s = s->result->ncandidates ? s->result->candidates[0].estimate.step_time_s * (1 - GAIN) : INFINITY;
     search_find_starts(s, starts);
     for (uint32_t i = 0; i < starts->n; i++) {
         const struct candidate *x = &starts->at[i].candidate;
@@ -264,6 +262,5 @@ void search_finalists(struct searching *s)
         if (synthesise(s, &all[i], 1, most_s, 1, &own) && own.estimate.step_time_s < most_s)
             search_keep(s, &own);
     }
-    if (!asked)
-        try_starts(s, &tried);
+    try_starts(s, &tried);
 }
