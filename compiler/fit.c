@@ -6,7 +6,8 @@
  * as estimates are off by a percent now and then, those that promise to be that close are compiled as well while it costs
  * little, and take its place if they are faster by more than plainness is worth.  What compiling has shown of a decision
  * (bytes placed and seconds simulated, over those estimated) is expected of those alike.  Where no candidate fits, the search
- * is repeated for less memory, by what placing took more, until one fits or nothing is left. */
+ * is repeated for less memory, by what placing took more, until one fits or nothing is left; and twice at most where
+ * candidates that do not fit promise more than a percent. */
 
 #include "compiler/fit.h"
 
@@ -16,7 +17,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { RIVALS = 3, ROUNDS = 8 };
+enum { RIVALS = 3, ROUNDS = 8, LEANER_ROUNDS = 2, LEANER_BUDGET = 750000 };
 #define WORTH 0.005     /* a rival must promise to be faster by that share, */
 #define NEAR 0.01       /* or, while little was lowered, not to be slower than by this; */
 #define PLAINNESS 0.003 /* then it must be faster by that */
@@ -61,19 +62,20 @@ static double usual_room(const struct job *job, const struct topo *topo, const s
     return has_room(job, d) ? cost_usual_room(job, &topo->types[d->type].gpu) : d->room;
 }
 
+enum { FILL = 4, LONG_FILL = 16, LONG = 64 }; /* microbatches per stage */
+
 /* The peak with some room for experts' rows.  Buffers are as many with a few microbatches per stage as with all of them, but
  * for what the ends of the step leave lying; who takes a plan by this looks at its own peak.  A role that takes no more than
  * one before it is not placed any better, and none is behind one that takes more than `limit`. */
 static double peak_of_room(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision, double room,
-                           uint64_t limit, const struct compile_options *o)
+                           uint32_t fill, uint64_t limit, const struct compile_options *o)
 {
-    enum { FILL = 4 };
     struct arena_mark mark = arena_mark(a);
     struct decision d = *decision;
     struct cost *cost;
     d.room = room;
-    if (d.schedule != SCHED_AUTO && d.schedule != SCHED_FILE && d.microbatches > FILL * d.pp)
-        d.microbatches = FILL * d.pp;
+    if (d.schedule != SCHED_AUTO && d.schedule != SCHED_FILE && d.microbatches > fill * d.pp)
+        d.microbatches = fill * d.pp;
     struct plan *p = compile_lowered(a, job, topo, &d, o, true, &cost);
     uint64_t peak = 0;
     for (uint32_t r = 0; r < p->nroles && peak <= limit; r++) {
@@ -86,6 +88,25 @@ static double peak_of_room(struct arena *a, struct job *job, struct topo *topo, 
     return (double)peak;
 }
 
+/* The plan, if it fits; *placed: its peak.  A long program that is too large is as a rule with a part of its microbatches, too. */
+static struct plan *compile_within(struct arena *a, struct job *job, struct topo *topo, const struct decision *d, uint64_t limit,
+                                   const struct compile_options *o, uint64_t *placed, const char **why)
+{
+    if (d->microbatches > LONG * d->pp) {
+        *placed = (uint64_t)peak_of_room(a, job, topo, d, d->room, LONG_FILL, UINT64_MAX, o);
+        if (*placed > limit)
+            return NULL;
+    }
+    struct plan *p = compile_decision(a, job, topo, d, o, why);
+    if (!p)
+        return NULL;
+    *placed = fit_peak_bytes(p);
+    if (*placed <= limit)
+        return p;
+    plan_close(p);
+    return NULL;
+}
+
 /* A plan that is too large with the usual room for rows that come to experts, or with room for all of them (0): with as much
  * room as fits, which placement takes almost linearly, so that the plan with room for the mean and this one, of `peak` bytes,
  * say it.  NULL if even the mean does not fit. */
@@ -93,24 +114,20 @@ static struct plan *fit_room(struct arena *a, struct job *job, struct topo *topo
                                  const struct compile_options *o, double usual, double peak, uint64_t limit, const char **why)
 {
     struct decision d = *decision;
-    double least = peak_of_room(a, job, topo, decision, 1, limit, o);
+    double least = peak_of_room(a, job, topo, decision, 1, FILL, limit, o);
     if (least > (double)limit)
         return NULL;
     if (!(usual > 1)) {
         usual = 1.5;
-        peak = peak_of_room(a, job, topo, decision, usual, UINT64_MAX, o);
+        peak = peak_of_room(a, job, topo, decision, usual, FILL, UINT64_MAX, o);
     }
     if (peak <= least)
         return NULL;
     d.room = floor((1 + (usual - 1) * 0.98 * ((double)limit - least) / (peak - least)) * 100) / 100;
     struct plan *p = NULL;
-    for (; !p && d.room > 0; d.room = d.room > 1 ? 1 : 0) {
-        p = compile_decision(a, job, topo, &d, o, why);
-        if (p && fit_peak_bytes(p) > limit) {
-            plan_close(p);
-            p = NULL;
-        }
-    }
+    uint64_t placed;
+    for (; !p && d.room > 0; d.room = d.room > 1 ? 1 : 0)
+        p = compile_within(a, job, topo, &d, limit, o, &placed, why);
     return p;
 }
 
@@ -132,6 +149,7 @@ struct fitting {
     uint32_t ntrials, nrivals;
     uint64_t lowered; /* instructions of plans that were compiled */
     double fastest;   /* worth of the fastest plan */
+    double missed;    /* the least that was promised by a candidate that is too large */
     double least_ratio; /* of this round's candidates that are too large */
     struct plan *best;
     bool stuck;
@@ -196,17 +214,11 @@ struct plan *fit_decision(struct arena *a, struct job *job, struct topo *topo, c
     uint64_t limit = decision_memory_bytes(job, topo, &roomy);
     struct plan *p = NULL;
     *why = NULL;
-    *placed = bounds ? (uint64_t)peak_of_room(a, job, topo, decision, roomy.room, UINT64_MAX, o) : 0;
-    if (*placed <= limit) {
-        p = compile_decision(a, job, topo, &roomy, o, why);
-        if (!p)
-            return NULL;
-        *placed = fit_peak_bytes(p);
-        if (*placed > limit) {
-            plan_close(p);
-            p = NULL;
-        }
-    }
+    *placed = bounds ? (uint64_t)peak_of_room(a, job, topo, decision, roomy.room, FILL, UINT64_MAX, o) : 0;
+    if (*placed <= limit)
+        p = compile_within(a, job, topo, &roomy, limit, o, placed, why);
+    if (!p && *why)
+        return NULL;
     if (!p && bounds)
         p = fit_room(a, job, topo, decision, o, roomy.room, (double)*placed, limit, why);
     *why = NULL;
@@ -264,19 +276,23 @@ static void keep_better(struct fitting *f, struct plan *p, double gain)
 static void try_candidates(struct fitting *f, struct search_result *found)
 {
     double gain;
-    f->least_ratio = f->fastest = INFINITY;
+    f->least_ratio = f->fastest = f->missed = INFINITY;
     for (uint32_t i = 0; i < found->ncandidates && !f->stuck; i++) {
         struct candidate *x = &found->candidates[i];
         double bytes = bytes_of(f, &x->decision);
         if (!promising(f, x, &gain))
             continue;
+        double promised = fit_worth(f->job, promised_s(f, x), &x->decision);
         if (bytes * (double)x->estimate.peak_bytes > (double)f->limit) {
             f->least_ratio = fmin(f->least_ratio, bytes);
+            f->missed = fmin(f->missed, promised);
             continue;
         }
         struct plan *p = fit_candidate(f, x);
-        if (!p)
+        if (!p) {
+            f->missed = fmin(f->missed, promised);
             continue;
+        }
         f->nrivals++;
         keep_better(f, p, gain);
     }
@@ -301,6 +317,20 @@ static void try_smaller(struct fitting *f, uint32_t top)
             continue;
         }
         tried = next;
+        try_candidates(f, found);
+    }
+}
+
+/* What promised to be faster than the plan and is too large may fit with a little more recomputation, or less of something else. */
+static void try_leaner(struct fitting *f, uint32_t top)
+{
+    double tried = (double)f->limit;
+    for (int round = 0; round < LEANER_ROUNDS && !f->stuck && f->missed < best_worth(f) * (1 - NEAR); round++) {
+        struct job smaller = *f->job;
+        tried /= fmax(isfinite(f->least_ratio) ? f->least_ratio : 1, 1 + LEAST_CUT);
+        smaller.wishes.memory = (uint64_t)tried;
+        uint64_t budget = f->options->budget ? f->options->budget / 4 : LEANER_BUDGET;
+        struct search_result *found = search(f->arena, diag_new(f->arena), &smaller, f->topo, top, budget, true);
         try_candidates(f, found);
     }
 }
@@ -341,6 +371,8 @@ enum status fit_plan(struct arena *a, struct diag *d, struct job *job, struct to
     try_candidates(&f, found);
     if (!f.best && !f.stuck)
         try_smaller(&f, top);
+    else
+        try_leaner(&f, top);
     *plan = f.best;
     if (f.stuck)
         return STATUS_BUG;
