@@ -3,7 +3,7 @@
  * of realistic size.
  *
  * ESTIMATES=N draws, the first of them SEED; ESTIMATE=S shows draw S alone, with its model and where the time goes.  Prints
- * per schedule and per dimension how far apart they are. */
+ * per schedule and per dimension how far apart they are, and the WORST=N draws of time and of memory. */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/fit.h"
@@ -24,7 +24,13 @@
 
 void suite_estimates(void);
 
-enum { MOST_TAGS = 24, MOST_GROUPS = 100, TAG = 24, WORST = 6 };
+enum { MOST_TAGS = 24, MOST_GROUPS = 100, TAG = 24 };
+
+static uint64_t number(const char *name, uint64_t usual)
+{
+    const char *text = getenv(name);
+    return text && *text ? strtoull(text, NULL, 10) : usual;
+}
 
 /* how far the estimate is off, as estimated / had - 1 */
 struct sample {
@@ -277,7 +283,7 @@ static void print_table(const struct sample *samples, uint32_t n)
 static void print_worst(const struct sample *samples, uint32_t n, bool time)
 {
     double below = INFINITY;
-    for (int k = 0; k < WORST; k++) {
+    for (uint64_t k = number("WORST", 6); k; k--) {
         const struct sample *worst = NULL;
         double most = 0;
         for (uint32_t i = 0; i < n; i++) {
@@ -365,12 +371,6 @@ static void test_whose_memory(void)
         arena_free(a);
     }
     CU_ASSERT(differ > 10);
-}
-
-static uint64_t number(const char *name, uint64_t usual)
-{
-    const char *text = getenv(name);
-    return text && *text ? strtoull(text, NULL, 10) : usual;
 }
 
 static void test_estimates(void)
