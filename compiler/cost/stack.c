@@ -223,7 +223,7 @@ static int64_t stack_ns(const struct cost_stack *s, const struct program *p, uin
 {
     const struct insn *n = &p->insns[i];
     double factor = 1;
-    if (n->op == OP_CLIP)
+    if (n->op == OP_CLIP || n->op == OP_CLIP_SCALED)
         return ns + (int64_t)llround(1e9 * s->step_s);
     uint32_t kind = kind_of(p, n);
     if (kind < 8 && n->stage < s->c->decision->nstages)
