@@ -72,8 +72,14 @@ struct cost_stack *cost_stack_new(struct arena *a, const struct cost *c)
     return x;
 }
 
-/* Of which kind of action an instruction is a kernel, 0 to 3, or a copy, 4 to 7; 8: neither.  Sums of gradients are
- * transfers'. */
+/* gradients on their way to a sum, or back, in another format */
+static bool converts(const struct program *p, const struct insn *n)
+{
+    return n->op == OP_COPY && p->operands[n->operand + OPND(COPY, y)].dtype != p->operands[n->operand + OPND(COPY, x)].dtype;
+}
+
+/* Of which kind of action an instruction is a kernel, 0 to 3, or a copy, 4 to 7; 8: neither.  Sums of gradients and what they
+ * are converted for are transfers'. */
 static uint32_t kind_of(const struct program *p, const struct insn *n)
 {
     enum unit unit = isa_info((enum op)n->op)->unit;
@@ -86,7 +92,7 @@ static uint32_t kind_of(const struct program *p, const struct insn *n)
     const struct operand *y = &p->operands[n->operand];
     bool sum = n->op == OP_ADD && y->mark == MARK_ADD && y->buffer != NONE && n->action != 'F' &&
                !strncmp(p->buffers[y->buffer].name, "grad.", 5);
-    return sum ? 8 : (uint32_t)(kind - kinds) + (n->queue == QUEUE_COPY ? 4 : 0);
+    return sum || converts(p, n) ? 8 : (uint32_t)(kind - kinds) + (n->queue == QUEUE_COPY ? 4 : 0);
 }
 
 static uint32_t group_mask(const struct program *p, const struct insn *n)
