@@ -320,21 +320,32 @@ double cost_host_bytes_s(const struct cost *c)
     return c->type->host_bytes_s > 0 ? c->type->host_bytes_s : bytes_s;
 }
 
+/* Bytes of a gradient as the update finds it: what was summed between ranks at the end stays in the format of that sum
+ * (lower_own_gradient() of compiler/lower/shard.c).  shard of n ranks that hold copies: its state is split over so many. */
+static double summed_bytes(const struct cost *c, uint32_t n, uint32_t shard)
+{
+    const struct decision *d = c->decision;
+    bool at_end = d->schedule == SCHED_DUALPIPE || shard < n || (shard > 1 && d->zero < 2);
+    return (at_end ? c->job->train.reduce : c->job->train.grads) == DT_FP32 ? 4 : 2;
+}
+
 struct pipeline_update cost_rank_update(const struct cost *c, const struct cost_stage *ranks, uint32_t r)
 {
     const struct decision *d = c->decision;
     const struct cost_stage state = rank_state(c, ranks, r), *st = &state;
     const struct train *t = &c->job->train;
     double moment = t->moments == DT_FP32 ? 4 : 2, moments = t->optimizer == OPT_ADAMW ? 2 : t->momentum > 0 ? 1 : 0;
-    double weight = t->master == DT_FP32 ? 4 : 2, gradient = t->grads == DT_FP32 ? 4 : 2;
+    double weight = t->master == DT_FP32 ? 4 : 2;
     bool apart = t->master != train_working(t); /* from the working copy, which is written beside */
     double master = apart ? weight : 0, copy = apart ? 2 : 0;
-    double own = st->matrices / d->shard + st->experts / (d->zero ? decision_expert_shard(d) : 1);
+    uint32_t expert_shard = d->zero ? decision_expert_shard(d) : 1;
+    double dense = st->matrices / d->shard, experts = st->experts / expert_shard, own = dense + experts;
+    double gradients = summed_bytes(c, d->dp * d->cp, d->shard) * dense + summed_bytes(c, decision_expert_dp(d), expert_shard) * experts;
     double buckets = st->blocks * (st->experts > 0 ? 3 : 1) + 2; /* launches */
-    struct pipeline_update u = {.norm_s = cost_stream_s(c, gradient * own) + buckets * c->device.launch_s};
-    u.update_s = cost_stream_s(c, (gradient + 2 * weight + 2 * moment * moments + copy) * own) + buckets * c->device.launch_s;
+    struct pipeline_update u = {.norm_s = cost_stream_s(c, gradients) + buckets * c->device.launch_s};
+    u.update_s = cost_stream_s(c, gradients + (2 * weight + 2 * moment * moments + copy) * own) + buckets * c->device.launch_s;
     if (decision_skews(c->job, d)) /* foretells what the next step begins with */
-        u.update_s += cost_stream_s(c, (gradient + weight + moment * moments + copy) * own) + buckets * c->device.launch_s;
+        u.update_s += cost_stream_s(c, gradients + (weight + moment * moments + copy) * own) + buckets * c->device.launch_s;
     if (c->job->wishes.offload & OFFLOAD_OPTIMIZER) { /* the state comes and goes on one queue; the last bucket behind it */
         /* before the norm is known the first two buckets come, unless activations do; of experts' layers they are small */
         bool free = st->experts <= 0 && !(c->job->wishes.offload & OFFLOAD_ACTIVATIONS);
