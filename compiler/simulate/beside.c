@@ -16,6 +16,14 @@ struct place {
     uint32_t at, index, again; /* again: of its run of equal ones */
 };
 
+/* buffers that pieces are gathered to: of actions by themselves and the first of two that run together, of the second */
+struct gathered {
+    struct place ahead; /* the next use to be asked for */
+    const struct pipeline_piece *last_asked, *last_used;
+    uint32_t asked, used, last_asked_again, last_used_again;
+    double there_s[MOST_AHEAD], read_s[MOST_AHEAD];
+};
+
 struct beside {
     const struct schedule *s;
     const struct pipeline_times *t;
@@ -23,11 +31,7 @@ struct beside {
     bool *begun, *opened;        /* by stage: some microbatch's gradients are made; parameters have been used */
     double *head_s;              /* by stage: when the first of its pieces begins to be gathered at the step's begin */
     double wire_s;               /* the queue is free */
-    /* uses */
-    struct place ahead; /* the next one to be asked for */
-    const struct pipeline_piece *last_asked, *last_used;
-    uint32_t asked, used, last_asked_again, last_used_again;
-    double there_s[MOST_AHEAD], read_s[MOST_AHEAD];
+    struct gathered gathered[2];
     /* gradients */
     uint32_t made;
     double made_free_s[2], pending_s, pending_add_s, pending_finish_s;
@@ -80,52 +84,53 @@ static bool uses(const struct beside *b, const struct action *x, uint32_t index,
     return (*piece)->gathers && x->kind != 'W' && (x->kind == 'F' || (*piece)->reads);
 }
 
-/* The next gather in the order of uses onto the queue, if there is one: it waits until its buffer was read. */
-static void ask(struct beside *b)
+/* The next gather in the order of a ring's uses onto the queue, if there is one: it waits until its buffer was read. */
+static void ask(struct beside *b, struct gathered *r)
 {
     const struct schedule *s = b->s;
-    while (b->ahead.at < s->nactions[b->rank]) {
-        const struct action *x = &s->actions[b->rank][b->ahead.at];
+    const struct action *all = s->actions[b->rank];
+    while (r->ahead.at < s->nactions[b->rank]) {
+        const struct action *x = &all[r->ahead.at];
         const struct pipeline_piece *p;
         if (x->kind == 'O')
             return;
-        if (b->ahead.index >= moves_of(b, x->stage)->npieces) {
-            b->ahead = (struct place){.at = b->ahead.at + 1};
+        bool second = x > all && x[-1].pair;
+        if (r != &b->gathered[second] || r->ahead.index >= moves_of(b, x->stage)->npieces) {
+            r->ahead = (struct place){.at = r->ahead.at + 1};
             continue;
         }
-        bool used = uses(b, x, b->ahead.index, &p);
-        uint32_t again = x->kind == 'F' ? b->ahead.again : p->count - 1 - b->ahead.again;
-        bool twice = p == b->last_asked && again == b->last_asked_again;
-        if (++b->ahead.again >= p->count)
-            b->ahead = (struct place){b->ahead.at, b->ahead.index + 1, 0};
+        bool used = uses(b, x, r->ahead.index, &p);
+        uint32_t again = x->kind == 'F' ? r->ahead.again : p->count - 1 - r->ahead.again;
+        bool twice = p == r->last_asked && again == r->last_asked_again;
+        if (++r->ahead.again >= p->count)
+            r->ahead = (struct place){r->ahead.at, r->ahead.index + 1, 0};
         if (!used || twice)
             continue;
-        b->last_asked = p;
-        b->last_asked_again = again;
-        b->wire_s = later(b->wire_s, b->asked >= b->depth ? b->read_s[b->asked % b->depth] : 0) + p->gather_s;
-        b->there_s[b->asked++ % b->depth] = b->wire_s;
+        r->last_asked = p;
+        r->last_asked_again = again;
+        b->wire_s = later(b->wire_s, r->asked >= b->depth ? r->read_s[r->asked % b->depth] : 0) + p->gather_s;
+        r->there_s[r->asked++ % b->depth] = b->wire_s;
         return;
     }
 }
 
-/* a use of the again-th of equal pieces at now_s, the rank's kernels done at free_s: when its parameters are there */
-static double open_piece(struct beside *b, const struct pipeline_piece *p, uint32_t again, double now_s, double free_s)
+/* A use of the again-th of equal pieces, the rank's kernels done at free_s: when its parameters are there.  Whoever uses it says
+ * when it was read. */
+static double open_piece(struct beside *b, struct gathered *r, const struct pipeline_piece *p, uint32_t again, double free_s)
 {
-    if (b->used && p == b->last_used && again == b->last_used_again)
-        return now_s;
-    if (b->used)
-        b->read_s[(b->used - 1) % b->depth] = now_s;
-    b->last_used = p;
-    b->last_used_again = again;
-    b->used++;
+    if (r->used && p == r->last_used && again == r->last_used_again)
+        return 0;
+    r->last_used = p;
+    r->last_used_again = again;
+    r->used++;
     if (b->t->blocks) {
-        ask(b);
-        return later(now_s, free_s + p->gather_s);
+        ask(b, r);
+        return free_s + p->gather_s;
     }
-    while (b->asked < b->used + b->t->prefetch && b->ahead.at < b->s->nactions[b->rank] &&
-           b->s->actions[b->rank][b->ahead.at].kind != 'O')
-        ask(b);
-    return later(now_s, b->there_s[(b->used - 1) % b->depth]);
+    while (r->asked < r->used + b->t->prefetch && r->ahead.at < b->s->nactions[b->rank] &&
+           b->s->actions[b->rank][r->ahead.at].kind != 'O')
+        ask(b, r);
+    return r->there_s[(r->used - 1) % b->depth];
 }
 
 /* ---- gradients ---- */
@@ -208,7 +213,7 @@ double beside_begin(struct beside *b, double begin_s)
                 b->wire_s += m->pieces[k].count * m->pieces[k].gather_s;
     }
     for (uint32_t k = 0; k < b->t->prefetch; k++)
-        ask(b);
+        ask(b, &b->gathered[0]);
     return b->t->blocks ? b->wire_s : begin_s + vectors_s;
 }
 
@@ -224,6 +229,8 @@ struct pass {
     bool makes, last, opens, second;
     uint32_t index, again, number; /* the next piece, the again-th of its run of equal ones; its number on this rank */
     double takes_s, done, head_s;  /* done: share of takes_s that is through */
+    bool open;                     /* the next piece's parameters were asked for; */
+    double there_s;                /* when they are there */
 };
 
 /* What a layer keeps lies in one of two places while it is worked on.  Its forward pass writes the last of it when what was
@@ -272,15 +279,26 @@ static struct pass begin_pass(struct beside *b, uint32_t k, double takes_s)
     return a;
 }
 
-/* one of a run of equal pieces; free_s: the rank's kernels are done */
-static double take_one(struct beside *b, struct pass *a, const struct pipeline_piece *p, bool gathered, double now_s, double free_s)
+/* what the next piece gathers, if it does, is asked for; free_s: the rank's kernels are done */
+static void open_next(struct beside *b, struct pass *a, double free_s)
+{
+    const struct pipeline_piece *p;
+    if (a->open || a->index >= a->m->npieces || !uses(b, a->x, a->index, &p))
+        return;
+    a->open = true;
+    a->there_s = open_piece(b, &b->gathered[a->second], p, a->x->kind == 'F' ? a->again : p->count - 1 - a->again, free_s);
+}
+
+/* one of a run of equal pieces, whose parameters were asked for */
+static double take_one(struct beside *b, struct pass *a, const struct pipeline_piece *p, double now_s)
 {
     char kind = a->x->kind;
     double own_s = share_of(p, kind) * a->takes_s, *place_s = &b->place_s[a->second][a->number % 2];
+    struct gathered *r = &b->gathered[a->second];
     if (b->t->crowded && p->exchanges && kind != 'W')
         now_s = later(now_s, b->wire_s - (kind == 'F' ? p->free_forward : p->free_backward) * own_s);
-    if (gathered) {
-        now_s = open_piece(b, p, kind == 'F' ? a->again : p->count - 1 - a->again, now_s, a->index || a->again ? now_s : free_s);
+    if (a->open) {
+        now_s = later(now_s, a->there_s);
     } else if (a->opens) {
         a->head_s += p->gather_s;
         now_s = later(now_s, a->head_s);
@@ -289,6 +307,9 @@ static double take_one(struct beside *b, struct pass *a, const struct pipeline_p
         now_s = later(now_s, kind == 'F' ? *place_s - (1 - p->tail) * own_s : b->fetched_s[a->second][a->number % 2]);
     if (a->makes && p->scatters)
         now_s = later(now_s, b->made_free_s[b->made % 2]);
+    if (a->open)
+        r->read_s[(r->used - 1) % b->depth] = now_s + own_s;
+    a->open = false;
     return now_s + own_s;
 }
 
@@ -297,6 +318,7 @@ static double take_piece(struct beside *b, struct pass *a, double now_s, double 
 {
     const struct pipeline_piece *p;
     bool gathered = uses(b, a->x, a->index, &p), back = a->x->kind != 'F';
+    open_next(b, a, free_s);
     double share = share_of(p, a->x->kind), own_s = share * a->takes_s;
     bool waits = b->t->crowded && p->exchanges && b->wire_s > now_s;
     if (!gathered && !(a->makes && (p->scatters || a->last)) && !(a->opens && p->gather_s > 0) && !waits && p->park_s <= 0) {
@@ -308,7 +330,7 @@ static double take_piece(struct beside *b, struct pass *a, double now_s, double 
         a->done += left * share;
         a->again = p->count;
     } else {
-        *sent_s = now_s = take_one(b, a, p, gathered, now_s, free_s);
+        *sent_s = now_s = take_one(b, a, p, now_s);
         if (p->park_s > 0)
             park_behind(b, a, p, now_s, own_s);
         else if (back)
@@ -342,27 +364,35 @@ struct beside_end beside_action(struct beside *b, uint32_t k, double start_s, do
     struct pass a = begin_pass(b, k, takes_s);
     struct beside_end e = {start_s, start_s};
     while (a.index < a.m->npieces)
-        e.end_s = take_piece(b, &a, e.end_s, free_s, &e.sent_s);
+        e.end_s = take_piece(b, &a, e.end_s, e.end_s > start_s ? e.end_s : free_s, &e.sent_s);
     if (a.m->npieces == 0)
         e.sent_s = e.end_s += takes_s;
     e.end_s = end_pass(b, &a, e.end_s);
     return e;
 }
 
-/* Pieces of both in turn, of the one that is behind: their copies to host memory and sums of gradients then have both actions'
- * kernels beside them.  What is gathered for every use is asked for one action after the other. */
+/* of two passes at now_s, that whose next piece can start first; of two that can the one that is behind */
+static struct pass *next_of(const struct beside *b, struct pass a[2], double now_s)
+{
+    double at[2];
+    for (int i = 0; i < 2; i++) {
+        if (a[i].index >= a[i].m->npieces)
+            return &a[1 - i];
+        at[i] = a[i].open && !b->t->blocks ? later(now_s, a[i].there_s) : now_s;
+    }
+    return &a[at[1] < at[0] || (at[1] <= at[0] && a[1].done < a[0].done)];
+}
+
+/* Pieces of both in turn: their copies to host memory, sums of gradients and what they gather then have both actions' kernels
+ * beside them. */
 struct beside_end beside_pair(struct beside *b, uint32_t k, double start_s, double free_s, double first_s, double second_s)
 {
     struct pass a[2] = {begin_pass(b, k, first_s), begin_pass(b, k + 1, second_s)};
     struct beside_end e = {start_s, start_s};
-    bool whole = false;
-    for (int i = 0; i < 2; i++)
-        for (uint32_t n = 0; n < a[i].m->npieces; n++)
-            whole |= a[i].m->pieces[n].gathers;
     while (a[0].index < a[0].m->npieces || a[1].index < a[1].m->npieces) {
-        bool left = a[0].index < a[0].m->npieces, right = a[1].index < a[1].m->npieces;
-        struct pass *next = left && (whole || !right || a[0].done <= a[1].done) ? &a[0] : &a[1];
-        e.end_s = take_piece(b, next, e.end_s, e.end_s > start_s ? e.end_s : free_s, &e.sent_s);
+        for (int i = 0; i < 2 && !b->t->blocks; i++)
+            open_next(b, &a[i], free_s);
+        e.end_s = take_piece(b, next_of(b, a, e.end_s), e.end_s, e.end_s > start_s ? e.end_s : free_s, &e.sent_s);
     }
     for (int i = 0; i < 2; i++) {
         e.sent_s = e.end_s += a[i].m->npieces == 0 ? a[i].takes_s : 0;
