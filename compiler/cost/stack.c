@@ -243,12 +243,23 @@ static int64_t stack_ns(const struct cost_stack *s, const struct program *p, uin
     return factor == 1 ? ns : (int64_t)((double)ns * factor);
 }
 
+/* of an instruction's action, before it: those of the next action may stand between */
+static uint32_t last_kernel(const struct program *p, uint32_t i)
+{
+    const struct insn *n = &p->insns[i];
+    for (uint32_t k = i; k-- > 0;) {
+        const struct insn *x = &p->insns[k];
+        if (x->queue == QUEUE_COMPUTE && x->action == n->action && x->stage == n->stage && x->microbatch == n->microbatch)
+            return k;
+    }
+    return NONE;
+}
+
 void cost_program_ns(struct arena *a, const struct cost *c, struct cost_stack *s, const struct program *p, int64_t *ns)
 {
     struct arena_mark mark = arena_mark(a);
     struct cost_actions actions = {0};
     int64_t *known = ARENA_ARRAY(a, int64_t, p->noperands + 1u);
-    uint32_t kernel = NONE; /* the last one */
     for (uint32_t i = 0; i < p->ninsns; i++) {
         bool first = p->insns[i].queue == QUEUE_COMPUTE && cost_starts_action(&actions, &p->insns[i]);
         ns[i] = cost_insn_once(c, p, i, first, known);
@@ -261,8 +272,8 @@ void cost_program_ns(struct arena *a, const struct cost *c, struct cost_stack *s
         const struct insn *n = &p->insns[i];
         int64_t alone_ns = ns[i];
         ns[i] = stack_ns(s, p, i, alone_ns);
-        if (n->op == OP_SEND && kernel != NONE)
+        uint32_t kernel = n->op == OP_SEND ? last_kernel(p, i) : NONE;
+        if (kernel != NONE)
             ns[kernel] += alone_ns - ns[i];
-        kernel = n->queue == QUEUE_COMPUTE ? i : kernel;
     }
 }
