@@ -17,6 +17,7 @@ enum lives_kind { LIVES_LAYER, LIVES_EMBED, LIVES_HEAD, LIVES_PREDICT };
 struct cost_lives {
     double keep, left;                      /* what F leaves for B or I; what I leaves for W */
     double parked, left_parked, parked_input; /* of them: in host memory meanwhile; of that the block's input */
+    double fetched, fetched_input;            /* of parked: what W has copied back; of that the block's input */
     double forward, backward, input, weight; /* at the fullest moment of F, B, I and W */
     double backward_of[2], input_of[2]; /* of B and I: before the gradients of experts are made, from then on */
     double workspace;
@@ -75,12 +76,17 @@ static inline double cost_smaller(double a, double b)
     return a < b ? a : b;
 }
 
+/* parameter elements whose state is updated at a time */
+struct cost_updated {
+    double matrices, experts;
+};
 /* sums of a pipeline rank's blocks */
 struct cost_stage {
     double forward_s, backward_s, forward_comm_s, backward_comm_s, forward_hidden_s, backward_hidden_s;
     double input_s, weight_s; /* of a backward in two, with transfers */
     double own_forward_s, own_backward_s;
     double matrices, experts, blocks; /* parameter elements; matrices with all vectors */
+    struct cost_updated first[2];     /* what is updated first, then; of state in host memory alone */
 };
 
 void cost_device_init(struct cost *c);

@@ -47,6 +47,33 @@ double cost_copied_table(const struct cost *c, const struct cost_shape *s)
     return m->predict && !m->tied && !cost_ends_meet(d) ? s->embed.matrices : 0;
 }
 
+static bool empty(const struct cost_updated *x)
+{
+    return x->matrices + x->experts <= 0;
+}
+
+static void add_first(struct cost_stage *st, struct cost_updated x)
+{
+    if (!empty(&x) && empty(&st->first[1]))
+        st->first[empty(&st->first[0]) ? 0 : 1] = x;
+}
+
+/* buckets of matrices come piece by piece, those of experts behind a layer's others (compiler/lower/params.c) */
+static void find_first(const struct cost *c, const struct cost_shape *s, const struct stage *st, struct cost_stage *sum)
+{
+    if (!(c->job->wishes.offload & OFFLOAD_OPTIMIZER))
+        return;
+    for (uint32_t i = 0; i < st->count + 2 && empty(&sum->first[1]); i++) {
+        const struct cost_block *b = i == 0 ? &s->embed : i <= st->count ? cost_layer(s, st, i - 1) : &s->head;
+        if ((i == 0 && !st->embed) || (i > st->count && !st->head))
+            continue;
+        add_first(sum, (struct cost_updated){.matrices = b->matrices - b->key_matrices - b->whole_matrices});
+        add_first(sum, (struct cost_updated){.matrices = b->key_matrices});
+        add_first(sum, (struct cost_updated){.matrices = b->whole_matrices});
+        add_first(sum, (struct cost_updated){.experts = b->experts});
+    }
+}
+
 struct cost_stage cost_sum_stage(const struct cost *c, const struct cost_shape *s, uint32_t stage)
 {
     const struct decision *d = c->decision;
@@ -58,6 +85,7 @@ struct cost_stage cost_sum_stage(const struct cost *c, const struct cost_shape *
     }
     if (st->embed)
         add_block(c, &sum, &s->embed, 1);
+    find_first(c, s, st, &sum);
     if (!st->head) {
         add_gradients(c, &sum);
         return sum;
@@ -96,6 +124,8 @@ static void add_stage(struct cost_stage *rank, const struct cost_stage *st)
     rank->matrices += st->matrices;
     rank->experts += st->experts;
     rank->blocks += st->blocks;
+    add_first(rank, st->first[0]);
+    add_first(rank, st->first[1]);
 }
 
 static double rank_f(const struct cost_stage *st)
@@ -329,30 +359,55 @@ static double summed_bytes(const struct cost *c, uint32_t n, uint32_t shard)
     return (at_end ? c->job->train.reduce : c->job->train.grads) == DT_FP32 ? 4 : 2;
 }
 
-struct pipeline_update cost_rank_update(const struct cost *c, const struct cost_stage *ranks, uint32_t r)
+/* bytes of a rank's share of elements as the update finds them: gradients, state, a working copy beside it; of the state, what
+ * may be kept in host memory */
+struct update_bytes {
+    double gradients, state, copy, parked;
+};
+
+static struct update_bytes update_bytes(const struct cost *c, const struct cost_updated *x)
 {
     const struct decision *d = c->decision;
-    const struct cost_stage state = rank_state(c, ranks, r), *st = &state;
     const struct train *t = &c->job->train;
     double moment = t->moments == DT_FP32 ? 4 : 2, moments = t->optimizer == OPT_ADAMW ? 2 : t->momentum > 0 ? 1 : 0;
     double weight = t->master == DT_FP32 ? 4 : 2;
     bool apart = t->master != train_working(t); /* from the working copy, which is written beside */
-    double master = apart ? weight : 0, copy = apart ? 2 : 0;
-    uint32_t expert_shard = d->zero ? decision_expert_shard(d) : 1;
-    double dense = st->matrices / d->shard, experts = st->experts / expert_shard, own = dense + experts;
-    double gradients = summed_bytes(c, d->dp * d->cp, d->shard) * dense + summed_bytes(c, decision_expert_dp(d), expert_shard) * experts;
-    double buckets = st->blocks * (st->experts > 0 ? 3 : 1) + 2; /* launches */
-    struct pipeline_update u = {.norm_s = cost_stream_s(c, gradients) + buckets * c->device.launch_s};
-    u.update_s = cost_stream_s(c, gradients + (2 * weight + 2 * moment * moments + copy) * own) + buckets * c->device.launch_s;
-    if (decision_skews(c->job, d)) /* foretells what the next step begins with */
-        u.update_s += cost_stream_s(c, gradients + (weight + moment * moments + copy) * own) + buckets * c->device.launch_s;
-    if (c->job->wishes.offload & OFFLOAD_OPTIMIZER) { /* the state comes and goes on one queue; the last bucket behind it */
-        /* before the norm is known the first two buckets come, unless activations do; of experts' layers they are small */
-        bool free = st->experts <= 0 && !(c->job->wishes.offload & OFFLOAD_ACTIVATIONS);
-        double ahead = free ? 1 / fmax(2, st->blocks) : 0;
-        double copies_s = 2 * (1 - ahead) * (master + moment * moments) * own / cost_host_bytes_s(c);
-        u.update_s = fmax(u.update_s, copies_s) + u.update_s / fmax(1, buckets);
-    }
+    uint32_t shard = d->zero ? decision_expert_shard(d) : 1;
+    double dense = x->matrices / d->shard, experts = x->experts / shard, own = dense + experts;
+    return (struct update_bytes){
+        .gradients = summed_bytes(c, d->dp * d->cp, d->shard) * dense + summed_bytes(c, decision_expert_dp(d), shard) * experts,
+        .state = (weight + moment * moments) * own,
+        .copy = (apart ? 2 : 0) * own,
+        .parked = ((apart ? weight : 0) + moment * moments) * own,
+    };
+}
+
+static double updated_s(const struct cost *c, const struct update_bytes *x, double buckets)
+{
+    return cost_stream_s(c, x->gradients + 2 * x->state + x->copy) + buckets * c->device.launch_s;
+}
+
+/* The state comes and goes on one queue: that of the first two buckets comes ahead, before the norm is known, and the first
+ * one's is updated before anything else moves. */
+static void fetch_state(const struct cost *c, const struct cost_stage *st, double parked, struct pipeline_update *u)
+{
+    const struct update_bytes first = update_bytes(c, &st->first[0]), second = update_bytes(c, &st->first[1]);
+    u->ahead_s = (first.parked + second.parked) / cost_host_bytes_s(c);
+    u->first_s = updated_s(c, &first, 1);
+    u->update_s = fmax(u->update_s, u->first_s + 2 * parked / cost_host_bytes_s(c) - u->ahead_s);
+}
+
+struct pipeline_update cost_rank_update(const struct cost *c, const struct cost_stage *ranks, uint32_t r)
+{
+    const struct cost_stage st = rank_state(c, ranks, r);
+    const struct update_bytes x = update_bytes(c, &(struct cost_updated){st.matrices, st.experts});
+    double buckets = st.blocks * (st.experts > 0 ? 3 : 1) + 2; /* launches */
+    struct pipeline_update u = {.norm_s = cost_stream_s(c, x.gradients) + buckets * c->device.launch_s};
+    u.update_s = updated_s(c, &x, buckets);
+    if (decision_skews(c->job, c->decision)) /* foretells what the next step begins with */
+        u.update_s += cost_stream_s(c, x.gradients + x.state + x.copy) + buckets * c->device.launch_s;
+    if (c->job->wishes.offload & OFFLOAD_OPTIMIZER)
+        fetch_state(c, &st, x.parked, &u);
     return u;
 }
 

@@ -386,6 +386,21 @@ static void park_aux(struct lives *l)
         }
 }
 
+/* what W has copied back of what is parked: values that it reads, and what operators keep besides (compiler/lower/park.c) */
+static void find_fetched(const struct lives *l, struct cost_lives *out)
+{
+    bool *set = ARENA_ARRAY(l->arena, bool, l->stores.n);
+    for (uint32_t v = 0; v < l->e->nvalues; v++)
+        if (l->kept[v] != NONE && l->plan.weighs[v])
+            set[l->kept[v]] = true;
+    for (uint32_t i = 0; i < l->e->noprs; i++)
+        for (uint32_t k = 0; k < LIVES_AUX; k++)
+            if (l->kept_aux[i][k] != NONE)
+                set[l->kept_aux[i][k]] = true;
+    out->fetched = sum_of(l, set, true);
+    out->fetched_input = l->plan.weighs[0] ? out->parked_input : 0;
+}
+
 /* All passes, and then from the back: what a pass finds live at its begin is what the one before must leave. */
 static void follow(struct lives *l, struct cost_lives *out)
 {
@@ -415,6 +430,7 @@ static void follow(struct lives *l, struct cost_lives *out)
     out->keep = sum_of(l, kept, false);
     out->parked = sum_of(l, kept, true);
     out->parked_input = l->kept[0] != NONE && l->stores.at[l->kept[0]].parks ? l->stores.at[l->kept[0]].bytes : 0;
+    find_fetched(l, out);
     if (result != NONE)
         kept[result] = true;
     out->forward = most_live(l, &f, kept, NULL);

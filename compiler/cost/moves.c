@@ -196,15 +196,14 @@ static struct pipeline_piece make_piece(struct maker *x, const struct cost_block
 
 double cost_park_s(const struct cost *c, const struct cost_shape *s, const struct cost_block *b, bool received, double *fetch_s)
 {
-    double bytes = fmax(0, b->keep_bytes - b->stack_bytes);
     if (b->lives) {
         const struct cost_lives *v = cost_lives(c, b);
-        bytes = v->parked - (received ? v->parked_input : 0);
-    } else if (received) {
-        bytes = fmax(0, bytes - s->boundary_bytes);
+        *fetch_s = (v->fetched - (received ? v->fetched_input : 0)) / cost_host_bytes_s(c);
+        return (v->parked - (received ? v->parked_input : 0)) / cost_host_bytes_s(c);
     }
+    double bytes = fmax(0, b->keep_bytes - b->stack_bytes);
     *fetch_s = fmax(0, b->waits_bytes + b->extra_bytes - b->stack_bytes) / cost_host_bytes_s(c);
-    return bytes / cost_host_bytes_s(c);
+    return (received ? fmax(0, bytes - s->boundary_bytes) : bytes) / cost_host_bytes_s(c);
 }
 
 /* all pieces of a stage; at: room for them */

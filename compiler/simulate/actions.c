@@ -306,6 +306,36 @@ static double step_with_updates_s(struct arena *a, const struct act_run *run, co
     return step + times->agree_s;
 }
 
+/* When each rank's next actions may begin where some rank's first state from host memory is late, because the queue of copies
+ * had activations to bring back; NULL: it is there in time everywhere. */
+static double *late_begins(struct arena *a, const struct act_run *run, const struct pipeline_times *times, double step_s)
+{
+    uint32_t n = run->s->nranks;
+    double *begins = ARENA_ARRAY(a, double, n);
+    bool any = false;
+    for (uint32_t r = 0; r < n; r++) {
+        const struct pipeline_update *u = &times->updates[r];
+        double late = u->ahead_s > 0 ? beside_copies_s(run->beside[r]) + u->ahead_s - step_s - u->first_s : 0;
+        begins[r] = u->update_s + later(late, 0);
+        any |= late > 0;
+    }
+    return any ? begins : NULL;
+}
+
+/* a step between updates that has been run once, with what its begin owes to its end */
+static double steady_step_s(struct arena *a, struct act_run *run, const struct pipeline_times *times, const struct act_bytes *bytes)
+{
+    double step_s = step_with_updates_s(a, run, times), *begins = late_begins(a, run, times, step_s);
+    if (!begins)
+        return step_s;
+    memset(run->ranks, 0, run->s->nranks * sizeof *run->ranks);
+    memset(run->next_free, 0, run->s->nstages * sizeof *run->next_free);
+    memset(run->back_free, 0, run->s->nstages * sizeof *run->back_free);
+    new_beside(a, run, times);
+    run_step(run, times, bytes, begins);
+    return step_with_updates_s(a, run, times);
+}
+
 double simulate_actions(struct arena *a, const struct schedule *s, const struct pipeline_times *times,
                         const struct act_bytes *bytes, struct act_rank *ranks)
 {
@@ -329,7 +359,7 @@ double simulate_actions(struct arena *a, const struct schedule *s, const struct 
     if (s->skews && times->skewed && isfinite(step_s))
         step_s = period_s(a, &run, times, bytes);
     else if (run.beside && isfinite(step_s))
-        step_s = step_with_updates_s(a, &run, times);
+        step_s = steady_step_s(a, &run, times, bytes);
     for (uint32_t r = 0; r < s->nranks; r++)
         run.ranks[r].idle_s = step_s - run.ranks[r].busy_s;
     arena_reset(a, mark);

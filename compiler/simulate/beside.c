@@ -236,6 +236,11 @@ struct pass {
 /* What a layer keeps lies in one of two places while it is worked on.  Its forward pass writes the last of it when what was
  * there has been copied out; a backward pass waits until it has been copied in, which is asked for when the place is free: of
  * the piece so many pieces ahead. */
+static double copies_s(const struct pipeline_piece *p, char kind)
+{
+    return kind == 'W' ? p->fetch_s : p->park_s;
+}
+
 static void fetch(struct beside *b, const struct pass *a, uint32_t ahead)
 {
     uint32_t i = a->index, again = a->again + ahead, place = (a->number - ahead) % 2;
@@ -245,9 +250,9 @@ static void fetch(struct beside *b, const struct pass *a, uint32_t ahead)
         if (again < p->count)
             break;
     }
-    if (i >= a->m->npieces || p->park_s <= 0)
+    if (i >= a->m->npieces || copies_s(p, a->x->kind) <= 0)
         return;
-    b->copies_s = later(b->copies_s, b->place_s[a->second][place]) + (a->x->kind == 'W' ? p->fetch_s : p->park_s);
+    b->copies_s = later(b->copies_s, b->place_s[a->second][place]) + copies_s(p, a->x->kind);
     b->fetched_s[a->second][place] = b->copies_s;
 }
 
@@ -303,7 +308,7 @@ static double take_one(struct beside *b, struct pass *a, const struct pipeline_p
         a->head_s += p->gather_s;
         now_s = later(now_s, a->head_s);
     }
-    if (p->park_s > 0)
+    if (copies_s(p, kind) > 0)
         now_s = later(now_s, kind == 'F' ? *place_s - (1 - p->tail) * own_s : b->fetched_s[a->second][a->number % 2]);
     if (a->makes && p->scatters)
         now_s = later(now_s, b->made_free_s[b->made % 2]);
@@ -321,7 +326,7 @@ static double take_piece(struct beside *b, struct pass *a, double now_s, double 
     open_next(b, a, free_s);
     double share = share_of(p, a->x->kind), own_s = share * a->takes_s;
     bool waits = b->t->crowded && p->exchanges && b->wire_s > now_s;
-    if (!gathered && !(a->makes && (p->scatters || a->last)) && !(a->opens && p->gather_s > 0) && !waits && p->park_s <= 0) {
+    if (!gathered && !(a->makes && (p->scatters || a->last)) && !(a->opens && p->gather_s > 0) && !waits && copies_s(p, a->x->kind) <= 0) {
         uint32_t left = p->count - a->again;
         *sent_s = now_s += left * own_s;
         for (uint32_t k = 0; back && k < left; k++)
@@ -331,7 +336,7 @@ static double take_piece(struct beside *b, struct pass *a, double now_s, double 
         a->again = p->count;
     } else {
         *sent_s = now_s = take_one(b, a, p, now_s);
-        if (p->park_s > 0)
+        if (copies_s(p, a->x->kind) > 0)
             park_behind(b, a, p, now_s, own_s);
         else if (back)
             fetch(b, a, 2);
@@ -399,6 +404,11 @@ struct beside_end beside_pair(struct beside *b, uint32_t k, double start_s, doub
         e.end_s = end_pass(b, &a[i], e.end_s);
     }
     return e;
+}
+
+double beside_copies_s(const struct beside *b)
+{
+    return b->copies_s;
 }
 
 void beside_settle(struct beside *const *all, uint32_t nranks, const double *ended_s, double *whole_s)
