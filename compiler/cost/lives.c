@@ -386,17 +386,13 @@ static void park_aux(struct lives *l)
         }
 }
 
-/* what W has copied back of what is parked: values that it reads, and what operators keep besides (compiler/lower/park.c) */
+/* what W has copied back of what is parked: values that it reads (compiler/lower/park.c) */
 static void find_fetched(const struct lives *l, struct cost_lives *out)
 {
     bool *set = ARENA_ARRAY(l->arena, bool, l->stores.n);
     for (uint32_t v = 0; v < l->e->nvalues; v++)
         if (l->kept[v] != NONE && l->plan.weighs[v])
             set[l->kept[v]] = true;
-    for (uint32_t i = 0; i < l->e->noprs; i++)
-        for (uint32_t k = 0; k < LIVES_AUX; k++)
-            if (l->kept_aux[i][k] != NONE)
-                set[l->kept_aux[i][k]] = true;
     out->fetched = sum_of(l, set, true);
     out->fetched_input = l->plan.weighs[0] ? out->parked_input : 0;
 }

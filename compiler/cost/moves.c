@@ -202,7 +202,7 @@ double cost_park_s(const struct cost *c, const struct cost_shape *s, const struc
         return (v->parked - (received ? v->parked_input : 0)) / cost_host_bytes_s(c);
     }
     double bytes = fmax(0, b->keep_bytes - b->stack_bytes);
-    *fetch_s = fmax(0, b->waits_bytes + b->extra_bytes - b->stack_bytes) / cost_host_bytes_s(c);
+    *fetch_s = fmax(0, b->waits_bytes - b->stack_bytes) / cost_host_bytes_s(c);
     return (received ? fmax(0, bytes - s->boundary_bytes) : bytes) / cost_host_bytes_s(c);
 }
 

@@ -3,8 +3,8 @@
  * Such a layer is worked on in one of two places on the device, its neighbours in the other.  Behind its
  * forward pass all it keeps is copied out on the copy queue while the next layer runs; in front of its
  * backward pass it is fetched, and the layer before it right behind, so that each fetch has a layer's
- * backward pass to hide under.  W fetches once more.  What follows within a stage is used soon and stays: the
- * loss; so do the stage's input and statistics of a few columns. */
+ * backward pass to hide under.  W fetches once more what it reads.  What follows within a stage is used soon
+ * and stays: the loss; so do the stage's input and statistics of a few columns. */
 
 #include "compiler/lower/build.h"
 
@@ -39,11 +39,12 @@ static void move_all(struct lower *l, uint32_t piece, bool fetch)
     const struct expansion *e = pc->e;
     if (!lower_parks(l, pc))
         return;
+    bool all = !fetch || l->halves & HALF_INPUT;
     l->layer = pc->layer;
     for (uint32_t v = 0; v < e->nvalues; v++)
-        if (!fetch || l->halves & HALF_INPUT || pc->weighs[v])
+        if (all || pc->weighs[v])
             move(l, piece, pc->buffer[v], e->values[v].name, lower_value_shape(l, &e->values[v]), fetch);
-    for (uint32_t i = 0; i < e->noprs; i++)
+    for (uint32_t i = 0; all && i < e->noprs; i++)
         for (uint32_t k = 0; k < LOWER_AUX; k++)
             if (pc->aux[i][k] != NONE)
                 move(l, piece, pc->aux[i][k], lower_aux_name(l, &e->oprs[i], k),
