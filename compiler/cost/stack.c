@@ -106,12 +106,25 @@ static uint32_t group_mask(const struct program *p, const struct insn *n)
     return 0;
 }
 
+/* Keys, values and heads on their way between ranks that share a sequence (compiler/lower/context.c), which may be those that
+ * share experts, too. */
+static bool of_attention(const struct program *p, const struct insn *n)
+{
+    for (size_t i = 0; i < isa_info((enum op)n->op)->noperands; i++) {
+        const struct operand *o = &p->operands[n->operand + i];
+        const char *name = o->buffer == NONE ? "" : p->buffers[o->buffer].name;
+        if (strstr(name, "kv.all") || strstr(name, "heads"))
+            return true;
+    }
+    return false;
+}
+
 /* rows to and from experts, their counts and weights */
 static bool among_experts(const struct cost_stack *s, const struct program *p, const struct insn *n)
 {
     const uint32_t *dim = s->mesh.dim;
     uint32_t mask = group_mask(p, n);
-    if (!mask || n->microbatch == NONE || n->layer == NONE)
+    if (!mask || n->microbatch == NONE || n->layer == NONE || of_attention(p, n))
         return false;
     return n->op == OP_ALL_TO_ALL ? mask == dim[MESH_EP] || mask == dim[MESH_EP_NEAR] || mask == dim[MESH_EP_FAR]
                                   : mask == dim[MESH_ETP] && n->queue == QUEUE_TP;
@@ -214,7 +227,7 @@ static double seen(const struct cost_stack *s, const struct program *p, const st
     const uint32_t *dim = s->mesh.dim;
     if (!mask || mask == dim[MESH_WORLD] || mask & GROUP_TIE)
         return 1;
-    if (among_experts(s, p, n) && mask != dim[MESH_CP])
+    if (among_experts(s, p, n))
         return s->ep * s->experts;
     if (moves_weights(p, n))
         return weights_seen(s, p, n, mask);
