@@ -52,8 +52,7 @@ static void whole_transfers(struct block *b, const struct opr *o, double out, do
     b->out.forward_comm_s += gather;
     b->out.backward_comm_s += beside + (again ? gather : 0);
     b->out.again_s += again ? gather : 0;
-    /* other stacks reduce what the input's half has made beside another microbatch's weights */
-    b->out.input_comm_s += (late ? reduce - (own ? 0 : hidden * fmin(reduce, weight_s)) : beside) + (again ? gather : 0);
+    b->out.input_comm_s += (late ? reduce : beside) + (again ? gather : 0);
     b->out.weight_comm_s += late ? gather : 0;
     uint32_t weighs = WALK_B | (late ? WALK_W : WALK_I);
     /* shared experts' begins when the other ones' router does, and what they reduce is needed behind those */
