@@ -314,15 +314,22 @@ static void plain(struct block *b, const struct opr *o)
         walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | late, backward_s);
 }
 
-static void convert(struct block *b, const struct cost_words *w, uint32_t i)
+/* conversions in front of an operator's backward kernels, and behind its forward ones */
+static void convert_back(struct block *b, uint32_t i)
 {
-    struct cost_conversions s = cost_conversions(b->c, b->d, b->e, w, i);
+    struct cost_conversions s = cost_conversions(b->c, b->d, b->e, b->words, i);
     bool late = expand_puts_off(b->e, &b->e->oprs[i]);
-    block_add_time(b, s.forward_s, s.forward, s.again_s + s.backward_s, s.again + s.backward, false);
-    b->out.again_s += s.again_s;
+    block_add_time(b, 0, 0, s.backward_s, s.backward, false);
     b->out.weight_s += late ? s.backward_s : 0;
-    forward_kernels(b, &b->e->oprs[i], s.forward_s, s.again_s);
     walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | (late ? WALK_W : WALK_I), s.backward_s);
+}
+
+static void convert(struct block *b, uint32_t i)
+{
+    struct cost_conversions s = cost_conversions(b->c, b->d, b->e, b->words, i);
+    block_add_time(b, s.forward_s, s.forward, s.again_s, s.again, false);
+    b->out.again_s += s.again_s;
+    forward_kernels(b, &b->e->oprs[i], s.forward_s, s.again_s);
 }
 
 /* all operators, into b->out and b->walk */
@@ -348,12 +355,14 @@ static void make(struct arena *a, const struct cost *c, const struct expansion *
     b->runs = d->sp ? b->cuts : 1;
     b->walk.arena = a;
     b->again = cost_again(a, e);
-    const struct cost_words *words = cost_words(a, c, b->d, e, layer);
+    b->words = cost_words(a, c, b->d, e, layer);
     double kept_s = 0; /* of forward, to where the last value is kept */
     for (uint32_t i = 0; i < e->noprs; i++) {
         const struct opr *o = &e->oprs[i];
         double before_s = b->out.forward_s + b->out.forward_comm_s;
         b->walk.opr = i;
+        if (b->words)
+            convert_back(b, i);
         if (o->kind == OPR_LINEAR)
             linear(b, o);
         else if (o->kind == OPR_ATTENTION)
@@ -362,8 +371,8 @@ static void make(struct arena *a, const struct cost *c, const struct expansion *
             block_experts(b, o);
         else
             plain(b, o);
-        if (words)
-            convert(b, words, i);
+        if (b->words)
+            convert(b, i);
         double after_s = b->out.forward_s + b->out.forward_comm_s;
         if (o->kind == OPR_LINEAR || o->kind == OPR_EXPERTS) /* the products out of experts come behind it */
             kept_s = before_s + (o->kind == OPR_EXPERTS ? 1 - 1.0 / o->nweights : 0) * (after_s - before_s);

@@ -16,6 +16,7 @@ struct block {
     double sequence;
     uint32_t cuts, runs;          /* of rows of products that transfers hide behind; of a rank's own rows */
     double own_s, own_again_s;    /* forward kernels on these since the last of others, all runs; what of them runs again */
+    const struct cost_words *words; /* NULL: nothing is kept in 8 bits */
     const uint8_t *again;         /* by operator: full recomputation runs it once more, because backward reads on it */
     double forward_kernels, backward_kernels;
     double copies_s; /* where the backward is split: of gradients of the residual stream, which weights need later */

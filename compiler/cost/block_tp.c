@@ -55,12 +55,14 @@ static void whole_transfers(struct block *b, const struct opr *o, double out, do
     b->out.input_comm_s += (late ? reduce : beside) + (again ? gather : 0);
     b->out.weight_comm_s += late ? gather : 0;
     uint32_t weighs = WALK_B | (late ? WALK_W : WALK_I);
+    /* what is kept in 8 bits is there for the gather when it has been converted */
+    enum walk_kind ahead = b->words && b->words->eight[o->in[0]] ? WALK_BEHIND : WALK_AHEAD;
     /* shared experts' begins when the other ones' router does, and what they reduce is needed behind those */
     walk_forward(w, o->shared ? WALK_AHEAD : WALK_BLOCK, WALK_INPUT, gather, again);
     walk_forward(w, WALK_USE, WALK_INPUT, 0, again && o->shared);
     walk_forward(w, WALK_KERNEL, 0, forward_s, runs_again);
     walk_add(w, WALK_BLOCK, 0, weighs, (1 - hidden) * gather);
-    walk_add(w, WALK_AHEAD, WALK_INPUT, weighs, hidden * gather);
+    walk_add(w, ahead, WALK_INPUT, weighs, hidden * gather);
     walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, input_s);
     walk_add(w, WALK_BLOCK, 0, WALK_B | WALK_I, (1 - hidden) * reduce);
     walk_add(w, WALK_BEHIND, WALK_REDUCED, WALK_B | WALK_I, hidden * reduce);
