@@ -17,7 +17,7 @@ enum lives_kind { LIVES_LAYER, LIVES_EMBED, LIVES_HEAD, LIVES_PREDICT };
 struct cost_lives {
     double keep, left;                      /* what F leaves for B or I; what I leaves for W */
     double parked, left_parked, parked_input; /* of them: in host memory meanwhile; of that the block's input */
-    double fetched, fetched_input;            /* of parked: what W has copied back; of that the block's input */
+    double copied, fetched, fetched_input;    /* bytes that go to host memory; of them, what W has copied back, and its input */
     double forward, backward, input, weight; /* at the fullest moment of F, B, I and W */
     double backward_of[2], input_of[2]; /* of B and I: before the gradients of experts are made, from then on */
     double workspace;

@@ -386,14 +386,22 @@ static void park_aux(struct lives *l)
         }
 }
 
-/* what W has copied back of what is parked: values that it reads (compiler/lower/park.c) */
-static void find_fetched(const struct lives *l, struct cost_lives *out)
+/* What goes to host memory behind F, though it may be made again before anything reads it, and what of it W has copied back:
+ * values that it reads (compiler/lower/park.c). */
+static void find_copied(const struct lives *l, struct cost_lives *out)
 {
-    bool *set = ARENA_ARRAY(l->arena, bool, l->stores.n);
+    bool *all = ARENA_ARRAY(l->arena, bool, l->stores.n), *read = ARENA_ARRAY(l->arena, bool, l->stores.n);
     for (uint32_t v = 0; v < l->e->nvalues; v++)
-        if (l->kept[v] != NONE && l->plan.weighs[v])
-            set[l->kept[v]] = true;
-    out->fetched = sum_of(l, set, true);
+        if (l->kept[v] != NONE) {
+            all[l->kept[v]] = true;
+            read[l->kept[v]] = l->plan.weighs[v];
+        }
+    for (uint32_t i = 0; i < l->e->noprs; i++)
+        for (uint32_t k = 0; k < LIVES_AUX; k++)
+            if (l->kept_aux[i][k] != NONE)
+                all[l->kept_aux[i][k]] = true;
+    out->copied = sum_of(l, all, true);
+    out->fetched = sum_of(l, read, true);
     out->fetched_input = l->plan.weighs[0] ? out->parked_input : 0;
 }
 
@@ -426,7 +434,7 @@ static void follow(struct lives *l, struct cost_lives *out)
     out->keep = sum_of(l, kept, false);
     out->parked = sum_of(l, kept, true);
     out->parked_input = l->kept[0] != NONE && l->stores.at[l->kept[0]].parks ? l->stores.at[l->kept[0]].bytes : 0;
-    find_fetched(l, out);
+    find_copied(l, out);
     if (result != NONE)
         kept[result] = true;
     out->forward = most_live(l, &f, kept, NULL);

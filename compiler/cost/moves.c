@@ -199,7 +199,7 @@ double cost_park_s(const struct cost *c, const struct cost_shape *s, const struc
     if (b->lives) {
         const struct cost_lives *v = cost_lives(c, b);
         *fetch_s = (v->fetched - (received ? v->fetched_input : 0)) / cost_host_bytes_s(c);
-        return (v->parked - (received ? v->parked_input : 0)) / cost_host_bytes_s(c);
+        return (v->copied - (received ? v->parked_input : 0)) / cost_host_bytes_s(c);
     }
     double bytes = fmax(0, b->keep_bytes - b->stack_bytes);
     *fetch_s = fmax(0, b->waits_bytes - b->stack_bytes) / cost_host_bytes_s(c);
