@@ -223,8 +223,13 @@ static uint32_t make_pieces(struct maker *x, const struct stage *st, struct pipe
             at[n].park_s = cost_park_s(x->c, x->s, b, received, &at[n].fetch_s);
         n++;
     }
+    double late_s = x->late_s, ties_s = x->ties_s;
     if (st->head)
         at[n++] = make_piece(x, &x->s->head, 1, true);
+    if (st->head && job->model.tied && cost_ends_meet(x->c->decision)) { /* the embedding's table, which has been summed */
+        x->late_s = late_s;
+        x->ties_s = ties_s;
+    }
     if (st->head && job->model.predict)
         at[n++] = make_piece(x, &x->s->predict, job->model.predict, true);
     return n;
