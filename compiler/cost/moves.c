@@ -155,7 +155,8 @@ static void add_bucket(struct maker *x, const struct cost_mover *m, double eleme
     p->sum_s += each ? sum : 0;
     p->convert_s += each ? convert : 0;
     x->ties_s += p->count * moved_s(x->c, m, OP_ALL_REDUCE, each ? own : elements, m->gradient, &x->c->tie);
-    x->late_s += p->count * ((each ? 0 : sum + convert_s(x->c, m, elements)) + finish + back);
+    bool turns = x->c->job->wishes.never_overlap & OVERLAP_DP; /* else conversions run beside the sums of buckets before */
+    x->late_s += p->count * ((each ? 0 : sum) + finish + (turns ? back + (each ? 0 : convert_s(x->c, m, elements)) : 0));
 }
 
 /* do rows to experts travel on the queue of gradients, on any of their ways? (compiler/lower/moe.c) */
