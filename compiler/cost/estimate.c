@@ -403,6 +403,7 @@ struct pipeline_update cost_rank_update(const struct cost *c, const struct cost_
     const struct update_bytes x = update_bytes(c, &(struct cost_updated){st.matrices, st.experts});
     double buckets = st.blocks * (st.experts > 0 ? 3 : 1) + 2; /* launches */
     struct pipeline_update u = {.norm_s = cost_stream_s(c, x.gradients) + buckets * c->device.launch_s};
+    u.last_norm_s = u.norm_s / buckets;
     u.update_s = updated_s(c, &x, buckets);
     if (decision_skews(c->job, c->decision)) /* foretells what the next step begins with */
         u.update_s += cost_stream_s(c, x.gradients + x.state + x.copy) + buckets * c->device.launch_s;

@@ -185,6 +185,14 @@ static double late_s(const struct least *x, uint32_t r)
     return seconds;
 }
 
+/* behind them: of the last bucket's gradients alone, as far as they hide the others' */
+static double norm_s(const struct least *x, uint32_t r)
+{
+    const struct pipeline_update *u = &x->t->updates[r];
+    bool beside = x->d->schedule == SCHED_DUALPIPE && !x->t->blocks;
+    return beside ? cost_larger(u->last_norm_s, u->norm_s - late_s(x, r)) : u->norm_s;
+}
+
 /* ---- the whole ---- */
 
 static double before_actions_s(const struct least *x)
@@ -198,7 +206,7 @@ static double behind_actions_s(const struct least *x, bool longer)
 {
     double least = INFINITY;
     for (uint32_t r = 0; r < (x->ending == ENDS_FIRST ? 1 : x->d->pp); r++) {
-        double own = x->t->updates[r].norm_s;
+        double own = norm_s(x, r);
         own += x->ending == ENDS_FIRST ? stage_after_s(x, 0, longer, 0) : rank_after_s(x, r, longer);
         own += x->ending == ENDS_APART ? begin_s(x, r) : late_s(x, r);
         least = cost_smaller(least, own);
@@ -282,7 +290,7 @@ static double whole_s(const struct least *x, bool longer)
         double wire = cost_larger(at_begin + all.wire_s, start + all.wire_s - x->t->prefetch * all.first_s);
         double own =
             cost_larger(cost_larger(kernels, x->t->blocks ? 0 : wire), longer ? 0 : start + all.copies_s) +
-            x->t->updates[r].norm_s;
+            norm_s(x, r);
         own += x->ending == ENDS_APART ? 0 : late_s(x, r);
         longest = cost_larger(longest, own);
     }
@@ -383,7 +391,7 @@ double cost_least_stretch(const struct cost *c, const struct pipeline_times *tim
                                     stages[i].backward_s - times->stages[i].backward_s);
             own = cost_smaller(own, stage_after_s(&x, i, false, by));
         }
-        own += times->updates[r].norm_s + (x.ending == ENDS_APART ? begin_s(&x, r) : late_s(&x, r));
+        own += norm_s(&x, r) + (x.ending == ENDS_APART ? begin_s(&x, r) : late_s(&x, r));
         behind_s = cost_smaller(behind_s, own);
     }
     return before + behind_s + times->agree_s;

@@ -43,7 +43,7 @@ struct pipeline_moves {
 };
 /* by pipeline rank: the optimizer's update, which the next step begins behind, and the norm that it waits for */
 struct pipeline_update {
-    double update_s, norm_s;
+    double update_s, norm_s, last_norm_s; /* last: of the last bucket */
     double ahead_s, first_s; /* of state in host memory: copies of what comes before the norm is known; the first update */
 };
 struct pipeline_times {

@@ -264,8 +264,11 @@ static double *settled(struct arena *a, const struct act_run *run, const struct 
     if (!run->beside)
         return ended;
     beside_settle(run->beside, n, ended, whole);
-    for (uint32_t r = 0; r < n; r++)
-        whole[r] += times->updates[r].norm_s;
+    for (uint32_t r = 0; r < n; r++) {
+        const struct pipeline_update *u = &times->updates[r];
+        bool late = run->s->copies > 1 && !times->blocks; /* then buckets are summed in the order of their norms, which run beside */
+        whole[r] = late ? later(whole[r] + u->last_norm_s, ended[r] + u->norm_s) : whole[r] + u->norm_s;
+    }
     return whole;
 }
 
