@@ -361,7 +361,8 @@ static void find_moves(struct arena *a, const struct cost *c, const struct cost_
         moves[i].pieces = at;
         make_vectors(&x, st, &moves[i]);
         moves[i].late_s = x.late_s + x.ties_s;
-        if (c->job->wishes.never_overlap & OVERLAP_DP) /* on two queues: but for one bucket beside each other */
+        /* on two queues: but for one bucket beside each other, where the kernels' need not convert the next one first */
+        if (c->job->wishes.never_overlap & OVERLAP_DP && c->job->train.grads == c->job->train.reduce)
             moves[i].late_s = fmax(x.late_s, x.ties_s) + fmin(x.late_s, x.ties_s) / (st->count + 1);
         share_out(at, n);
         last = n ? &at[n - 1 - (st->head && c->job->model.predict ? 1 : 0)] : last;
