@@ -220,6 +220,19 @@ static double weights_seen(const struct cost_stack *s, const struct program *p, 
     return shard ? s->shards : 1;
 }
 
+/* A ring of other stacks than llmrun moves what an all-gather moves, forward in one step less than there are ranks; backward as
+ * much again for gradients' sums, which llmrun has in fp32 (block_context.c). */
+static double ring_seen(const struct cost_stack *s, const struct program *p, const struct insn *n, uint32_t mask)
+{
+    const struct operand *y = &p->operands[n->operand + OPND(SHIFT, y)];
+    double bytes = (double)y->rows * y->cols * isa_dtype_bytes((enum dtype)y->dtype), cp = mesh_group_size(&s->mesh, mask);
+    bool sums = strstr(p->buffers[y->buffer].name, "dkv");
+    double keys = sums && s->c->job->train.precision != DT_FP32 ? bytes / 2 : bytes, alone_s = cost_shift_s(s->c, bytes, mask);
+    if (s->c->profile->allocator < 0.5 || alone_s <= 0)
+        return 1;
+    return cost_digits_s(s->c, OP_ALL_GATHER, keys * cp, mask) / (sums ? cp : cp - 1) / alone_s;
+}
+
 /* of a collective among ranks of one stage */
 static double seen(const struct cost_stack *s, const struct program *p, const struct insn *n)
 {
@@ -235,7 +248,9 @@ static double seen(const struct cost_stack *s, const struct program *p, const st
         return 1;
     if (mask == dim[MESH_TP])
         return s->tp * (n->op == OP_ALL_GATHER ? halved(s, p, n, mask) : 1);
-    return mask != dim[MESH_CP] || n->op == OP_SHIFT ? 1 : s->cp;
+    if (mask == dim[MESH_CP] && n->op == OP_SHIFT)
+        return ring_seen(s, p, n, mask);
+    return mask == dim[MESH_CP] ? s->cp : 1;
 }
 
 static int64_t stack_ns(const struct cost_stack *s, const struct program *p, uint32_t i, int64_t ns)
