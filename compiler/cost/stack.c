@@ -271,14 +271,17 @@ static int64_t stack_ns(const struct cost_stack *s, const struct program *p, uin
     return factor == 1 ? ns : (int64_t)((double)ns * factor);
 }
 
-/* of an instruction's action, before it: those of the next action may stand between */
-static uint32_t last_kernel(const struct program *p, uint32_t i)
+/* The kernel that an instruction waits for, of those so far in order; where it waits for a transfer, the last one of its action. */
+static uint32_t kernel_before(const struct program *p, uint32_t i, const uint32_t *kernels, uint32_t nkernels)
 {
     const struct insn *n = &p->insns[i];
-    for (uint32_t k = i; k-- > 0;) {
-        const struct insn *x = &p->insns[k];
-        if (x->queue == QUEUE_COMPUTE && x->action == n->action && x->stage == n->stage && x->microbatch == n->microbatch)
-            return k;
+    for (uint32_t k = 0; k < n->nwaits; k++)
+        if (p->waits[n->wait + k].queue == QUEUE_COMPUTE && p->waits[n->wait + k].position < nkernels)
+            return kernels[p->waits[n->wait + k].position];
+    for (uint32_t k = nkernels; k-- > 0;) {
+        const struct insn *x = &p->insns[kernels[k]];
+        if (x->action == n->action && x->stage == n->stage && x->microbatch == n->microbatch)
+            return kernels[k];
     }
     return NONE;
 }
@@ -295,13 +298,17 @@ void cost_program_ns(struct arena *a, const struct cost *c, struct cost_stack *s
     arena_reset(a, mark);
     if (!s)
         return;
+    uint32_t *kernels = ARENA_ARRAY(a, uint32_t, p->ninsns + 1u), nkernels = 0;
     fit(s, p, ns);
     for (uint32_t i = 0; i < p->ninsns; i++) {
         const struct insn *n = &p->insns[i];
         int64_t alone_ns = ns[i];
         ns[i] = stack_ns(s, p, i, alone_ns);
-        uint32_t kernel = n->op == OP_SEND ? last_kernel(p, i) : NONE;
+        uint32_t kernel = n->op == OP_SEND ? kernel_before(p, i, kernels, nkernels) : NONE;
         if (kernel != NONE)
             ns[kernel] += alone_ns - ns[i];
+        if (n->queue == QUEUE_COMPUTE)
+            kernels[nkernels++] = i;
     }
+    arena_reset(a, mark);
 }
