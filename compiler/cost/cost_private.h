@@ -12,6 +12,13 @@
 /* ways to make the loss: over all logits on every tensor-parallel rank, the same over split ones, one that is parallel
  * over the vocabulary from the start, the one that takes least */
 enum cost_loss { LOSS_WHOLE, LOSS_SPLIT, LOSS_PARALLEL, LOSS_LEAST, NLOSSES };
+/* a value, or what an operator keeps besides: in host memory between a layer's passes */
+#define COST_PARKED 40
+struct cost_parked {
+    uint32_t value, opr, part; /* value or opr is NONE; part: of what the operator keeps */
+    uint32_t place;            /* its number among all that a layer may keep */
+    double bytes;
+};
 /* lives.c: bytes over a block's passes as llmrun has them, what the forward pass left among them */
 enum lives_kind { LIVES_LAYER, LIVES_EMBED, LIVES_HEAD, LIVES_PREDICT };
 struct cost_lives {
@@ -21,6 +28,8 @@ struct cost_lives {
     double forward, backward, input, weight; /* at the fullest moment of F, B, I and W */
     double backward_of[2], input_of[2]; /* of B and I: before the gradients of experts are made, from then on */
     double workspace;
+    uint32_t nparked; /* in the order in which they are copied */
+    struct cost_parked each[COST_PARKED];
 };
 /* those of a block, followed when they are asked for: most blocks of a search never are */
 struct cost_lives_later {
@@ -248,6 +257,9 @@ void cost_moves_by(struct arena *a, const struct cost *c, const struct cost_shap
 /* Seconds of copies of what a layer keeps to host memory, or back; fetch_s: of what weights need, back.  received: its
  * input is another rank's output, which stays. */
 double cost_park_s(const struct cost *c, const struct cost_shape *s, const struct cost_block *b, bool received, double *fetch_s);
+/* copies.c: the same value by value; n: how many */
+const struct pipeline_copy *cost_copies(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_block *b,
+                                        bool received, double park_s, double fetch_s, uint32_t *n);
 /* elements of parameters and gradients that travel at a time, of whatever pieces of the model; 0: a piece's */
 double cost_bucket(const struct cost *c);
 /* of a pipeline rank; what all ranks sum of the norm between */

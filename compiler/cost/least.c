@@ -329,15 +329,13 @@ static double scatters_s(const struct pipeline_moves *m, uint32_t behind)
     return seconds;
 }
 
-/* copies of what the layers keep, but for two places */
+/* copies of what the layers keep, but for two places, which layers of other kinds may not share */
 static double parks_s(const struct pipeline_moves *m)
 {
-    double seconds = 0, most = 0;
-    for (uint32_t i = 0; i < m->npieces; i++) {
-        seconds += m->pieces[i].count * m->pieces[i].park_s;
-        most = cost_larger(most, m->pieces[i].park_s);
-    }
-    return cost_larger(0, seconds - 2 * most);
+    double seconds = 0;
+    for (uint32_t i = 0; i < m->npieces; i++)
+        seconds += m->pieces[i].count > 2 ? (m->pieces[i].count - 2) * m->pieces[i].park_s : 0;
+    return seconds;
 }
 
 static double stretch(double *takes_s, double by_s, bool blocks)

@@ -386,20 +386,32 @@ static void park_aux(struct lives *l)
         }
 }
 
+static void park(const struct lives *l, struct cost_parked x, uint32_t store, struct cost_lives *out)
+{
+    x.bytes = l->stores.at[store].bytes;
+    if (l->stores.at[store].parks && out->nparked < COST_PARKED)
+        out->each[out->nparked++] = x;
+}
+
 /* What goes to host memory behind F, though it may be made again before anything reads it, and what of it W has copied back:
  * values that it reads (compiler/lower/park.c). */
 static void find_copied(const struct lives *l, struct cost_lives *out)
 {
+    out->nparked = 0;
     bool *all = ARENA_ARRAY(l->arena, bool, l->stores.n), *read = ARENA_ARRAY(l->arena, bool, l->stores.n);
     for (uint32_t v = 0; v < l->e->nvalues; v++)
         if (l->kept[v] != NONE) {
             all[l->kept[v]] = true;
             read[l->kept[v]] = l->plan.weighs[v];
+            park(l, (struct cost_parked){.value = v, .opr = NONE, .place = v}, l->kept[v], out);
         }
     for (uint32_t i = 0; i < l->e->noprs; i++)
         for (uint32_t k = 0; k < LIVES_AUX; k++)
-            if (l->kept_aux[i][k] != NONE)
+            if (l->kept_aux[i][k] != NONE) {
                 all[l->kept_aux[i][k]] = true;
+                uint32_t place = l->e->nvalues + i * LIVES_AUX + k;
+                park(l, (struct cost_parked){.value = NONE, .opr = i, .part = k, .place = place}, l->kept_aux[i][k], out);
+            }
     out->copied = sum_of(l, all, true);
     out->fetched = sum_of(l, read, true);
     out->fetched_input = l->plan.weighs[0] ? out->parked_input : 0;

@@ -116,7 +116,9 @@ struct maker {
     const struct cost *c;
     const struct cost_shape *s;
     struct cost_movers by;
+    bool run;      /* for a run of actions, not for bounds on it */
     bool splits;   /* I and W */
+    uint32_t nplaces;
     bool crowded;  /* rows to experts travel on the queue of gradients */
     double late_s, ties_s; /* of the stage's two copies on mirror ranks: what each sums at the end, and both together */
 };
@@ -207,6 +209,16 @@ double cost_park_s(const struct cost *c, const struct cost_shape *s, const struc
     return (received ? fmax(0, bytes - s->boundary_bytes) : bytes) / cost_host_bytes_s(c);
 }
 
+static void add_copies(struct maker *x, const struct cost_block *b, bool received, struct pipeline_piece *p)
+{
+    p->park_s = cost_park_s(x->c, x->s, b, received, &p->fetch_s);
+    if (!x->run || p->park_s <= 0)
+        return;
+    p->copies = cost_copies(x->arena, x->c, x->s, b, received, p->park_s, p->fetch_s, &p->ncopies);
+    for (uint32_t i = 0; i < p->ncopies; i++)
+        x->nplaces = p->copies[i].place >= x->nplaces ? p->copies[i].place + 1 : x->nplaces;
+}
+
 /* all pieces of a stage; at: room for them */
 static uint32_t make_pieces(struct maker *x, const struct stage *st, struct pipeline_piece *at)
 {
@@ -219,9 +231,8 @@ static uint32_t make_pieces(struct maker *x, const struct stage *st, struct pipe
         bool parks = job->wishes.offload & OFFLOAD_ACTIVATIONS, received = parks && i == 0 && !st->embed;
         run = received ? 1 : cost_run(x->s, st, i);
         at[n] = make_piece(x, b, run, true);
-        at[n].tail = b->tail;
         if (parks)
-            at[n].park_s = cost_park_s(x->c, x->s, b, received, &at[n].fetch_s);
+            add_copies(x, b, received, &at[n]);
         n++;
     }
     double late_s = x->late_s, ties_s = x->ties_s;
@@ -348,7 +359,7 @@ static void find_moves(struct arena *a, const struct cost *c, const struct cost_
                        const struct cost_movers *by, bool run, struct pipeline_times *times)
 {
     const struct decision *d = c->decision;
-    struct maker x = {.arena = a, .c = c, .s = s, .by = *by, .crowded = run && exchanges_there(c)};
+    struct maker x = {.arena = a, .c = c, .s = s, .by = *by, .run = run, .crowded = run && exchanges_there(c)};
     struct pipeline_moves *moves = ARENA_ARRAY(a, struct pipeline_moves, d->nstages);
     struct pipeline_update *updates = ARENA_ARRAY(a, struct pipeline_update, d->pp);
     struct pipeline_piece *at = ARENA_ARRAY(a, struct pipeline_piece, most_pieces(d, s)), *first = at, *last = at;
@@ -375,6 +386,7 @@ static void find_moves(struct arena *a, const struct cost *c, const struct cost_
     times->updates = updates;
     times->prefetch = cost_uses_ahead(c, s);
     times->crowded = x.crowded;
+    times->nplaces = x.nplaces;
     times->blocks = c->job->wishes.never_overlap & OVERLAP_DP;
     times->agree_s = cost_agree_s(c);
 }

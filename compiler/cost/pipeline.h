@@ -18,6 +18,18 @@ struct pipeline_stage {
     double forward_hidden_s, backward_hidden_s;
     double lead_s; /* of a backward: what it does before it needs the gradient from the next stage */
 };
+/* A value that a layer keeps in host memory: where its copies lie, of the places that values of its name have; seconds to go or
+ * come, and to come for gradients of weights alone, 0: it does not; shares of F at which its kernel begins and has made it; of B,
+ * I and W, at which it is first needed and last read, if it is. */
+struct pipeline_copy_read {
+    bool reads;
+    double need, done;
+};
+struct pipeline_copy {
+    uint32_t place;
+    double copy_s, fetch_s, begun, made;
+    struct pipeline_copy_read read[3];
+};
 /* Equal pieces of a stage in a row (layers, the embedding, the head), and what of their parameters and gradients travels
  * between the ranks that share them. */
 struct pipeline_piece {
@@ -32,8 +44,9 @@ struct pipeline_piece {
     bool gathers, scatters, reads;           /* every use, every microbatch; does backward read its parameters? */
     bool exchanges;                          /* rows with experts' ranks */
     double free_forward, free_backward;      /* shares of its passes before the first of them */
-    double tail;                             /* share of its forward behind the last value that is kept */
     double park_s, fetch_s;                  /* copies of what it keeps to host memory, or back; back for its weights alone */
+    const struct pipeline_copy *copies;      /* of which: one value each, in the order in which they go and come */
+    uint32_t ncopies;
 };
 struct pipeline_moves {
     uint32_t npieces;
@@ -54,6 +67,7 @@ struct pipeline_times {
     const struct pipeline_moves *moves;
     const struct pipeline_update *updates;
     uint32_t prefetch; /* uses ahead that pieces are gathered */
+    uint32_t nplaces;  /* of copies */
     bool blocks, crowded; /* crowded: rows travel to experts on that queue, too */
     double agree_s;       /* what all ranks sum of the norm */
     bool skewed;   /* schedules that are meant for it: every rank's optimizer step follows its own last action.  The

@@ -41,13 +41,13 @@ static uint32_t opr_part(const struct opr *o)
     return 0;
 }
 
-static bool reads_input(const struct opr *o)
+bool backward_reads_input(const struct opr *o)
 {
     return o->kind == OPR_NORM || o->kind == OPR_LINEAR || o->kind == OPR_ATTENTION || o->kind == OPR_ACT || o->kind == OPR_LOSS ||
            o->kind == OPR_HEADNORM || o->kind == OPR_SOFTCAP || o->kind == OPR_ROUTER;
 }
 
-static bool reads_output(const struct opr *o)
+bool backward_reads_output(const struct opr *o)
 {
     return o->kind == OPR_ATTENTION;
 }
@@ -90,14 +90,14 @@ struct backward backward_new(struct arena *a, const struct expansion *e, uint32_
     find_again(e, again, exchanges, runs, dropped);
     for (uint32_t i = e->noprs; i-- > 0;) {
         const struct opr *o = &e->oprs[i];
-        bool input = reads_input(o) && !(o->kind == OPR_ATTENTION && exchanges), late = expand_puts_off(e, o);
+        bool input = backward_reads_input(o) && !(o->kind == OPR_ATTENTION && exchanges), late = expand_puts_off(e, o);
         if (late && o->out != UINT32_MAX)
             b.weighed[o->out] = true;
         if (late && o->in[0] != UINT32_MAX)
             b.weighs[o->in[0]] = true;
-        b.needed[i] = runs[i] && (reads_output(o) || keeps_beside(o) || (o->out != UINT32_MAX && want[o->out]));
+        b.needed[i] = runs[i] && (backward_reads_output(o) || keeps_beside(o) || (o->out != UINT32_MAX && want[o->out]));
         b.recompute |= b.needed[i];
-        if (reads_output(o))
+        if (backward_reads_output(o))
             want[o->out] = true;
         for (uint32_t k = 0; k < 2; k++)
             if (o->in[k] != UINT32_MAX)
@@ -123,9 +123,9 @@ uint8_t *backward_eight(struct arena *a, const struct expansion *e)
         if (o->in[0] != UINT32_MAX && eight && parts[o->in[0]] < 1 + gates)
             parts[o->in[0]] = (uint8_t)(1 + gates);
         for (uint32_t k = 0; k < 2; k++)
-            if (o->in[k] != UINT32_MAX && ((reads_input(o) && !eight) || o->in[k] == o->out))
+            if (o->in[k] != UINT32_MAX && ((backward_reads_input(o) && !eight) || o->in[k] == o->out))
                 whole[o->in[k]] = true;
-        if (reads_output(o))
+        if (backward_reads_output(o))
             whole[o->out] = true;
     }
     for (uint32_t v = 0; v < e->nvalues; v++)

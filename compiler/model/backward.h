@@ -17,6 +17,10 @@ struct backward {
 /* again: bits of recompute_part, or BACKWARD_RUN_ALL; exchanges: attention to exchanged heads keeps its operands itself */
 struct backward backward_new(struct arena *a, const struct expansion *e, uint32_t again, bool exchanges);
 
+/* does the backward pass of an operator read its input, its output? */
+bool backward_reads_input(const struct opr *o);
+bool backward_reads_output(const struct opr *o);
+
 /* By value: in how many parts side by side it can stay in 8 bits for the backward pass, as products and gates alone read it
  * there: gate and up are two; 0: it cannot.  Of a layer. */
 uint8_t *backward_eight(struct arena *a, const struct expansion *e);

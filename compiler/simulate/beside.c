@@ -37,8 +37,8 @@ struct beside {
     double made_free_s[2], pending_s, pending_add_s, pending_finish_s;
     bool pending;
     double late_s; /* what is summed with the mirror rank at the end */
-    /* copies to host memory and back: their queue; each of two places is free */
-    double copies_s, place_s[2][2], fetched_s[2][2]; /* of the first and the second action of a pair */
+    /* copies to host memory and back: their queue; a value's place, of two, is free; it has come there */
+    double copies_s, *place_s[2][2], *there_s[2][2]; /* of the first and the second action of a pair; by value */
     uint32_t *first;                /* by stage: number of its first piece on this rank */
 };
 
@@ -66,6 +66,10 @@ struct beside *beside_new(struct arena *a, const struct schedule *s, const struc
     b->opened = ARENA_ARRAY(a, bool, s->nstages);
     b->head_s = ARENA_ARRAY(a, double, s->nstages);
     b->first = ARENA_ARRAY(a, uint32_t, s->nstages);
+    for (int i = 0; i < 4 && t->nplaces; i++) {
+        b->place_s[i % 2][i / 2] = ARENA_ARRAY(a, double, t->nplaces);
+        b->there_s[i % 2][i / 2] = ARENA_ARRAY(a, double, t->nplaces);
+    }
     for (uint32_t i = 0, n = 0; i < s->nstages; i++) {
         b->first[i] = n;
         for (uint32_t k = 0; s->stage_rank[i] == rank && k < moves_of(b, i)->npieces; k++)
@@ -198,7 +202,8 @@ double beside_begin(struct beside *b, double begin_s)
     const struct schedule *s = b->s;
     double vectors_s = 0;
     b->wire_s = b->copies_s = begin_s;
-    b->place_s[0][0] = b->place_s[0][1] = b->place_s[1][0] = b->place_s[1][1] = begin_s;
+    for (uint32_t i = 0; i < 4 * b->t->nplaces; i++)
+        b->place_s[i % 2][i / 2 % 2][i / 4] = begin_s;
     for (uint32_t i = 0; i < s->nstages; i++)
         if (s->stage_rank[i] == b->rank) {
             b->left[i] = weight_passes(b, i);
@@ -233,14 +238,24 @@ struct pass {
     double there_s;                /* when they are there */
 };
 
-/* What a layer keeps lies in one of two places while it is worked on.  Its forward pass writes the last of it when what was
- * there has been copied out; a backward pass waits until it has been copied in, which is asked for when the place is free: of
- * the piece so many pieces ahead. */
 static double copies_s(const struct pipeline_piece *p, char kind)
 {
     return kind == 'W' ? p->fetch_s : p->park_s;
 }
 
+static double brings_s(const struct pipeline_copy *c, char kind)
+{
+    return kind == 'W' ? c->fetch_s : c->copy_s;
+}
+
+static const struct pipeline_copy_read *read_of(const struct pipeline_copy *c, char kind)
+{
+    return &c->read[kind == 'B' ? 0 : kind == 'I' ? 1 : 2];
+}
+
+/* What a layer keeps lies in one of two places while it is worked on, each value in its own.  A forward pass writes it when what
+ * was there has been copied out; a backward pass needs what has been copied in, which is asked for as its place is free: of the
+ * piece so many pieces ahead. */
 static void fetch(struct beside *b, const struct pass *a, uint32_t ahead)
 {
     uint32_t i = a->index, again = a->again + ahead, place = (a->number - ahead) % 2;
@@ -250,20 +265,42 @@ static void fetch(struct beside *b, const struct pass *a, uint32_t ahead)
         if (again < p->count)
             break;
     }
-    if (i >= a->m->npieces || copies_s(p, a->x->kind) <= 0)
-        return;
-    b->copies_s = later(b->copies_s, b->place_s[a->second][place]) + copies_s(p, a->x->kind);
-    b->fetched_s[a->second][place] = b->copies_s;
+    for (uint32_t k = 0; i < a->m->npieces && k < p->ncopies; k++) {
+        const struct pipeline_copy *c = &p->copies[k];
+        double takes_s = brings_s(c, a->x->kind), *free_s = &b->place_s[a->second][place][c->place];
+        if (takes_s > 0)
+            *free_s = b->there_s[a->second][place][c->place] = b->copies_s = later(b->copies_s, *free_s) + takes_s;
+    }
 }
 
-/* values are copied out as they are made */
-static void park_behind(struct beside *b, const struct pass *a, const struct pipeline_piece *p, double now_s, double own_s)
+/* when a piece begins so that it waits for no copy, at now_s or later */
+static double copied_s(const struct beside *b, const struct pass *a, const struct pipeline_piece *p, double now_s, double own_s)
 {
-    double *place_s = &b->place_s[a->second][a->number % 2];
-    *place_s = now_s;
-    if (a->x->kind == 'F')
-        *place_s = b->copies_s = later(later(b->copies_s, now_s - own_s) + p->park_s, now_s - p->tail * own_s);
-    else
+    char kind = a->x->kind;
+    uint32_t place = a->number % 2;
+    for (uint32_t k = 0; k < p->ncopies; k++) {
+        const struct pipeline_copy *c = &p->copies[k];
+        if (kind == 'F')
+            now_s = later(now_s, b->place_s[a->second][place][c->place] - c->begun * own_s);
+        else if (brings_s(c, kind) > 0 && read_of(c, kind)->reads)
+            now_s = later(now_s, b->there_s[a->second][place][c->place] - read_of(c, kind)->need * own_s);
+    }
+    return now_s;
+}
+
+/* behind a piece that began at start_s: values are copied out as they are made, and leave their places as they are read */
+static void park_behind(struct beside *b, const struct pass *a, const struct pipeline_piece *p, double start_s, double own_s)
+{
+    char kind = a->x->kind;
+    for (uint32_t k = 0; k < p->ncopies; k++) {
+        const struct pipeline_copy *c = &p->copies[k];
+        double *free_s = &b->place_s[a->second][a->number % 2][c->place];
+        if (kind == 'F')
+            *free_s = b->copies_s = later(b->copies_s, start_s + c->made * own_s) + c->copy_s;
+        else if (brings_s(c, kind) > 0 && read_of(c, kind)->reads)
+            *free_s = start_s + read_of(c, kind)->done * own_s;
+    }
+    if (kind != 'F')
         fetch(b, a, 2);
 }
 
@@ -298,7 +335,7 @@ static void open_next(struct beside *b, struct pass *a, double free_s)
 static double take_one(struct beside *b, struct pass *a, const struct pipeline_piece *p, double now_s)
 {
     char kind = a->x->kind;
-    double own_s = share_of(p, kind) * a->takes_s, *place_s = &b->place_s[a->second][a->number % 2];
+    double own_s = share_of(p, kind) * a->takes_s;
     struct gathered *r = &b->gathered[a->second];
     if (b->t->crowded && p->exchanges && kind != 'W')
         now_s = later(now_s, b->wire_s - (kind == 'F' ? p->free_forward : p->free_backward) * own_s);
@@ -308,8 +345,7 @@ static double take_one(struct beside *b, struct pass *a, const struct pipeline_p
         a->head_s += p->gather_s;
         now_s = later(now_s, a->head_s);
     }
-    if (copies_s(p, kind) > 0)
-        now_s = later(now_s, kind == 'F' ? *place_s - (1 - p->tail) * own_s : b->fetched_s[a->second][a->number % 2]);
+    now_s = copied_s(b, a, p, now_s, own_s);
     if (a->makes && p->scatters)
         now_s = later(now_s, b->made_free_s[b->made % 2]);
     if (a->open)
@@ -337,7 +373,7 @@ static double take_piece(struct beside *b, struct pass *a, double now_s, double 
     } else {
         *sent_s = now_s = take_one(b, a, p, now_s);
         if (copies_s(p, a->x->kind) > 0)
-            park_behind(b, a, p, now_s, own_s);
+            park_behind(b, a, p, now_s - own_s, own_s);
         else if (back)
             fetch(b, a, 2);
         if (a->makes)
