@@ -288,6 +288,8 @@ static struct cost_stage rank_state(const struct cost *c, const struct cost_stag
         st.matrices += other->matrices;
         st.experts += other->experts;
         st.blocks += other->blocks;
+        if (c->job->model.tied && (r == 0 || r + 1 == c->decision->pp)) /* one table for both ends */
+            st.matrices -= (double)expand_padded_vocab(c->job->model.vocab, c->decision->tp) / c->decision->tp * (double)c->job->model.width;
     }
     return st;
 }

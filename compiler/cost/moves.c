@@ -189,7 +189,10 @@ static struct pipeline_piece make_piece(struct maker *x, const struct cost_block
     p.backward = b->backward_s + b->backward_comm_s;
     p.weight = b->weight_s + b->weight_comm_s;
     p.input = b->input_s + b->input_comm_s;
-    bool whole = x->splits && b->early; /* its weight pass finds gradients that the other one made */
+    /* its weight pass finds gradients that the other one made; or several pieces use its table (elsewhere tie_ends() sees to it) */
+    bool shared = x->c->decision->schedule == SCHED_DUALPIPE && (b == &x->s->embed || b == &x->s->head) &&
+                  (x->c->job->model.tied || x->c->job->model.predict);
+    bool whole = (x->splits && b->early) || shared;
     add_bucket(x, &x->by.dense, b->matrices - b->key_matrices - b->whole_matrices, whole, false, &p);
     add_bucket(x, &x->by.keys, b->key_matrices, whole, false, &p);
     add_bucket(x, &x->by.dense, b->whole_matrices, whole, true, &p);
