@@ -19,11 +19,17 @@ struct ring_costs {
     double add, back;         /* the same backward */
 };
 
+/* as cost_shift_s(), of the axis, which digits of the program's mesh may cut */
+static double shift_s(const struct block *b, double bytes)
+{
+    return cost_collective_s(b->c, OP_ALL_GATHER, bytes * b->d->cp, AXIS_BIT(AXIS_CP)) / (b->d->cp - 1);
+}
+
 static struct ring_costs price_ring(const struct block *b, const struct context *x)
 {
     const struct cost *c = b->c;
     double wide = b->element < 4 ? 4 / b->element : 1;
-    struct ring_costs r = {.step = cost_shift_s(c, x->kv, AXIS_BIT(AXIS_CP)), .sums = cost_shift_s(c, wide * x->kv, AXIS_BIT(AXIS_CP))};
+    struct ring_costs r = {.step = shift_s(b, x->kv), .sums = shift_s(b, wide * x->kv)};
     r.narrow = wide > 1 ? cost_stream_s(c, (1 + wide) * x->out) : 0;
     r.back = wide > 1 ? cost_stream_s(c, (1 + wide) * x->q) + 2 * cost_stream_s(c, (1 + wide) * x->kv / 2) : 0;
     r.add = cost_stream_s(c, 3 * wide * x->kv);
