@@ -401,6 +401,7 @@ struct cost_block cost_block_make(struct arena *a, const struct cost *c, const s
     double slower = kernels_s > 0 ? b.out.backward_s / kernels_s : 1;
     b.out.input_s *= slower;
     b.out.weight_s *= slower;
+    b.out.again_s *= slower;
     hide(a, &b, strand);
     arena_reset(a, mark);
     cost_keep(a, c, e, layer, &b.out);
