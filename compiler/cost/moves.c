@@ -165,7 +165,7 @@ static void add_bucket(struct maker *x, const struct cost_mover *m, double eleme
 static bool exchanges_there(const struct cost *c)
 {
     const struct decision *d = c->decision;
-    return decision_exchanges_apart(c->job, d) && d->ep > 1 && (cost_exchange_nodes(c) > 1 || d->cp > 1 || d->sp);
+    return decision_exchanges_apart(c->job, d) && (d->ep > 1 || d->etp > 1) && (cost_exchange_nodes(c) > 1 || d->cp > 1 || d->sp);
 }
 
 /* what a layer does before it needs that queue */

@@ -106,17 +106,34 @@ static uint32_t group_mask(const struct program *p, const struct insn *n)
     return 0;
 }
 
-/* Keys, values and heads on their way between ranks that share a sequence (compiler/lower/context.c), which may be those that
- * share experts, too. */
-static bool of_attention(const struct program *p, const struct insn *n)
+/* do parameters or their gradients travel? */
+static bool moves_weights(const struct program *p, const struct insn *n)
 {
+    static const char *const names[] = {"grad.", "made.", "sent.", "reduced."};
     for (size_t i = 0; i < isa_info((enum op)n->op)->noperands; i++) {
         const struct operand *o = &p->operands[n->operand + i];
-        const char *name = o->buffer == NONE ? "" : p->buffers[o->buffer].name;
-        if (strstr(name, "kv.all") || strstr(name, "heads"))
+        const struct buffer *b = o->buffer == NONE ? NULL : &p->buffers[o->buffer];
+        bool moves = b && b->kind == BUFFER_PARAM;
+        for (size_t k = 0; b && k < sizeof names / sizeof *names; k++)
+            moves |= !strncmp(b->name, names[k], strlen(names[k]));
+        if (moves)
             return true;
     }
     return false;
+}
+
+/* What else ranks move that may be those that share experts: keys, values and heads of a sequence's parts
+ * (compiler/lower/context.c), inputs and outputs of products (collect.c), gradients. */
+static bool of_others(const struct program *p, const struct insn *n)
+{
+    static const char *const names[] = {"kv.all", "heads", ".full.", ".dfull.", ".part."};
+    for (size_t i = 0; i < isa_info((enum op)n->op)->noperands; i++) {
+        const struct operand *o = &p->operands[n->operand + i];
+        for (size_t k = 0; o->buffer != NONE && k < sizeof names / sizeof *names; k++)
+            if (strstr(p->buffers[o->buffer].name, names[k]))
+                return true;
+    }
+    return moves_weights(p, n);
 }
 
 /* rows to and from experts, their counts and weights */
@@ -124,10 +141,11 @@ static bool among_experts(const struct cost_stack *s, const struct program *p, c
 {
     const uint32_t *dim = s->mesh.dim;
     uint32_t mask = group_mask(p, n);
-    if (!mask || n->microbatch == NONE || n->layer == NONE || of_attention(p, n))
+    if (!mask || n->microbatch == NONE || n->layer == NONE || of_others(p, n))
         return false;
-    return n->op == OP_ALL_TO_ALL ? mask == dim[MESH_EP] || mask == dim[MESH_EP_NEAR] || mask == dim[MESH_EP_FAR]
-                                  : mask == dim[MESH_ETP] && n->queue == QUEUE_TP;
+    if (n->op == OP_ALL_TO_ALL)
+        return mask == dim[MESH_EP] || mask == dim[MESH_EP_NEAR] || mask == dim[MESH_EP_FAR];
+    return mask == dim[MESH_ETP] && (n->op == OP_ALL_GATHER || n->op == OP_REDUCE_SCATTER);
 }
 
 /* Rows to experts: other stacks than llmrun send them in other ways than the program has it.  What they would take for all
@@ -180,22 +198,6 @@ static double halved(const struct cost_stack *s, const struct program *p, const 
     if (s->c->job->train.precision != DT_FP8 || s->c->profile->allocator < 0.5)
         return 1;
     return cost_digits_s(s->c, OP_ALL_GATHER, bytes / 2, mask) / cost_digits_s(s->c, OP_ALL_GATHER, bytes, mask);
-}
-
-/* do parameters or their gradients travel? */
-static bool moves_weights(const struct program *p, const struct insn *n)
-{
-    static const char *const names[] = {"grad.", "made.", "sent.", "reduced."};
-    for (size_t i = 0; i < isa_info((enum op)n->op)->noperands; i++) {
-        const struct operand *o = &p->operands[n->operand + i];
-        const struct buffer *b = o->buffer == NONE ? NULL : &p->buffers[o->buffer];
-        bool moves = b && b->kind == BUFFER_PARAM;
-        for (size_t k = 0; b && k < sizeof names / sizeof *names; k++)
-            moves |= !strncmp(b->name, names[k], strlen(names[k]));
-        if (moves)
-            return true;
-    }
-    return false;
 }
 
 /* among ranks that share them; other stacks than llmrun move them in buckets of one size (moves.c) */
