@@ -319,8 +319,10 @@ static void tie_ends(const struct maker *x, struct pipeline_moves *moves, struct
     first->scatters &= !m->predict && !here; /* several pieces use it */
     last->scatters &= !m->predict && !(m->tied && here);
     if (here) {
-        if (m->tied) /* the embedding's own */
-            last->sum_s = last->finish_s = last->gather_s = 0;
+        if (m->tied) { /* the embedding's own; gathered for every use, it is for this one, too */
+            last->sum_s = last->finish_s = 0;
+            last->gather_s = last->gathers ? last->gather_s : 0;
+        }
         return;
     }
     double own = first->scatters ? elements / x->by.dense.shard.n : elements;
