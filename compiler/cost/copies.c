@@ -131,13 +131,14 @@ const struct pipeline_copy *cost_copies(struct arena *a, const struct cost *c, c
 {
     if (!b->lives)
         return whole(a, b, park_s, fetch_s, n);
-    const struct cost_lives *v = cost_lives(c, b);
-    struct pipeline_copy *copies = ARENA_ARRAY(a, struct pipeline_copy, v->nparked + 1u);
+    struct cost_parked *each;
+    uint32_t nparked = cost_parked(a, c, b, &each);
+    struct pipeline_copy *copies = ARENA_ARRAY(a, struct pipeline_copy, nparked + 1u);
     struct reader m;
     reader_init(&m, a, c, s, b);
     *n = 0;
-    for (uint32_t i = 0; i < v->nparked; i++) {
-        const struct cost_parked *x = &v->each[i];
+    for (uint32_t i = 0; i < nparked; i++) {
+        const struct cost_parked *x = &each[i];
         if (received && x->value == 0)
             continue;
         struct pipeline_copy *to = &copies[(*n)++];

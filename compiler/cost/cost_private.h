@@ -13,7 +13,6 @@
  * over the vocabulary from the start, the one that takes least */
 enum cost_loss { LOSS_WHOLE, LOSS_SPLIT, LOSS_PARALLEL, LOSS_LEAST, NLOSSES };
 /* a value, or what an operator keeps besides: in host memory between a layer's passes */
-#define COST_PARKED 40
 struct cost_parked {
     uint32_t value, opr, part; /* value or opr is NONE; part: of what the operator keeps */
     uint32_t place;            /* its number among all that a layer may keep */
@@ -28,8 +27,6 @@ struct cost_lives {
     double forward, backward, input, weight; /* at the fullest moment of F, B, I and W */
     double backward_of[2], input_of[2]; /* of B and I: before the gradients of experts are made, from then on */
     double workspace;
-    uint32_t nparked; /* in the order in which they are copied */
-    struct cost_parked each[COST_PARKED];
 };
 /* those of a block, followed when they are asked for: most blocks of a search never are */
 struct cost_lives_later {
@@ -160,6 +157,8 @@ void cost_shape_layers(const struct cost_shape *s, uint32_t nlayers, double *lay
 /* keep.c: bytes and parameter elements of a block into out; layer: not the embedding or the head */
 void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e, bool layer, struct cost_block *out);
 const struct cost_lives *cost_lives(const struct cost *c, const struct cost_block *b);
+/* what a block keeps in host memory, in the order in which it is copied */
+uint32_t cost_parked(struct arena *a, const struct cost *c, const struct cost_block *b, struct cost_parked **each);
 /* by operator: backward reads its output, directly or through others; the last product of a layer is not among them */
 const uint8_t *cost_again(struct arena *a, const struct expansion *e);
 /* exchange.c: rows of experts that travel and are kept for each that is expected on average */

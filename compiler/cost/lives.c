@@ -386,31 +386,30 @@ static void park_aux(struct lives *l)
         }
 }
 
-static void park(const struct lives *l, struct cost_parked x, uint32_t store, struct cost_lives *out)
+static void park(struct lives *l, struct cost_parked x, uint32_t store)
 {
     x.bytes = l->stores.at[store].bytes;
-    if (l->stores.at[store].parks && out->nparked < COST_PARKED)
-        out->each[out->nparked++] = x;
+    if (l->each && l->stores.at[store].parks)
+        l->each[l->nparked++] = x;
 }
 
 /* What goes to host memory behind F, though it may be made again before anything reads it, and what of it W has copied back:
  * values that it reads (compiler/lower/park.c). */
-static void find_copied(const struct lives *l, struct cost_lives *out)
+static void find_copied(struct lives *l, struct cost_lives *out)
 {
-    out->nparked = 0;
     bool *all = ARENA_ARRAY(l->arena, bool, l->stores.n), *read = ARENA_ARRAY(l->arena, bool, l->stores.n);
     for (uint32_t v = 0; v < l->e->nvalues; v++)
         if (l->kept[v] != NONE) {
             all[l->kept[v]] = true;
             read[l->kept[v]] = l->plan.weighs[v];
-            park(l, (struct cost_parked){.value = v, .opr = NONE, .place = v}, l->kept[v], out);
+            park(l, (struct cost_parked){.value = v, .opr = NONE, .place = v}, l->kept[v]);
         }
     for (uint32_t i = 0; i < l->e->noprs; i++)
         for (uint32_t k = 0; k < LIVES_AUX; k++)
             if (l->kept_aux[i][k] != NONE) {
                 all[l->kept_aux[i][k]] = true;
                 uint32_t place = l->e->nvalues + i * LIVES_AUX + k;
-                park(l, (struct cost_parked){.value = NONE, .opr = i, .part = k, .place = place}, l->kept_aux[i][k], out);
+                park(l, (struct cost_parked){.value = NONE, .opr = i, .part = k, .place = place}, l->kept_aux[i][k]);
             }
     out->copied = sum_of(l, all, true);
     out->fetched = sum_of(l, read, true);
@@ -459,9 +458,9 @@ static void follow(struct lives *l, struct cost_lives *out)
 }
 
 static void follow_block(struct arena *a, const struct cost *c, const struct decision *d, const struct expansion *e,
-                         enum lives_kind kind, struct cost_lives *out)
+                         enum lives_kind kind, struct cost_parked *each, uint32_t *nparked, struct cost_lives *out)
 {
-    struct lives l = {.arena = a, .c = c, .d = d, .e = e, .kind = kind};
+    struct lives l = {.arena = a, .c = c, .d = d, .e = e, .kind = kind, .each = each};
     bool recomputes = kind == LIVES_LAYER || kind == LIVES_PREDICT;
     l.again = recomputes && d->recompute == RECOMPUTE_FULL        ? BACKWARD_RUN_ALL
               : recomputes && d->recompute == RECOMPUTE_SELECTIVE ? d->parts
@@ -491,6 +490,19 @@ static void follow_block(struct arena *a, const struct cost *c, const struct dec
     l.targets_store = lives_store(&l, 4 * l.tokens);
     l.stream = lives_rows(&l, l.local, (double)c->job->model.width);
     follow(&l, out);
+    *nparked = l.nparked;
+}
+
+/* of the same shape as c's decision; its recomputation may be another */
+static void follow_later(struct arena *a, const struct cost *c, const struct cost_lives_later *later, struct cost_parked *each,
+                         uint32_t *nparked, struct cost_lives *out)
+{
+    struct decision d = *c->decision;
+    struct cost own = *c;
+    d.recompute = later->recompute;
+    d.parts = later->parts;
+    own.decision = &d;
+    follow_block(a, &own, &d, later->e, later->kind, each, nparked, out);
 }
 
 const struct cost_lives *cost_lives(const struct cost *c, const struct cost_block *b)
@@ -498,14 +510,22 @@ const struct cost_lives *cost_lives(const struct cost *c, const struct cost_bloc
     struct cost_lives_later *later = b->lives;
     if (!later->known) {
         struct arena *a = arena_new();
-        struct decision d = *c->decision; /* of the same shape; its recomputation may be another */
-        struct cost own = *c;
-        d.recompute = later->recompute;
-        d.parts = later->parts;
-        own.decision = &d;
-        follow_block(a, &own, &d, later->e, later->kind, &later->lives);
+        uint32_t n;
+        follow_later(a, c, later, NULL, &n, &later->lives);
         later->known = true;
         arena_free(a);
     }
     return &later->lives;
+}
+
+uint32_t cost_parked(struct arena *a, const struct cost *c, const struct cost_block *b, struct cost_parked **each)
+{
+    const struct cost_lives_later *later = b->lives;
+    struct arena *own = arena_new();
+    struct cost_lives lives;
+    uint32_t n;
+    *each = ARENA_ARRAY(a, struct cost_parked, later->e->nvalues + later->e->noprs * LIVES_AUX + 1u);
+    follow_later(own, c, later, *each, &n, &lives);
+    arena_free(own);
+    return n;
 }

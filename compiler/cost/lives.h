@@ -49,6 +49,8 @@ struct lives {
     uint32_t (*kept_aux)[LIVES_AUX], (*aux)[LIVES_AUX];
     uint32_t tokens_store, targets_store, stream; /* stream: of the residual stream's gradient */
     uint32_t choices_gradient;
+    struct cost_parked *each; /* NULL: nobody asks for them */
+    uint32_t nparked;
     bool *has; /* by value: its gradient has a first contribution */
     uint32_t halves;
     bool recomputing, undivided, sizing; /* sizing: the first pass, which says how much workspace there must be */
