@@ -146,7 +146,7 @@ static struct beside_end take_beside(struct act_run *run, uint32_t r, const stru
     double free_s = run->ranks[r].end_s;
     uint32_t k = (uint32_t)(at - run->s->actions[r]);
     if (!run->beside)
-        return (struct beside_end){start + takes, start + takes};
+        return (struct beside_end){.end_s = start + takes};
     if (!at->pair)
         return beside_action(run->beside[r], k, start, free_s, takes);
     double first = duration_s(&run->stage[at->stage], at->kind), second = duration_s(&run->stage[at[1].stage], at[1].kind);
@@ -185,10 +185,10 @@ static void advance(struct act_run *run, uint32_t r)
         k->busy_s += takes;
         if (at->pair) {
             double stretch = pair.end_s > 0 ? takes / pair.end_s : 1;
-            finish(run, k, at, through.sent_s - stretch * (pair.end_s - pair.forward_s));
-            finish(run, k, at + 1, through.sent_s - stretch * (pair.end_s - pair.backward_s));
+            finish(run, k, at, start + through.late_s[0] + stretch * pair.forward_s);
+            finish(run, k, at + 1, start + through.late_s[1] + stretch * pair.backward_s);
         } else {
-            finish(run, k, at, through.sent_s);
+            finish(run, k, at, start + takes + through.late_s[0]);
         }
     }
     run->position[r] = (uint32_t)(at - s->actions[r]);

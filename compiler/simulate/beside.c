@@ -403,12 +403,12 @@ static double end_pass(struct beside *b, const struct pass *a, double now_s)
 struct beside_end beside_action(struct beside *b, uint32_t k, double start_s, double free_s, double takes_s)
 {
     struct pass a = begin_pass(b, k, takes_s);
-    struct beside_end e = {start_s, start_s};
+    struct beside_end e = {.end_s = start_s};
+    double sent_s = start_s + takes_s;
     while (a.index < a.m->npieces)
-        e.end_s = take_piece(b, &a, e.end_s, e.end_s > start_s ? e.end_s : free_s, &e.sent_s);
-    if (a.m->npieces == 0)
-        e.sent_s = e.end_s += takes_s;
-    e.end_s = end_pass(b, &a, e.end_s);
+        e.end_s = take_piece(b, &a, e.end_s, e.end_s > start_s ? e.end_s : free_s, &sent_s);
+    e.late_s[0] = sent_s - start_s - takes_s;
+    e.end_s = end_pass(b, &a, e.end_s + (a.m->npieces == 0 ? takes_s : 0));
     return e;
 }
 
@@ -419,7 +419,10 @@ static struct pass *next_of(const struct beside *b, struct pass a[2], double now
     for (int i = 0; i < 2; i++) {
         if (a[i].index >= a[i].m->npieces)
             return &a[1 - i];
+        const struct pipeline_piece *p;
+        uses(b, a[i].x, a[i].index, &p);
         at[i] = a[i].open && !b->t->blocks ? later(now_s, a[i].there_s) : now_s;
+        at[i] = copied_s(b, &a[i], p, at[i], share_of(p, a[i].x->kind) * a[i].takes_s);
     }
     return &a[at[1] < at[0] || (at[1] <= at[0] && a[1].done < a[0].done)];
 }
@@ -429,16 +432,17 @@ static struct pass *next_of(const struct beside *b, struct pass a[2], double now
 struct beside_end beside_pair(struct beside *b, uint32_t k, double start_s, double free_s, double first_s, double second_s)
 {
     struct pass a[2] = {begin_pass(b, k, first_s), begin_pass(b, k + 1, second_s)};
-    struct beside_end e = {start_s, start_s};
+    struct beside_end e = {.end_s = start_s};
+    double sent_s;
     while (a[0].index < a[0].m->npieces || a[1].index < a[1].m->npieces) {
         for (int i = 0; i < 2 && !b->t->blocks; i++)
             open_next(b, &a[i], free_s);
-        e.end_s = take_piece(b, next_of(b, a, e.end_s), e.end_s, e.end_s > start_s ? e.end_s : free_s, &e.sent_s);
+        struct pass *next = next_of(b, a, e.end_s);
+        e.end_s = take_piece(b, next, e.end_s, e.end_s > start_s ? e.end_s : free_s, &sent_s);
+        e.late_s[next - a] = sent_s - start_s - a[0].done * first_s - a[1].done * second_s;
     }
-    for (int i = 0; i < 2; i++) {
-        e.sent_s = e.end_s += a[i].m->npieces == 0 ? a[i].takes_s : 0;
-        e.end_s = end_pass(b, &a[i], e.end_s);
-    }
+    for (int i = 0; i < 2; i++)
+        e.end_s = end_pass(b, &a[i], e.end_s + (a[i].m->npieces == 0 ? a[i].takes_s : 0));
     return e;
 }
 

@@ -12,9 +12,9 @@ struct beside *beside_new(struct arena *a, const struct schedule *s, const struc
 /* the step begins; when its first action may */
 double beside_begin(struct beside *b, double begin_s);
 /* the rank's k-th action, of takes_s by itself, on a rank that is free at free_s, what it needs there at start_s: when the rank
- * is through, and when others have what they wait for */
+ * is through, and how much later than by itself others have what they wait for, of each of a pair */
 struct beside_end {
-    double end_s, sent_s;
+    double end_s, late_s[2];
 };
 struct beside_end beside_action(struct beside *b, uint32_t k, double start_s, double free_s, double takes_s);
 /* the same of the k-th and the one behind it together, of the time of both so much each */
