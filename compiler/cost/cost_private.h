@@ -305,8 +305,8 @@ struct cost_held {
     double dense, experts, largest; /* of a block: parameter elements, buckets padded; of both what is gathered at a time */
     double own, vectors[2];         /* of dense: matrices; vectors split over tp, whole */
     double whole;                   /* of matrices and experts: gradients that ZeRO 2 keeps whole */
-    double gradients;               /* those that stay until the update, without vectors' */
-    double expert_gradients;        /* of them */
+    double gradients[2];            /* those that stay until the update, without vectors': of matrices, of experts */
+    bool sums[2], tied;             /* are they summed between ranks once complete; after all other actions of the step */
     double made, part;              /* gradients of a microbatch that are scattered; a rank's part of them */
     double state, expert_state;     /* elements whose state this rank has, of matrices and of experts; */
     double whole_state;             /* of matrices that are whole on every rank of tp */
@@ -315,8 +315,8 @@ struct cost_held {
 struct cost_rooms {
     const struct cost *c;
     const struct cost_shape *s;
-    double parameter, gradient, copy, state; /* bytes per parameter element; */
-    double made, reduced;                    /* of a gradient as it is made, as it is summed between ranks, where gradient is */
+    double parameter, gradient, copy, state; /* bytes per parameter element; of gradients, at least */
+    double made, reduced;                    /* of a gradient as it is made, as it is summed between ranks */
     double place;                            /* of state that is fetched from the host */
     double limit, buckets;                   /* bytes of the GPU; elements that buckets are padded to */
     uint64_t communicator_bytes;

@@ -81,8 +81,14 @@ struct cost_held cost_held_block(const struct cost_rooms *x, const struct cost_b
         h.made /= 4;
         h.part = 0;
     }
-    h.gradients = d->zero >= 2 ? h.whole + h.part : own + h.experts;
-    h.expert_gradients = d->zero < 2 || late || !spreads ? h.experts : h.part > 0 ? h.experts / x->expert_shard : 0;
+    bool alone[] = {d->zero >= 2 && shards && !late, d->zero >= 2 && spreads && !late};
+    uint32_t shares[] = {d->dp * d->cp, decision_expert_dp(d)}, split[] = {d->shard, x->expert_shard};
+    const double all[] = {own, h.experts};
+    for (int k = 0; k < 2; k++) {
+        h.gradients[k] = !alone[k] ? all[k] : h.part > 0 ? all[k] / split[k] : 0;
+        h.sums[k] = d->schedule == SCHED_DUALPIPE || shares[k] / (alone[k] ? split[k] : 1) > 1;
+    }
+    h.tied = d->schedule == SCHED_DUALPIPE;
     h.state = own / (d->zero ? d->shard : 1);
     h.whole_state = (matrices > 0 ? cost_padded(x, b->whole_matrices) : 0) / (d->zero ? d->shard : 1);
     h.expert_state = h.experts / (d->zero ? x->expert_shard : 1);
@@ -260,11 +266,13 @@ static void set_widths(struct cost_rooms *x)
     const struct cost *c = x->c;
     const struct train *t = &c->job->train;
     x->parameter = dtype_bytes(t->precision);
-    bool meets = c->buffers->allocator < 0.5 && (c->decision->dp * c->decision->cp > 1);
     x->made = dtype_bytes(t->grads);
-    x->reduced = meets ? dtype_bytes(t->reduce) : x->made;
-    /* after its only microbatch a gradient is converted, and what was made goes */
-    x->gradient = c->decision->zero < 2 && c->decision->microbatches == 1 ? x->reduced : x->made;
+    x->reduced = c->buffers->allocator < 0.5 ? dtype_bytes(t->reduce) : x->made;
+    /* after its last microbatch a stage's gradient is converted, with few of them before another stage's is made */
+    bool apart = c->decision->zero < 2 && c->decision->microbatches <= c->decision->pp;
+    x->gradient = apart ? cost_smaller(x->made, x->reduced) : x->made;
+    if (x->least && c->decision->zero < 2)
+        x->made = x->reduced = x->gradient;
     bool foretells = c->buffers->allocator < 0.5 && decision_skews(c->job, c->decision); /* a copy that is not changed yet */
     x->state = t->master == train_working(t) && !foretells ? 0 : dtype_bytes(t->master);
     if (c->decision->zero >= 3 && c->buffers->master_shards > 0.5) {
@@ -298,13 +306,9 @@ static uint32_t communicators(const struct cost *c)
     return n;
 }
 
-double cost_gathered_places(const struct cost_rooms *x, uint32_t blocks)
+double cost_gathered_places(const struct cost_rooms *x, double uses)
 {
-    const struct decision *d = x->c->decision;
-    uint32_t m = d->microbatches;
-    bool pairs = decision_pairs(d->schedule) && m > 1;
-    double uses = blocks <= 1 ? 1 : m == 1 ? 2.0 * blocks - 1 : 2.0 * blocks * m;
-    return cost_smaller(x->ahead + 1, uses) * (pairs ? 2 : 1);
+    return cost_smaller(x->ahead + 1, uses);
 }
 
 /* The same of our own stack: places for pieces that are gathered; two for a microbatch's gradients, and for a rank's parts of
@@ -314,7 +318,7 @@ static double own_shard_buffers(const struct cost_rooms *x, const struct holding
     const struct decision *d = x->c->decision;
     double element = x->c->job->train.precision == DT_FP32 ? 4 : 2, bytes = 0;
     if (d->zero >= 3)
-        bytes += element * h->largest * cost_gathered_places(x, x->c->job->model.nlayers / d->pp);
+        bytes += element * h->largest * cost_gathered_places(x, cost_larger(1, x->c->job->model.nlayers / d->pp));
     if (d->zero >= 2)
         bytes += (x->made + x->reduced) * h->made + (d->microbatches > 1 ? 2 : 0) * x->reduced * h->part;
     return bytes;
@@ -396,6 +400,12 @@ static void init_rooms(struct cost_rooms *x, const struct cost *c, const struct 
         x->layers[i] = cost_held_block(x, &s->layers[i], s->layers[i].matrices, false);
     x->embed = cost_held_block(x, &s->embed, s->embed.matrices, m->predict || (m->tied && cost_ends_meet(d)));
     x->head = cost_held_block(x, &s->head, s->head.matrices, m->predict);
+    if (!cost_ends_meet(d)) {
+        x->embed.tied |= m->tied || m->predict;
+        x->head.tied |= m->tied;
+        x->embed.sums[0] |= x->embed.tied;
+        x->head.sums[0] |= x->head.tied;
+    }
     if (m->predict) {
         x->predict = cost_held_block(x, &s->predict, s->predict.matrices, false);
         if (x->predict.largest > 0) /* with the head's matrix and the embedding's table */

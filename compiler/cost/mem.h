@@ -16,8 +16,9 @@ uint32_t cost_held_stage(const struct decision *d, uint32_t r, uint32_t j);
 struct own_sums {
     double dense, experts, vectors[2]; /* parameter elements, buckets padded; vectors split over tp, whole */
     double dense_vectors;              /* of both kinds, padded */
-    double scattered;                  /* elements of gradients whose microbatches' are scattered, of a rank's part */
-    double largest, made, part, piece; /* of a block; piece: its gradient */
+    double largest, made, part; /* of a block */
+    double late, converted;     /* bytes of gradients that are converted after all actions: by how much they grow; by how much at
+                                 * most while they do */
     double places[3], first, fetched;  /* elements of state of the last three buckets; of the first two; most at a time */
     uint32_t nplaces;
     double workspace;
@@ -29,16 +30,14 @@ struct own_stages {
     uint32_t n;
     struct own_stage {
         uint32_t kind, count, spared; /* of its layers */
-        double gathered;
         struct moments_stage moments;
         struct own_sums sums;
     } at[OWN_STAGES];
 };
+/* Places that a rank gathers blocks into under ZeRO 3, with so many uses of them in a step: one more than it is ahead, or as
+ * many as there are uses. */
+double cost_gathered_places(const struct cost_rooms *x, double uses);
 /* llmrun's lines of the estimate of rank r; known: of one decision, n = 0 to begin with, or NULL */
-/* Places that a rank with so many blocks gathers them into under ZeRO 3: one more than it is ahead, or as many as a step has
- * uses of blocks; the same again for the second of two actions that run together.  A block's forward pass and its backward pass
- * right behind are one use. */
-double cost_gathered_places(const struct cost_rooms *x, uint32_t blocks);
 void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, struct estimate *e);
 
 #endif

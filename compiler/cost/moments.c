@@ -1,13 +1,15 @@
 /* The fullest moment of a pipeline rank: its order of actions, as compiler/schedule writes it, with bytes instead of names.
  *
  * An order is stretches of a few actions that repeat.  What a rank holds changes evenly along a stretch, so its first round
- * and its last one are looked at, or its second one, where the first has made gradients.  Cost: a few nanoseconds for each
+ * and its last one are looked at, and its second one, where the first has made gradients.  Cost: a few nanoseconds for each
  * action that is looked at: tens per rank, and all of them where a schedule is listed. */
 
 #include "compiler/cost/moments.h"
 
 #include "compiler/cost/pipeline_private.h"
 #include "compiler/model/actions.h"
+
+#include <math.h>
 
 enum { PAIRS = 4 }; /* stages whose pairs are remembered */
 struct order {
@@ -17,70 +19,46 @@ struct order {
     const struct moments_shards *shards;
     double made;            /* gradients of shards on their way */
     uint64_t begun[2];      /* stages that have had their first I; their first B or W */
+    uint32_t left[DECISION_MOST_VPP]; /* by stage: actions to come that make gradients of weights */
+    double uses;                      /* of gathered parameters, to come */
+    uint64_t pairs, pairs_left;       /* of actions that run together: all of them, those to come */
     uint32_t paired;                  /* bits of those that are known: */
     double (*beside)[PAIRS][2];
     bool turns;             /* slots of a stage go round */
     double last;            /* of the first blocks, in the last action so far that makes gradients */
-    struct moments most, usual, closing; /* of actions that another use of gathered parameters follows; of those since: if one does,
-                                          * if none does */
+    struct moments most;
 };
 
-static inline void take(struct order *x, struct moments *most, double bytes)
+static inline void look(struct order *x, double bytes)
 {
     double all = x->held + x->gradients + x->made + bytes;
-    if (all > most->bytes)
-        *most = (struct moments){all, x->held, x->gradients};
+    if (all > x->most.bytes)
+        x->most = (struct moments){all, x->held, x->gradients};
 }
 
-static void join(struct moments *most, const struct moments *x)
+/* places for parameters while as many uses of them follow as there are places, or more; of actions beside others, from the first
+ * such pair to the last */
+static inline double places(const struct order *x)
 {
-    if (x->bytes > most->bytes)
-        *most = *x;
+    const struct moments_shards *s = x->shards;
+    return s->gathered * (s->places + (x->pairs_left && x->pairs_left < x->pairs ? s->places_beside : 0));
 }
 
-/* what needs gathered parameters begins */
-static inline void gathers(struct order *x)
+/* does an action of a stage, or what comes behind it, find fewer uses left than there are places? */
+static inline bool runs_out(const struct order *x)
 {
-    if (x->shards->gathered <= 0)
-        return;
-    join(&x->most, &x->usual);
-    x->usual = x->closing = (struct moments){0};
-}
-
-static inline void look(struct order *x, double bytes, double closing)
-{
-    if (x->shards->gathered > 0) {
-        take(x, &x->usual, bytes + x->shards->gathered);
-        take(x, &x->closing, closing);
-    } else {
-        take(x, &x->most, bytes);
-    }
+    return x->shards->gathered > 0 && x->uses < x->shards->places;
 }
 
 static void forward(struct order *x, uint32_t c)
 {
-    gathers(x);
-    look(x, x->stages[c].forward, x->stages[c].forward + x->shards->gathered);
-    x->held += x->stages[c].keep;
-}
-
-/* what an action takes: in the stage's last block, in those in front; closing: if no other needs gathered parameters */
-struct takes {
-    double last, bytes, closing_last, closing;
-};
-
-/* one that makes gradients of weights */
-static void look_made(struct order *x, const struct takes *t)
-{
-    const struct moments_shards *s = x->shards;
-    if (x->begun[1]) {
-        look(x, (t->last > t->bytes ? t->last : t->bytes) + s->beside,
-             (t->closing_last > t->closing ? t->closing_last : t->closing) + s->beside);
-    } else {
-        look(x, t->last + s->first, t->closing_last + s->first);
-        look(x, t->bytes + s->next, t->closing + s->next);
-    }
-    x->made = s->then;
+    const struct moments_stage *s = &x->stages[c];
+    x->uses -= s->uses[0];
+    if (runs_out(x))
+        look(x, moments_action(s, x->shards, 'F', &(struct moments_at){.uses = x->uses - s->passes_on}));
+    else
+        look(x, s->forward + places(x));
+    x->held += s->keep;
 }
 
 /* the next step's first forwards while gradients are still needed, should they have to be clipped */
@@ -88,45 +66,71 @@ static void look_early(struct order *x)
 {
     x->gradients = x->shards->foretold;
     for (uint32_t k = 0; k < x->shards->early; k++) {
-        look(x, x->stages[0].forward, x->stages[0].forward);
+        look(x, x->stages[0].forward + places(x));
         x->held += x->stages[0].keep;
     }
     x->gradients = x->held = 0;
 }
 
-/* behind the first B of a stage */
-static void begin_gradients(struct order *x, uint32_t c)
+static bool had(const struct order *x, uint32_t c, bool weights)
+{
+    return x->begun[weights] >> c & 1;
+}
+
+/* behind a B or W of a stage */
+static void note_made(struct order *x, uint32_t c)
 {
     const struct moments_stage *s = &x->stages[c];
-    x->gradients += x->begun[1] >> c & 1 ? 0 : s->gradients - (x->begun[0] >> c & 1 ? s->early : 0);
+    x->gradients += had(x, c, true) ? 0 : s->gradients - (had(x, c, false) ? s->early : 0);
+    if (!--x->left[c])
+        x->gradients += s->after - s->made;
     x->begun[0] |= (uint64_t)1 << c;
     x->begun[1] |= (uint64_t)1 << c;
+    x->made = x->shards->then;
+}
+
+/* B or W, whatever it finds; usual: all gradients of its stage, and end: while some of them are converted */
+static void look_made(struct order *x, uint32_t c, char kind, double usual, double end)
+{
+    const struct moments_stage *s = &x->stages[c];
+    const struct moments_shards *shards = x->shards;
+    bool last = x->left[c] == 1 && (s->after < s->made || s->after > s->made);
+    if (had(x, c, true) && !last && !runs_out(x)) {
+        look(x, usual + places(x) + shards->beside);
+        look(x, end + (shards->blocks ? 0 : places(x)) + shards->beside);
+        return;
+    }
+    struct moments_at at = {had(x, c, true), had(x, c, false), last, shards->beside, shards->beside, x->uses};
+    if (!x->begun[1]) {
+        at.first = shards->first;
+        at.next = shards->next;
+    }
+    look(x, moments_action(s, shards, kind, &at));
 }
 
 static void backward(struct order *x, uint32_t c)
 {
     const struct moments_stage *s = &x->stages[c];
-    bool had = x->begun[1] >> c & 1, early = x->begun[0] >> c & 1;
-    double own = early ? s->early : 0;
     x->held -= s->keep;
-    gathers(x);
-    if (x->turns && had)
-        look_made(x, &(struct takes){s->turns, s->turns, 0, 0});
-    look_made(x, had ? &(struct takes){s->backward, s->backward, s->closing.backward, s->closing.backward}
-                     : &(struct takes){s->last_backward - own, s->first_backward - own, s->closing.last_backward - own,
-                                       s->closing.first_backward - own});
-    begin_gradients(x, c);
-    x->last = s->front_backward[!had];
+    x->uses -= s->uses[1];
+    if (x->turns && had(x, c, true))
+        look(x, s->turns + x->shards->beside + (runs_out(x) ? 0 : places(x)));
+    look_made(x, c, 'B', s->backward, s->backward_end);
+    x->last = s->front_backward[!had(x, c, true)];
+    note_made(x, c);
 }
 
 static void input(struct order *x, uint32_t c)
 {
     const struct moments_stage *s = &x->stages[c];
+    bool early = had(x, c, false);
     x->held -= s->keep;
-    bool had = x->begun[0] >> c & 1;
-    gathers(x);
-    look(x, had ? s->input : s->first_input, had ? s->closing.input : s->closing.first_input);
-    x->gradients += had ? 0 : s->early;
+    x->uses -= s->uses[1];
+    if (early && !runs_out(x))
+        look(x, s->input + places(x));
+    else
+        look(x, moments_action(s, x->shards, 'I', &(struct moments_at){had(x, c, true), early, .uses = x->uses}));
+    x->gradients += early ? 0 : s->early;
     x->begun[0] |= (uint64_t)1 << c;
     x->held += s->left;
 }
@@ -135,12 +139,9 @@ static void weight(struct order *x, uint32_t c)
 {
     const struct moments_stage *s = &x->stages[c];
     x->held -= s->left;
-    bool had = x->begun[1] >> c & 1;
-    double bytes = had ? s->weight : s->first_weight, last = had ? s->weight : s->last_weight;
-    look_made(x, &(struct takes){last, bytes, last, bytes});
-    x->gradients += had ? 0 : s->gradients - s->early;
-    x->last = s->front_weight[!had];
-    x->begun[1] |= (uint64_t)1 << c;
+    look_made(x, c, 'W', s->weight, s->weight_end);
+    x->last = s->front_weight[!had(x, c, true)];
+    note_made(x, c);
 }
 
 /* the most of a forward beside a backward, both at equal shares of their time: where one of them begins or ends a run */
@@ -177,17 +178,15 @@ static double most_beside(const struct moments_stage *f, const struct moments_st
 }
 
 /* the same, or more where even that is less than the fullest moment so far; kept for the next pair of the same stages */
-static double beside(struct order *x, uint32_t f, uint32_t b, bool first)
+static double beside(struct order *x, uint32_t f, uint32_t b, bool first, double most)
 {
-    const struct moments_stage *s = &x->stages[b];
     uint32_t bit = f < PAIRS && b < PAIRS ? (uint32_t)1 << (2 * (PAIRS * f + b) + first) : 0;
     if (x->paired & bit)
         return x->beside[f][b][first];
-    double back = first && s->last_backward > s->first_backward ? s->last_backward : first ? s->first_backward : s->backward;
-    double all = x->stages[f].forward + back, shards = x->shards->first + x->shards->next + x->shards->beside + x->shards->gathered;
-    if (x->held + x->gradients + x->made + all + shards <= x->most.bytes)
+    double all = x->stages[f].forward + (first ? INFINITY : x->stages[b].backward);
+    if (x->held + x->gradients + x->made + all + most <= x->most.bytes)
         return all;
-    double bytes = most_beside(&x->stages[f], s, first);
+    double bytes = most_beside(&x->stages[f], &x->stages[b], first);
     if (bit)
         x->beside[f][b][first] = bytes;
     x->paired |= bit;
@@ -198,12 +197,17 @@ static double beside(struct order *x, uint32_t f, uint32_t b, bool first)
 static void both(struct order *x, uint32_t f, uint32_t b)
 {
     const struct moments_stage *s = &x->stages[b];
-    bool had = x->begun[1] >> b & 1;
+    const struct moments_shards *shards = x->shards;
+    bool first = !had(x, b, true);
     x->held -= s->keep;
-    double bytes = beside(x, f, b, !had) - (had || !(x->begun[0] >> b & 1) ? 0 : s->early);
-    gathers(x);
-    look_made(x, &(struct takes){bytes, bytes, bytes + x->shards->gathered, bytes + x->shards->gathered});
-    begin_gradients(x, b);
+    x->uses -= x->stages[f].uses[0] + s->uses[1];
+    double most = shards->gathered * (shards->places + shards->places_beside);
+    most += x->begun[1] ? shards->beside : shards->first > shards->next ? shards->first : shards->next;
+    double bytes = beside(x, f, b, first, most) - (first && had(x, b, false) ? s->early : 0);
+    look(x, bytes + most);
+    look(x, s->backward_end + x->stages[f].keep + most - (shards->blocks ? shards->gathered : 0) + (first ? s->gradients : 0));
+    note_made(x, b);
+    x->pairs_left -= x->pairs_left > 0;
     x->held += x->stages[f].keep;
 }
 
@@ -237,29 +241,45 @@ static void round_of(struct order *x, const struct action_of *a, uint32_t n)
         }
 }
 
+/* n times an action that is not looked at */
+static void skip(struct order *x, char kind, uint32_t stage, uint64_t times)
+{
+    const struct moments_stage *s = &x->stages[stage];
+    x->uses -= kind == 'W' ? 0 : (double)times * s->uses[kind != 'F'];
+    if (kind == 'B' || kind == 'W')
+        x->left[stage] -= (uint32_t)times;
+}
+
+static void skip_rounds(struct order *x, const struct action_of *a, uint32_t n, uint64_t times)
+{
+    for (uint32_t k = 0; k < n && times; k++)
+        if (a[k].kind == 'P') {
+            skip(x, 'F', a[k].stage, times);
+            skip(x, 'B', a[k].other, times);
+            x->pairs_left -= x->pairs_left < times ? x->pairs_left : times;
+        } else {
+            skip(x, a[k].kind, a[k].stage, times);
+        }
+}
+
+/* its first round, its second one where the first has made gradients, and the last one */
 static void stretch(struct order *x, uint64_t times, const struct action_of *a, uint32_t n)
 {
     double before = x->held, gradients = x->gradients + x->made;
     if (!times)
         return;
     round_of(x, a, n);
-    double change = x->held - before, left = (double)(times - 1);
-    if (times == 1)
-        return;
-    bool uses = n > 1 || a->kind != 'W'; /* gathered parameters, in the rounds that follow */
-    if (uses)
-        gathers(x);
-    if (change > 0) { /* the last one is the fullest */
-        x->held += change * (left - 1);
+    double change = x->held - before;
+    uint64_t left = times - 1;
+    if (left && (x->gradients + x->made < gradients || x->gradients + x->made > gradients)) {
         round_of(x, a, n);
-    } else if (x->gradients + x->made != gradients) {
-        round_of(x, a, n);
-        if (left > 1 && uses)
-            gathers(x);
-        x->held += change * (left - 1);
-    } else {
-        x->held += change * left;
+        left--;
     }
+    if (!left)
+        return;
+    skip_rounds(x, a, n, left - 1);
+    x->held += change * (double)(left - 1);
+    round_of(x, a, n);
 }
 #define STRETCH(x, times, ...) \
     stretch(x, times, (const struct action_of[]){__VA_ARGS__}, sizeof(const struct action_of[]){__VA_ARGS__} / sizeof(struct action_of))
@@ -338,6 +358,7 @@ static void run_looped(struct order *x, uint32_t r, uint32_t group, bool pairs)
     uint64_t round = m % group ? 0 : (uint64_t)group * v; /* every round is like the one before */
     struct looped forward = {.left = round_size(x, group, 0)}, backward = forward;
     w = w < all ? w : all;
+    x->pairs = x->pairs_left = pairs ? all - w : 0;
     for (; f < w; f += more) {
         uint32_t c = forward.chunk;
         more = forward.left < w - f ? forward.left : w - f;
@@ -361,11 +382,15 @@ static void run_looped(struct order *x, uint32_t r, uint32_t group, bool pairs)
         advance(x, group, &backward, more);
         b += more;
         if (round && !backward.chunk && backward.left == group && f + 2 * round <= all) {
-            uint64_t skip = (all - f) / round - 1;
-            f += skip * round;
-            b += skip * round;
-            forward.base += skip * group;
-            backward.base += skip * group;
+            uint64_t rounds = (all - f) / round - 1;
+            f += rounds * round;
+            b += rounds * round;
+            forward.base += rounds * group;
+            backward.base += rounds * group;
+            for (uint32_t c = 0; c < v; c++)
+                skip_rounds(x, &(struct action_of){pairs ? 'P' : 'B', c, c}, 1, rounds * group);
+            for (uint32_t c = 0; c < v && !pairs; c++)
+                skip(x, 'F', c, rounds * group);
         }
     }
 }
@@ -412,11 +437,12 @@ static void run_zb_v(struct order *o, uint32_t r)
     }
     for (uint32_t rounds = 0; x.f[1] < x.f[0] || x.f[0] < all; rounds++) {
         if (rounds == 3 && x.f[0] + 1 < all && m == all) { /* every round is like the one before */
-            uint32_t skip = all - x.f[0] - 1;
-            for (int c = 0; c < 2; c++) {
-                x.f[c] += skip;
-                x.i[c] += skip;
-                x.w[c] += skip;
+            uint32_t more = all - x.f[0] - 1;
+            for (uint32_t c = 0; c < 2; c++) {
+                x.f[c] += more;
+                x.i[c] += more;
+                x.w[c] += more;
+                skip_rounds(o, (const struct action_of[]){{'F', c, 0}, {'I', c, 0}, {'W', c, 0}}, 3, more);
             }
         }
         if (x.f[0] < all)
@@ -452,8 +478,10 @@ static void run_block(struct order *x, uint32_t r)
         last = at[k] / 6 > last ? at[k] / 6 : last;
     }
     for (uint32_t cycle = 0; cycle < m + last + 1; cycle++) {
-        if (cycle == last + 2 && m > cycle + 1) /* every cycle is like the one before, until forwards end */
+        if (cycle == last + 2 && m > cycle + 1) { /* every cycle is like the one before, until forwards end */
+            skip_rounds(x, kinds, NSLOTS, m - 1 - cycle);
             cycle = m - 1;
+        }
         for (uint32_t k = 0; k < 6; k++) {
             uint32_t slot = by_time[k], first = at[slot] / 6;
             if (cycle >= first && cycle - first < m)
@@ -468,6 +496,7 @@ static void run_block(struct order *x, uint32_t r)
 static void run_dual(struct order *x, uint32_t h, uint32_t n, uint32_t all, uint32_t near)
 {
     uint32_t outer = n - h - 1, far = 1 - near, steady = all + h + 1 - 2 * n, late = 0;
+    x->pairs = x->pairs_left = 2 * (uint64_t)steady - (steady && h == n - 1) + outer;
     STRETCH(x, 2 * outer, {'F', near, 0});
     STRETCH(x, h + 1, {'F', near, 0}, {'F', far, 0});
     STRETCH(x, outer, {'I', far, 0}, {'W', far, 0}, {'F', far, 0});
@@ -508,12 +537,23 @@ static void run_listed(struct order *x, const struct schedule *s, uint32_t r)
     }
 }
 
+/* what is to come */
+static void begin_order(struct order *x, uint32_t nstages)
+{
+    uint32_t m = x->d->schedule == SCHED_DUALPIPE ? x->d->microbatches / 2 : x->d->microbatches;
+    for (uint32_t c = 0; c < nstages; c++) {
+        x->left[c] = m;
+        x->uses += m * (x->stages[c].uses[0] + x->stages[c].uses[1]);
+    }
+}
+
 struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,
                                 const struct moments_shards *shards)
 {
     double known[PAIRS][PAIRS][2];
     struct order x = {.d = d, .stages = stages, .shards = shards, .beside = known};
     uint32_t p = d->pp, m = d->microbatches, other = p - 1 - rank, group = d->schedule_group ? d->schedule_group : p;
+    begin_order(&x, d->schedule == SCHED_DUALPIPE ? 2 : d->vpp);
     look_early(&x);
     switch (d->schedule) {
     case SCHED_AUTO:
@@ -559,7 +599,6 @@ struct moments pipeline_moments(const struct decision *d, uint32_t rank, const s
         break;
     }
     if (shards->fetched > 0)
-        look(&x, x.last + shards->fetched, x.last + shards->fetched);
-    join(&x.most, &x.closing);
+        look(&x, x.last + shards->fetched);
     return x.most;
 }

@@ -12,24 +12,38 @@ struct moments_run {
     double forward_s, backward_s;
     double forward[2], backward[2], first_backward[2];
 };
-/* Of one stage of a rank.  What a microbatch leaves from F to B (or I), from I to W; gradients that the first B or W leaves, of
- * them those that the first I does. */
+/* Blocks of a stage that follow one another and are alike.  Of one: what it leaves of a microbatch from F to B (or I), from I to
+ * W; gradients that stay, as B (or I and W) makes them, those of them that I does, and all once they are in the format of sums
+ * between ranks; uses of gathered parameters in F and in B or I.  in_front: the same of the stage's blocks in front of the
+ * first of them. */
+#define MOMENTS_BLOCKS 12
+struct moments_sums {
+    double keep, left, made, early, after, uses[2];
+};
+struct moments_block {
+    double times;
+    struct moments_sums each, in_front;
+    double forward, backward, input, weight; /* the most of its passes, with what it has kept and finds of its microbatch */
+    double first_backward, first_input;      /* while its experts' gradients are not there from the begin */
+    double end;                              /* of its gradients while they are converted behind their last microbatch; 0: they aren't */
+    double sent;                             /* what every microbatch's are converted to, on their way to shards */
+    double beside[2];                        /* what else is there then, behind B and behind W */
+};
+/* Of one stage of a rank: sums of all blocks, vectors' gradients among them */
 struct moments_stage {
     double keep, left, gradients, early;
-    /* the most of an action while it runs, with what it finds of its microbatch and what it leaves; first: of the step, with the
-     * gradients that it has made by then */
-    double forward, backward, input, weight;
-    double first_backward, first_input, first_weight; /* B and W: of all blocks but the last one, */
-    double last_backward, last_weight;                /* whose comes first */
+    double made, after; /* of gradients, without vectors': as they are made, in the format of sums */
+    double uses[2];
+    bool passes_on;     /* its last block's use in F is that of the B that follows */
+    /* the most of an action while it runs, with what it finds of its microbatch and what it leaves, when all its gradients are
+     * there; end: while some are converted on their way to shards */
+    double forward, backward, input, weight, backward_end, weight_end;
     double turns; /* of B, while microbatches in flight take turns with slots: all blocks' are taken then */
-    /* the same of a rank's last B or I, less what its first blocks find no longer gathered ahead of them */
-    struct {
-        double backward, first_backward, last_backward, input, first_input;
-    } closing;
     double front_backward[2], front_weight[2]; /* of the first blocks, which come last; of the first such action, less what they
                                                 * then lack of gradients */
-    uint32_t nruns;
+    uint32_t nruns, nblocks;
     struct moments_run runs[MOMENTS_RUNS]; /* front to back; where two actions run beside one another */
+    struct moments_block blocks[MOMENTS_BLOCKS];
 };
 struct moments {
     double bytes;     /* at the fullest moment, of all below */
@@ -37,14 +51,24 @@ struct moments {
     double gradients;
 };
 /* Gradients on their way to the ranks that share them: while a rank makes those of its first block, of the others in its first
- * such action, from then on, and while it makes any.  foretold: of all stages, which the first `early` forwards of a step find. */
+ * such action, from then on, and while it makes any.  foretold: of all stages, which the first `early` forwards of a step find.
+ * gathered: a place for a block's parameters; as many of `places` are taken as uses are left, or one while a block runs
+ * (`blocks`); `beside` more are of actions that run beside another. */
 struct moments_shards {
     double first, next, then, beside;
     double foretold;
     uint32_t early;
-    double gathered; /* places for parameters: until the last F, B or I is over */
+    double gathered, places, places_beside;
+    bool blocks;
     double fetched; /* state that the last action's end finds */
 };
+/* the most of a stage's action of a kind (F, B, I or W) at a moment of the step */
+struct moments_at {
+    bool had, early, last; /* B or W of the stage have been, or I; this is the last of them */
+    double first, next;    /* gradients on their way, in its last block and in the others */
+    double uses;           /* of gathered parameters, behind it */
+};
+double moments_action(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at);
 /* stages: as a rank has them (cost_rank_stage()), in DualPipe the one nearer to the entry of its copy's pipeline... */
 struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,
                                 const struct moments_shards *shards);

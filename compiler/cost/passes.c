@@ -1,0 +1,101 @@
+/* What an action takes at its fullest moment, block by block: where the step has its first or its last gradients of a stage, or
+ * no more uses of gathered parameters than there are places, blocks in front and blocks behind hold different things.
+ *
+ * Of blocks that are alike the first and the last are looked at, and the one from which on all places are taken: between them
+ * bytes change evenly.  Cost: a few operations for each run of blocks. */
+
+#include "compiler/cost/moments.h"
+
+#include <math.h>
+
+struct pass {
+    const struct moments_stage *s;
+    const struct moments_shards *shards;
+    const struct moments_at *at;
+    char kind;
+};
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static double smaller(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+/* uses of places, this one among them, from the k-th block on */
+static double uses_left(const struct pass *p, const struct moments_block *b, double k)
+{
+    if (p->kind == 'F')
+        return p->s->uses[0] - b->in_front.uses[0] - k * b->each.uses[0] + p->at->uses;
+    return (p->kind == 'W' ? 0 : b->in_front.uses[1] + (k + 1) * b->each.uses[1]) + p->at->uses;
+}
+
+static double gathered(const struct pass *p, double uses)
+{
+    return p->shards->gathered * smaller(p->shards->places, uses);
+}
+
+/* The stage's gradients while the k-th block's are `own`, less those that all actions before have left.  In front of it are those
+ * of actions before, behind it those that this one has left. */
+static double gradients(const struct pass *p, const struct moments_block *b, double k, double own)
+{
+    const struct moments_stage *s = p->s;
+    const struct moments_at *at = p->at;
+    const struct moments_sums *f = &b->in_front, *e = &b->each;
+    double made = s->made - f->made - (k + 1) * e->made, early = s->early - f->early - (k + 1) * e->early;
+    double after = s->after - f->after - (k + 1) * e->after;
+    if (p->kind == 'I')
+        return at->had || at->early ? 0 : early + e->early;
+    double in_front = at->had ? f->made + k * e->made : at->early ? f->early + k * e->early : 0;
+    return in_front + own + (at->last ? after : made) - (at->had ? s->made : at->early ? s->early : 0);
+}
+
+/* of the k-th block of a run */
+static double at_block(const struct pass *p, const struct moments_block *b, double k)
+{
+    const struct moments_at *at = p->at;
+    const struct moments_sums *f = &b->in_front, *e = &b->each;
+    double kept = f->keep + k * e->keep, left = f->left + k * e->left, places = gathered(p, uses_left(p, b, k));
+    bool first = !at->had, last_block = b == p->s->blocks + p->s->nblocks - 1 && k >= b->times - 1;
+    double on_way = last_block ? at->first : at->next;
+    if (p->kind == 'F')
+        return kept + b->forward + places;
+    if (p->kind == 'I')
+        return kept + p->s->left - left - e->left + (first && !at->early ? b->first_input : b->input) + places + gradients(p, b, k, 0);
+    double most = p->kind == 'W'                  ? left + b->weight
+                  : first && !at->early           ? kept + b->first_backward
+                                                  : kept + b->backward;
+    double ends = b->beside[p->kind == 'W'] + (p->kind == 'W' ? left : kept) + (p->shards->blocks ? 0 : places);
+    most += places + gradients(p, b, k, e->made);
+    if (at->last && b->end > 0)
+        most = larger(most, ends + gradients(p, b, k, b->end));
+    if (b->sent > 0)
+        most = larger(most, ends + b->sent + gradients(p, b, k, e->made));
+    return most + on_way;
+}
+
+/* the block from which on, or up to which, fewer uses are left than there are places */
+static double bend(const struct pass *p, const struct moments_block *b)
+{
+    double each = b->each.uses[p->kind != 'F'], from = uses_left(p, b, 0) - p->shards->places;
+    if (each <= 0 || p->kind == 'W' || p->shards->gathered <= 0)
+        return 0;
+    double k = ceil((p->kind == 'F' ? from : -from) / each);
+    return larger(0, smaller(k, b->times - 1));
+}
+
+double moments_action(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at)
+{
+    struct pass p = {s, shards, at, kind};
+    double most = s->nblocks ? -INFINITY : 0;
+    for (uint32_t i = 0; i < s->nblocks; i++) {
+        const struct moments_block *b = &s->blocks[i];
+        const double k[] = {0, b->times - 1, larger(0, b->times - 2), bend(&p, b)};
+        for (int n = 0; n < 4; n++)
+            most = larger(most, at_block(&p, b, k[n]));
+    }
+    return most;
+}
