@@ -19,10 +19,7 @@ struct own_sums {
     double largest, made, part; /* of a block */
     double late, converted;     /* bytes of gradients that are converted after all actions: by how much they grow; by how much at
                                  * most while they do */
-    double places[3], first, fetched;  /* elements of state of the last three buckets; of the first two; most at a time */
-    uint32_t nplaces;
     double workspace;
-    uint32_t blocks;
 };
 
 #define OWN_STAGES 6

@@ -10,22 +10,6 @@
 #include <stddef.h>
 #include <string.h>
 
-/* State that is fetched from the host lies in one of two places, of a size for each bucket's.  A bucket's copies wait for the
- * update two buckets before, and the one two behind is the first that waits for them: so four may have theirs at a time. */
-static void add_place(struct own_sums *h, double own)
-{
-    double *last = h->places;
-    if (own <= 0)
-        return;
-    if (h->nplaces++ < 2)
-        h->first += own;
-    double all = own + last[0] + (last[1] == own ? 0 : last[1]) + (last[2] == last[0] ? 0 : last[2]);
-    h->fetched = cost_larger(h->fetched, all);
-    last[2] = last[1];
-    last[1] = last[0];
-    last[0] = own;
-}
-
 static void add_sums(struct own_sums *h, const struct cost_held *x, double times, double workspace)
 {
     h->dense += times * x->own;
@@ -36,12 +20,57 @@ static void add_sums(struct own_sums *h, const struct cost_held *x, double times
     h->made = cost_larger(h->made, x->made);
     h->part = cost_larger(h->part, x->part);
     h->workspace = cost_larger(h->workspace, workspace);
-    for (int k = 0; k < 3 && k < times; k++) {
-        add_place(h, x->state - x->whole_state);
-        add_place(h, x->whole_state);
-        add_place(h, x->expert_state);
+}
+
+/* a stage's blocks from front to back, in runs of equal ones */
+struct runs {
+    const struct cost_rooms *x;
+    const struct stage *st;
+    uint32_t at; /* embedding, layers, head, modules */
+};
+struct run {
+    const struct cost_block *b;
+    struct cost_held held;
+    double times;
+};
+
+/* The table of a tied model is one where both ends are on a rank; the head's backward pass is the first to make its gradient. */
+static struct cost_held end_held(const struct cost_rooms *x, bool embed)
+{
+    const struct cost *c = x->c;
+    struct cost_held h = embed ? x->embed : x->head;
+    if (!c->job->model.tied || !cost_ends_meet(c->decision))
+        return h;
+    if (!embed)
+        h = cost_held_block(x, &x->s->head, 0, false);
+    h.gradients[0] = embed ? 0 : h.gradients[0] + x->embed.gradients[0];
+    h.sums[0] = x->embed.sums[0];
+    return h;
+}
+
+static bool next_run(struct runs *r, struct run *out)
+{
+    const struct cost_rooms *x = r->x;
+    const struct stage *st = r->st;
+    out->times = 1;
+    if (r->at == 0 && r->at++ == 0 && st->embed) {
+        out->b = &x->s->embed;
+        out->held = end_held(x, true);
+        return true;
     }
-    h->blocks += (uint32_t)times;
+    if (r->at <= st->count) {
+        uint32_t i = r->at - 1, kind = x->s->kind[st->first + i], run = cost_run(x->s, st, i);
+        out->b = cost_layer(x->s, st, i);
+        out->held = kind < x->nlayers ? x->layers[kind] : cost_held_block(x, out->b, out->b->matrices, false);
+        out->times = run;
+        r->at += run;
+        return true;
+    }
+    bool head = r->at++ == st->count + 1;
+    out->b = head ? &x->s->head : &x->s->predict;
+    out->held = head ? end_held(x, false) : x->predict;
+    out->times = head ? 1 : x->c->job->model.predict;
+    return st->head && out->times > 0 && r->at <= st->count + 3;
 }
 
 struct walk {
@@ -51,7 +80,6 @@ struct walk {
     bool received;             /* the next block's input is the stage's, which stays on the device */
     double places;             /* on the device, of what blocks keep in host memory */
     bool paired;               /* two actions run beside one another */
-    uint32_t layers;           /* so far, up to two */
 };
 
 /* the most of what a run of blocks takes at its ends, where the sums of others change evenly along it */
@@ -60,13 +88,13 @@ static void at_ends(double *most, double first, double each, double times)
     *most = cost_larger(*most, cost_larger(first, first + each * (times - 1)));
 }
 
-/* a run of blocks, or what they add to the last one that there is room for; begin: of the first backward pass */
-static void add_run(struct walk *w, const struct cost_block *b, const struct cost_lives *v, double begin, double keep, double g,
-                    double times)
+/* a run of blocks, or what they add to the last one that there is room for */
+static void add_run(struct walk *w, const struct cost_block *b, const struct moments_block *m)
 {
     struct moments_stage *s = w->out;
-    double parked = w->places - v->parked, f = w->front.keep + v->forward + parked, back = w->front.keep + v->backward + parked;
-    double behind = (times - 1) * keep, first = back - v->backward + begin - w->front.made;
+    double end = m->sent > 0 ? m->beside[0] + m->sent : 0, times = m->times, keep = m->each.keep, g = m->each.made;
+    double f = w->front.keep + m->forward, back = w->front.keep + cost_larger(m->backward, end);
+    double behind = (times - 1) * keep, first = w->front.keep + cost_larger(m->first_backward, end) - w->front.made;
     struct moments_run r = {.forward = {f, f + behind},
                             .backward = {back, back + behind},
                             .first_backward = {first, first + behind - (times - 1) * g}};
@@ -85,20 +113,6 @@ static void add_run(struct walk *w, const struct cost_block *b, const struct cos
     to->backward_s += head ? takes / 2 : takes; /* logits go as its second product begins: nothing else of it is as large */
     if (head)
         to[-1].backward_s += takes / 2;
-}
-
-/* up to the second layer of a stage */
-static void add_front(struct walk *w, const struct cost_block *b, const struct moments_block *x)
-{
-    struct moments_stage *s = w->out;
-    const struct moments_sums *f = &x->in_front, *e = &x->each;
-    for (uint32_t k = 0; k < x->times && w->layers < 2; k++, w->layers += b->lives->kind == LIVES_LAYER) {
-        double back = f->keep + k * e->keep + x->backward, late = f->left + k * e->left + x->weight;
-        s->front_backward[0] = cost_larger(s->front_backward[0], back);
-        s->front_backward[1] = cost_larger(s->front_backward[1], back - f->made - k * e->made);
-        s->front_weight[0] = cost_larger(s->front_weight[0], late);
-        s->front_weight[1] = cost_larger(s->front_weight[1], late - (f->made - f->early) - k * (e->made - e->early));
-    }
 }
 
 /* are gradients summed between ranks in another format than they are made in? */
@@ -127,6 +141,7 @@ static void add_moments(struct moments_sums *to, const struct moments_sums *x, d
     to->made += times * x->made;
     to->early += times * x->early;
     to->after += times * x->after;
+    to->copies += times * x->copies;
     for (int k = 0; k < 2; k++)
         to->uses[k] += times * x->uses[k];
 }
@@ -172,6 +187,7 @@ static struct moments_block block_of(const struct walk *w, const struct cost_blo
                               .end = converted && (h->sums[0] || h->sums[1]) ? most : 0,
                               .sent = converts(x) && x->c->decision->zero >= 2 ? x->reduced * h->made : 0,
                               .beside = {x->s->boundary_bytes + w->places, w->places}};
+    m.each.copies = v->parked > 0;
     m.each.uses[0] = zero3;
     m.each.uses[1] = zero3 && b->lives->kind != LIVES_EMBED;
     if (h->experts > 0) { /* the first pass makes gradients of experts late */
@@ -198,23 +214,12 @@ static void add_blocks(struct walk *w, const struct cost_block *b, const struct 
         at_ends(&s->weight_end, f->left + m.beside[1] + m.sent, e->left, times);
     }
     if (w->paired)
-        add_run(w, b, v, m.first_backward - (w->places - v->parked), e->keep, e->made, times);
+        add_run(w, b, &m);
     s->turns = cost_larger(s->turns, m.backward - e->keep);
-    add_front(w, b, &m);
     add_block(s, &m);
     add_moments(&w->front, e, times);
     w->front.keep += w->received ? v->parked_input : 0;
     w->received = false;
-}
-
-/* The table of a tied model is one where both ends are on a rank; the head's backward pass is the first to make its gradient. */
-static struct cost_held move_gradient(struct cost_held *from, const struct cost_held *to)
-{
-    struct cost_held both = *to;
-    both.gradients[0] += from->gradients[0];
-    both.sums[0] = from->sums[0];
-    from->gradients[0] = 0;
-    return both;
 }
 
 static void add_both(struct walk *w, struct own_sums *sums, const struct cost_block *b, const struct cost_held *h, double times)
@@ -249,7 +254,6 @@ static double places_of(const struct cost_rooms *x, uint32_t r)
 static void begin_stage(struct moments_stage *out)
 {
     memset(out, 0, offsetof(struct moments_stage, runs));
-    out->front_backward[1] = out->front_weight[1] = -INFINITY;
     out->forward = out->backward = out->input = out->weight = out->backward_end = out->weight_end = -INFINITY;
 }
 
@@ -265,6 +269,7 @@ static void end_stage(const struct walk *w, const struct own_sums *sums, double 
     out->after = w->front.after;
     out->uses[0] = w->front.uses[0];
     out->uses[1] = w->front.uses[1];
+    out->copies = w->front.copies;
     for (uint32_t k = 0; k < 2 * out->nruns; k++)
         out->runs[k / 2].first_backward[k % 2] += w->front.made;
     out->input += w->front.left;
@@ -274,32 +279,17 @@ static void end_stage(const struct walk *w, const struct own_sums *sums, double 
 static void walk_stage(const struct cost_rooms *x, uint32_t stage, double places, struct own_stage *result)
 {
     const struct cost *c = x->c;
-    const struct cost_shape *s = x->s;
     const struct model *m = &c->job->model;
     const struct stage *st = &c->decision->stages[stage];
     struct own_sums *sums = &result->sums;
     struct walk w = {.x = x, .out = &result->moments, .places = places, .received = !st->embed,
                      .paired = decision_pairs(c->decision->schedule)};
-    double copied = st->head ? cost_padded(x, cost_copied_table(c, s)) : 0;
+    double copied = st->head ? cost_padded(x, cost_copied_table(c, x->s)) : 0;
     *sums = (struct own_sums){0};
     begin_stage(&result->moments);
-    bool one_table = m->tied && cost_ends_meet(c->decision);
-    struct cost_held embed = x->embed, head = one_table ? cost_held_block(x, &s->head, 0, false) : x->head;
-    if (one_table)
-        head = move_gradient(&embed, &head);
-    if (st->embed)
-        add_both(&w, sums, &s->embed, &embed, 1);
-    for (uint32_t i = 0, run; i < st->count; i += run) {
-        const struct cost_block *b = cost_layer(s, st, i);
-        uint32_t kind = s->kind[st->first + i];
-        run = cost_run(s, st, i);
-        struct cost_held own = kind < x->nlayers ? x->layers[kind] : cost_held_block(x, b, b->matrices, false);
-        add_both(&w, sums, b, &own, run);
-    }
-    if (st->head)
-        add_both(&w, sums, &s->head, &head, 1);
-    if (st->head && m->predict)
-        add_both(&w, sums, &s->predict, &x->predict, m->predict);
+    struct run run;
+    for (struct runs all = {.x = x, .st = st}; next_run(&all, &run);)
+        add_both(&w, sums, run.b, &run.held, run.times);
     result->moments.passes_on = st->head && !m->predict;
     sums->dense += copied;
     sums->dense_vectors = cost_padded(x, sums->vectors[0]) + cost_padded(x, sums->vectors[1]); /* a bucket each, on every rank whole */
@@ -317,10 +307,6 @@ static void join_sums(struct own_sums *all, const struct own_sums *x)
     all->converted = cost_larger(all->converted, all->late + x->converted);
     all->late += x->late;
     all->workspace = cost_larger(all->workspace, x->workspace);
-    all->blocks += x->blocks;
-    all->first = all->nplaces ? all->first : x->first;
-    all->nplaces += x->nplaces;
-    all->fetched = cost_larger(all->fetched, x->fetched);
 }
 
 /* Most stages are as many layers of one kind as others; what such ones come to is remembered. */
@@ -346,24 +332,59 @@ static const struct own_stage *own_stage(const struct cost_rooms *x, uint32_t st
 static double gathered_of(const struct cost_rooms *x, uint32_t r)
 {
     const struct decision *d = x->c->decision;
-    const struct model *m = &x->c->job->model;
     double most = 0;
-    for (uint32_t j = 0; j < cost_rank_stages(d) && d->zero >= 3; j++) {
-        const struct stage *st = &d->stages[cost_held_stage(d, r, j)];
-        bool one_table = m->tied && cost_ends_meet(d);
-        if (st->embed)
-            most = cost_larger(most, x->embed.largest);
-        if (st->head)
-            most = cost_larger(most, one_table ? cost_held_block(x, &x->s->head, 0, false).largest : x->head.largest);
-        if (st->head && m->predict)
-            most = cost_larger(most, x->predict.largest);
-        for (uint32_t i = 0; i < st->count; i += cost_run(x->s, st, i)) {
-            const struct cost_block *b = cost_layer(x->s, st, i);
-            uint32_t kind = x->s->kind[st->first + i];
-            most = cost_larger(most, kind < x->nlayers ? x->layers[kind].largest : cost_held_block(x, b, b->matrices, false).largest);
-        }
-    }
+    struct run run;
+    for (uint32_t j = 0; j < cost_rank_stages(d) && d->zero >= 3; j++)
+        for (struct runs all = {.x = x, .st = &d->stages[cost_held_stage(d, r, j)]}; next_run(&all, &run);)
+            most = cost_larger(most, run.held.largest);
     return most * (x->c->job->train.precision == DT_FP32 ? 4 : 2);
+}
+
+/* State that lies in host memory is fetched to one of two places, of a size for each bucket's, in the order of updates.  A
+ * bucket's copies wait for the update two buckets before, and the one two behind is the first that waits for them: so four may
+ * have theirs at a time, and gradients of those that are updated are gone. */
+struct updates {
+    double place, last[3], gradient; /* bytes of state of the last three; of the last one's gradient */
+    double done, first, most;        /* gradients up to the last one; state of the first two; the most, less gradients that are gone */
+    uint32_t n;
+};
+
+static void add_update(struct updates *u, double elements, double gradient)
+{
+    double *last = u->last, own = u->place * elements;
+    if (own <= 0)
+        return;
+    if (u->n++ < 2)
+        u->first += own;
+    double all = own + last[0] + (last[1] == own ? 0 : last[1]) + (last[2] == last[0] ? 0 : last[2]);
+    u->most = cost_larger(u->most, all - (u->done - u->gradient));
+    last[2] = last[1];
+    last[1] = last[0];
+    last[0] = own;
+    u->gradient = gradient;
+    u->done += gradient;
+}
+
+/* of a rank; the first three of equal blocks have all there is, and the most gradients */
+static struct updates updates_of(const struct cost_rooms *x, uint32_t r)
+{
+    const struct decision *d = x->c->decision;
+    struct updates u = {.place = x->place};
+    struct run run;
+    for (uint32_t j = 0; j < cost_rank_stages(d) && x->place > 0; j++)
+        for (struct runs all = {.x = x, .st = &d->stages[cost_held_stage(d, r, j)]}; next_run(&all, &run);) {
+            const struct cost_held *h = &run.held;
+            double g[2], whole = h->state > 0 ? h->whole_state / h->state : 0;
+            for (int k = 0; k < 2; k++)
+                g[k] = (h->sums[k] ? x->reduced : x->made) * h->gradients[k];
+            for (int k = 0; k < 3 && k < run.times; k++) {
+                add_update(&u, h->state - h->whole_state, (1 - whole) * g[0]);
+                add_update(&u, h->whole_state, whole * g[0]);
+                add_update(&u, h->expert_state, g[1]);
+            }
+            u.done += cost_larger(0, run.times - 3) * (g[0] + g[1]);
+        }
+    return u;
 }
 
 /* gradients on their way to shards: what is made lies in two places, or in one if it is converted into two others */
@@ -411,14 +432,13 @@ void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *kn
     double split = d->zero ? 1.0 / d->shard : 1, expert_split = d->zero ? 1.0 / x->expert_shard : 1;
     persistent = x->parameter * (all.dense_vectors + (d->zero >= 3 ? all.dense * split + all.experts * expert_split : all.dense + all.experts));
     state = x->state * ((all.dense + all.dense_vectors) * split + all.experts * expert_split);
-    bool parks = x->c->job->wishes.offload & OFFLOAD_ACTIVATIONS;
-    double shards = 0, fetched = x->place * all.first;
-    shards_of.fetched = parks ? fetched : 0; /* behind the last copies of activations; else nothing before holds them back */
+    const struct updates updates = updates_of(x, r);
+    for (uint32_t j = 0; j < cost_rank_stages(d); j++)
+        shards_of.fetched = stages[j].copies > 0 ? updates.first : shards_of.fetched; /* else nothing before holds it back */
     shards_of.gathered = gathered_of(x, r);
     share_places(x, stages, &shards_of);
     struct moments most = pipeline_moments(d, r, stages, &shards_of);
-    shards += parks ? 0 : fetched;
-    double step = cost_larger(most.bytes + shards, complete + all.late + x->place * all.fetched);
+    double step = cost_larger(most.bytes + updates.first - shards_of.fetched, complete + all.late + updates.most);
     step = cost_larger(step, complete + all.converted);
     double kept = cost_larger(0, most.kept - (gradients - most.gradients));
     e->peak_stage = r;

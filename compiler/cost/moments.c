@@ -20,12 +20,11 @@ struct order {
     double made;            /* gradients of shards on their way */
     uint64_t begun[2];      /* stages that have had their first I; their first B or W */
     uint32_t left[DECISION_MOST_VPP]; /* by stage: actions to come that make gradients of weights */
-    double uses;                      /* of gathered parameters, to come */
+    double uses, copies;              /* of gathered parameters, and from host memory, to come */
     uint64_t pairs, pairs_left;       /* of actions that run together: all of them, those to come */
     uint32_t paired;                  /* bits of those that are known: */
     double (*beside)[PAIRS][2];
     bool turns;             /* slots of a stage go round */
-    double last;            /* of the first blocks, in the last action so far that makes gradients */
     struct moments most;
 };
 
@@ -44,10 +43,10 @@ static inline double places(const struct order *x)
     return s->gathered * (s->places + (x->pairs_left && x->pairs_left < x->pairs ? s->places_beside : 0));
 }
 
-/* does an action of a stage, or what comes behind it, find fewer uses left than there are places? */
+/* does an action find fewer uses left than there are places, or the last copies back? */
 static inline bool runs_out(const struct order *x)
 {
-    return x->shards->gathered > 0 && x->uses < x->shards->places;
+    return (x->shards->gathered > 0 && x->uses < x->shards->places) || (x->shards->fetched > 0 && x->copies < 3);
 }
 
 static void forward(struct order *x, uint32_t c)
@@ -100,7 +99,7 @@ static void look_made(struct order *x, uint32_t c, char kind, double usual, doub
         look(x, end + (shards->blocks ? 0 : places(x)) + shards->beside);
         return;
     }
-    struct moments_at at = {had(x, c, true), had(x, c, false), last, shards->beside, shards->beside, x->uses};
+    struct moments_at at = {had(x, c, true), had(x, c, false), last, shards->beside, shards->beside, x->uses, x->copies};
     if (!x->begun[1]) {
         at.first = shards->first;
         at.next = shards->next;
@@ -113,10 +112,10 @@ static void backward(struct order *x, uint32_t c)
     const struct moments_stage *s = &x->stages[c];
     x->held -= s->keep;
     x->uses -= s->uses[1];
+    x->copies -= s->copies;
     if (x->turns && had(x, c, true))
         look(x, s->turns + x->shards->beside + (runs_out(x) ? 0 : places(x)));
     look_made(x, c, 'B', s->backward, s->backward_end);
-    x->last = s->front_backward[!had(x, c, true)];
     note_made(x, c);
 }
 
@@ -126,10 +125,11 @@ static void input(struct order *x, uint32_t c)
     bool early = had(x, c, false);
     x->held -= s->keep;
     x->uses -= s->uses[1];
+    x->copies -= s->copies;
     if (early && !runs_out(x))
         look(x, s->input + places(x));
     else
-        look(x, moments_action(s, x->shards, 'I', &(struct moments_at){had(x, c, true), early, .uses = x->uses}));
+        look(x, moments_action(s, x->shards, 'I', &(struct moments_at){had(x, c, true), early, .uses = x->uses, .copies = x->copies}));
     x->gradients += early ? 0 : s->early;
     x->begun[0] |= (uint64_t)1 << c;
     x->held += s->left;
@@ -139,8 +139,8 @@ static void weight(struct order *x, uint32_t c)
 {
     const struct moments_stage *s = &x->stages[c];
     x->held -= s->left;
+    x->copies -= s->copies;
     look_made(x, c, 'W', s->weight, s->weight_end);
-    x->last = s->front_weight[!had(x, c, true)];
     note_made(x, c);
 }
 
@@ -201,11 +201,11 @@ static void both(struct order *x, uint32_t f, uint32_t b)
     bool first = !had(x, b, true);
     x->held -= s->keep;
     x->uses -= x->stages[f].uses[0] + s->uses[1];
+    x->copies -= s->copies;
     double most = shards->gathered * (shards->places + shards->places_beside);
     most += x->begun[1] ? shards->beside : shards->first > shards->next ? shards->first : shards->next;
     double bytes = beside(x, f, b, first, most) - (first && had(x, b, false) ? s->early : 0);
     look(x, bytes + most);
-    look(x, s->backward_end + x->stages[f].keep + most - (shards->blocks ? shards->gathered : 0) + (first ? s->gradients : 0));
     note_made(x, b);
     x->pairs_left -= x->pairs_left > 0;
     x->held += x->stages[f].keep;
@@ -246,6 +246,7 @@ static void skip(struct order *x, char kind, uint32_t stage, uint64_t times)
 {
     const struct moments_stage *s = &x->stages[stage];
     x->uses -= kind == 'W' ? 0 : (double)times * s->uses[kind != 'F'];
+    x->copies -= kind == 'F' ? 0 : (double)times * s->copies;
     if (kind == 'B' || kind == 'W')
         x->left[stage] -= (uint32_t)times;
 }
@@ -497,6 +498,7 @@ static void run_dual(struct order *x, uint32_t h, uint32_t n, uint32_t all, uint
 {
     uint32_t outer = n - h - 1, far = 1 - near, steady = all + h + 1 - 2 * n, late = 0;
     x->pairs = x->pairs_left = 2 * (uint64_t)steady - (steady && h == n - 1) + outer;
+    x->copies += (outer + (h + 2) / 2) * x->stages[near].copies + (outer + (h + 1) / 2) * x->stages[far].copies; /* of halves */
     STRETCH(x, 2 * outer, {'F', near, 0});
     STRETCH(x, h + 1, {'F', near, 0}, {'F', far, 0});
     STRETCH(x, outer, {'I', far, 0}, {'W', far, 0}, {'F', far, 0});
@@ -538,12 +540,24 @@ static void run_listed(struct order *x, const struct schedule *s, uint32_t r)
 }
 
 /* what is to come */
-static void begin_order(struct order *x, uint32_t nstages)
+static void begin_order(struct order *x, uint32_t rank)
 {
-    uint32_t m = x->d->schedule == SCHED_DUALPIPE ? x->d->microbatches / 2 : x->d->microbatches;
-    for (uint32_t c = 0; c < nstages; c++) {
+    const struct decision *d = x->d;
+    bool dual = d->schedule == SCHED_DUALPIPE;
+    uint32_t m = dual ? d->microbatches / 2 : d->microbatches, halves = pipeline_splits(d->schedule) && !decision_pairs(d->schedule);
+    for (uint32_t c = 0; c < (dual ? 2 : d->vpp) && !d->listed; c++) {
         x->left[c] = m;
         x->uses += m * (x->stages[c].uses[0] + x->stages[c].uses[1]);
+        x->copies += (halves ? 2 * m : m) * x->stages[c].copies;
+    }
+    for (uint32_t k = 0; d->listed && k < d->listed->nactions[rank]; k++) {
+        const struct action *a = &d->listed->actions[rank][k];
+        const struct moments_stage *s = &x->stages[a->stage / d->pp];
+        if (a->kind == 'O')
+            continue;
+        x->left[a->stage / d->pp] += a->kind == 'B' || a->kind == 'W';
+        x->uses += a->kind == 'W' ? 0 : s->uses[a->kind != 'F'];
+        x->copies += a->kind == 'F' ? 0 : s->copies;
     }
 }
 
@@ -553,7 +567,7 @@ struct moments pipeline_moments(const struct decision *d, uint32_t rank, const s
     double known[PAIRS][PAIRS][2];
     struct order x = {.d = d, .stages = stages, .shards = shards, .beside = known};
     uint32_t p = d->pp, m = d->microbatches, other = p - 1 - rank, group = d->schedule_group ? d->schedule_group : p;
-    begin_order(&x, d->schedule == SCHED_DUALPIPE ? 2 : d->vpp);
+    begin_order(&x, rank);
     look_early(&x);
     switch (d->schedule) {
     case SCHED_AUTO:
@@ -598,7 +612,5 @@ struct moments pipeline_moments(const struct decision *d, uint32_t rank, const s
         run_dual(&x, rank < other ? rank : other, p / 2, m / 2, rank < other ? 0 : 1);
         break;
     }
-    if (shards->fetched > 0)
-        look(&x, x.last + shards->fetched);
     return x.most;
 }

@@ -14,11 +14,11 @@ struct moments_run {
 };
 /* Blocks of a stage that follow one another and are alike.  Of one: what it leaves of a microbatch from F to B (or I), from I to
  * W; gradients that stay, as B (or I and W) makes them, those of them that I does, and all once they are in the format of sums
- * between ranks; uses of gathered parameters in F and in B or I.  in_front: the same of the stage's blocks in front of the
+ * between ranks; uses of gathered parameters in F and in B or I; copies back from host memory in B, I or W.  in_front: the same of the stage's blocks in front of the
  * first of them. */
 #define MOMENTS_BLOCKS 12
 struct moments_sums {
-    double keep, left, made, early, after, uses[2];
+    double keep, left, made, early, after, uses[2], copies;
 };
 struct moments_block {
     double times;
@@ -33,14 +33,12 @@ struct moments_block {
 struct moments_stage {
     double keep, left, gradients, early;
     double made, after; /* of gradients, without vectors': as they are made, in the format of sums */
-    double uses[2];
+    double uses[2], copies;
     bool passes_on;     /* its last block's use in F is that of the B that follows */
     /* the most of an action while it runs, with what it finds of its microbatch and what it leaves, when all its gradients are
      * there; end: while some are converted on their way to shards */
     double forward, backward, input, weight, backward_end, weight_end;
     double turns; /* of B, while microbatches in flight take turns with slots: all blocks' are taken then */
-    double front_backward[2], front_weight[2]; /* of the first blocks, which come last; of the first such action, less what they
-                                                * then lack of gradients */
     uint32_t nruns, nblocks;
     struct moments_run runs[MOMENTS_RUNS]; /* front to back; where two actions run beside one another */
     struct moments_block blocks[MOMENTS_BLOCKS];
@@ -60,13 +58,13 @@ struct moments_shards {
     uint32_t early;
     double gathered, places, places_beside;
     bool blocks;
-    double fetched; /* state that the last action's end finds */
+    double fetched; /* the optimizer's first state, from host memory: behind all copies back of what blocks keep there */
 };
 /* the most of a stage's action of a kind (F, B, I or W) at a moment of the step */
 struct moments_at {
     bool had, early, last; /* B or W of the stage have been, or I; this is the last of them */
     double first, next;    /* gradients on their way, in its last block and in the others */
-    double uses;           /* of gathered parameters, behind it */
+    double uses, copies;   /* of gathered parameters, and from host memory, behind it */
 };
 double moments_action(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at);
 /* stages: as a rank has them (cost_rank_stage()), in DualPipe the one nearer to the entry of its copy's pipeline... */

@@ -38,6 +38,14 @@ static double gathered(const struct pass *p, double uses)
     return p->shards->gathered * smaller(p->shards->places, uses);
 }
 
+/* A copy back waits for one of two places, which the block but one before it leaves: so what comes behind all of them is there
+ * while the last two blocks run, and as the one before them ends. */
+static double fetched(const struct pass *p, const struct moments_block *b, double k, bool ends)
+{
+    double left = b->in_front.copies + (k + 1) * b->each.copies + p->at->copies;
+    return left <= 2 + ends ? p->shards->fetched : 0;
+}
+
 /* The stage's gradients while the k-th block's are `own`, less those that all actions before have left.  In front of it are those
  * of actions before, behind it those that this one has left. */
 static double gradients(const struct pass *p, const struct moments_block *b, double k, double own)
@@ -64,12 +72,13 @@ static double at_block(const struct pass *p, const struct moments_block *b, doub
     if (p->kind == 'F')
         return kept + b->forward + places;
     if (p->kind == 'I')
-        return kept + p->s->left - left - e->left + (first && !at->early ? b->first_input : b->input) + places + gradients(p, b, k, 0);
+        return kept + p->s->left - left - e->left + (first && !at->early ? b->first_input : b->input) + places +
+               fetched(p, b, k, false) + gradients(p, b, k, 0);
     double most = p->kind == 'W'                  ? left + b->weight
                   : first && !at->early           ? kept + b->first_backward
                                                   : kept + b->backward;
-    double ends = b->beside[p->kind == 'W'] + (p->kind == 'W' ? left : kept) + (p->shards->blocks ? 0 : places);
-    most += places + gradients(p, b, k, e->made);
+    double ends = b->beside[p->kind == 'W'] + (p->kind == 'W' ? left : kept) + (p->shards->blocks ? 0 : places) + fetched(p, b, k, true);
+    most += places + fetched(p, b, k, false) + gradients(p, b, k, e->made);
     if (at->last && b->end > 0)
         most = larger(most, ends + gradients(p, b, k, b->end));
     if (b->sent > 0)
@@ -93,8 +102,8 @@ double moments_action(const struct moments_stage *s, const struct moments_shards
     double most = s->nblocks ? -INFINITY : 0;
     for (uint32_t i = 0; i < s->nblocks; i++) {
         const struct moments_block *b = &s->blocks[i];
-        const double k[] = {0, b->times - 1, larger(0, b->times - 2), bend(&p, b)};
-        for (int n = 0; n < 4; n++)
+        const double last = b->times - 1, k[] = {0, last, larger(0, last - 1), bend(&p, b), smaller(1, last), smaller(2, last)};
+        for (int n = 0; n < (shards->fetched > 0 ? 6 : 4); n++)
             most = larger(most, at_block(&p, b, k[n]));
     }
     return most;
