@@ -50,7 +50,7 @@ struct cost_block {
     double keep_bytes;                      /* from F to B, per microbatch in flight */
     double late_bytes;                      /* where the backward is split: from I to W, besides what F kept */
     double waits_bytes;                     /* of what F kept, what W needs; */
-    double extra_bytes, stack_bytes;        /* what is no value; of this, what only other stacks keep */
+    double stack_bytes;                     /* of what is no value: what only other stacks keep */
     double eager_bytes;                     /* the same of copies that only operators without fusion keep */
     double forward_bytes, backward_bytes;   /* temporaries at their fullest */
     double loss_bytes[NLOSSES];             /* of the head: temporaries while the loss is made; 0: as the lines above */
@@ -305,8 +305,10 @@ struct cost_held {
     double dense, experts, largest; /* of a block: parameter elements, buckets padded; of both what is gathered at a time */
     double own, vectors[2];         /* of dense: matrices; vectors split over tp, whole */
     double whole;                   /* of matrices and experts: gradients that ZeRO 2 keeps whole */
-    double gradients[2];            /* those that stay until the update, without vectors': of matrices, of experts */
-    bool sums[2], tied;             /* are they summed between ranks once complete; after all other actions of the step */
+    /* those that stay until the update, without vectors': of matrices, of experts, of tables that a block in front completes or
+     * another rank; are they summed between ranks once complete; all of them after all other actions of the step */
+    double gradients[3];
+    bool sums[3], tied;
     double made, part;              /* gradients of a microbatch that are scattered; a rank's part of them */
     double state, expert_state;     /* elements whose state this rank has, of matrices and of experts; */
     double whole_state;             /* of matrices that are whole on every rank of tp */

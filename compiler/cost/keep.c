@@ -438,7 +438,6 @@ void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e,
     out->keep_bytes = kept;
     out->late_bytes = late_bytes(a, &b);
     out->waits_bytes = waits_bytes(a, &b);
-    out->extra_bytes = b.extra;
     out->stack_bytes = b.recompute == RECOMPUTE_FULL || recomputes_products(c, d) ? 0 : b.stack;
     out->eager_bytes = b.recompute == RECOMPUTE_FULL || recomputes_products(c, d) ? 0 : b.eager;
     again = all - kept + b.eager - out->eager_bytes;

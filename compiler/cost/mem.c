@@ -382,6 +382,27 @@ static void fill_lines(const struct cost_rooms *x, const struct holding *h, uint
     e->peak_bytes += e->allocator_bytes;
 }
 
+/* The gradient of the embedding's table is one with that of a tied head or of prediction modules, whose backward passes are the
+ * first to add to it: where both ends are on a rank, it begins there; else each end has its own, and the two are summed. */
+static void share_tables(struct cost_rooms *x)
+{
+    const struct model *m = &x->c->job->model;
+    struct cost_held *to = m->predict == 1 ? &x->predict : &x->head;
+    if (m->tied && cost_ends_meet(x->c->decision))
+        x->head.gradients[0] = 0;
+    if (m->tied || m->predict) {
+        to = cost_ends_meet(x->c->decision) ? to : &x->embed;
+        to->gradients[2] = x->embed.gradients[0];
+        to->sums[2] = x->embed.sums[0] || to == &x->embed;
+        x->embed.gradients[0] = 0;
+    }
+    if (m->tied && !cost_ends_meet(x->c->decision)) {
+        x->head.gradients[2] = x->head.gradients[0];
+        x->head.gradients[0] = 0;
+        x->head.sums[2] = true;
+    }
+}
+
 static void init_rooms(struct cost_rooms *x, const struct cost *c, const struct cost_shape *s, double buckets, uint32_t ahead,
                        bool least)
 {
@@ -400,17 +421,12 @@ static void init_rooms(struct cost_rooms *x, const struct cost *c, const struct 
         x->layers[i] = cost_held_block(x, &s->layers[i], s->layers[i].matrices, false);
     x->embed = cost_held_block(x, &s->embed, s->embed.matrices, m->predict || (m->tied && cost_ends_meet(d)));
     x->head = cost_held_block(x, &s->head, s->head.matrices, m->predict);
-    if (!cost_ends_meet(d)) {
-        x->embed.tied |= m->tied || m->predict;
-        x->head.tied |= m->tied;
-        x->embed.sums[0] |= x->embed.tied;
-        x->head.sums[0] |= x->head.tied;
-    }
     if (m->predict) {
         x->predict = cost_held_block(x, &s->predict, s->predict.matrices, false);
         if (x->predict.largest > 0) /* with the head's matrix and the embedding's table */
             x->predict.largest += cost_padded(x, s->embed.matrices) + (m->tied ? 0 : cost_padded(x, s->head.matrices));
     }
+    share_tables(x);
 }
 
 void cost_rooms_init(struct cost_rooms *x, const struct cost *c, const struct cost_shape *s)

@@ -34,17 +34,15 @@ struct run {
     double times;
 };
 
-/* The table of a tied model is one where both ends are on a rank; the head's backward pass is the first to make its gradient. */
-static struct cost_held end_held(const struct cost_rooms *x, bool embed)
+/* The table of a tied model is one where both ends are on a rank. */
+static struct cost_held head_held(const struct cost_rooms *x)
 {
     const struct cost *c = x->c;
-    struct cost_held h = embed ? x->embed : x->head;
     if (!c->job->model.tied || !cost_ends_meet(c->decision))
-        return h;
-    if (!embed)
-        h = cost_held_block(x, &x->s->head, 0, false);
-    h.gradients[0] = embed ? 0 : h.gradients[0] + x->embed.gradients[0];
-    h.sums[0] = x->embed.sums[0];
+        return x->head;
+    struct cost_held h = cost_held_block(x, &x->s->head, 0, false);
+    h.gradients[2] = x->head.gradients[2];
+    h.sums[2] = x->head.sums[2];
     return h;
 }
 
@@ -55,7 +53,7 @@ static bool next_run(struct runs *r, struct run *out)
     out->times = 1;
     if (r->at == 0 && r->at++ == 0 && st->embed) {
         out->b = &x->s->embed;
-        out->held = end_held(x, true);
+        out->held = x->embed;
         return true;
     }
     if (r->at <= st->count) {
@@ -68,7 +66,7 @@ static bool next_run(struct runs *r, struct run *out)
     }
     bool head = r->at++ == st->count + 1;
     out->b = head ? &x->s->head : &x->s->predict;
-    out->held = head ? end_held(x, false) : x->predict;
+    out->held = head ? head_held(x) : x->predict;
     out->times = head ? 1 : x->c->job->model.predict;
     return st->head && out->times > 0 && r->at <= st->count + 3;
 }
@@ -79,6 +77,7 @@ struct walk {
     struct moments_sums front; /* of the blocks in front */
     bool received;             /* the next block's input is the stage's, which stays on the device */
     double places;             /* on the device, of what blocks keep in host memory */
+    double near[2], near_left; /* what the last two layers so far take of them; the last one, of what W needs */
     bool paired;               /* two actions run beside one another */
 };
 
@@ -122,12 +121,13 @@ static bool converts(const struct cost_rooms *x)
 }
 
 /* Gradients of a block behind its last microbatch: those of its matrices are converted, and then those of its experts, as far as
- * ranks have sums of them.  made, after: bytes before and behind; the most of them meanwhile. */
-static double convert(const struct cost_rooms *x, const struct cost_held *h, double *made, double *after)
+ * ranks have sums of them; or, `late`, those that are only summed behind all actions.  made, after: bytes before and behind; the
+ * most of them meanwhile. */
+static double convert(const struct cost_rooms *x, const struct cost_held *h, bool late, double *made, double *after)
 {
-    double most = *made = *after = x->made * (h->gradients[0] + h->gradients[1]);
-    for (int k = 0; k < 2 && converts(x); k++)
-        if (h->sums[k] && h->gradients[k] > 0) {
+    double most = *made = *after = x->made * (h->gradients[0] + h->gradients[1] + h->gradients[2]);
+    for (int k = 0; k < 3 && converts(x); k++)
+        if (h->sums[k] && h->gradients[k] > 0 && late == (h->tied || k == 2)) {
             most = cost_larger(most, *after + x->reduced * h->gradients[k]);
             *after += (x->reduced - x->made) * h->gradients[k];
         }
@@ -172,11 +172,12 @@ static struct moments_block block_of(const struct walk *w, const struct cost_blo
     const struct cost_rooms *x = w->x;
     const struct cost_lives *v = cost_lives(x->c, b);
     double parked = w->places - v->parked, left_parked = cost_larger(0, w->places - v->left_parked);
-    double made, after, most = convert(x, h, &made, &after), early = x->made * (b->early_matrices + h->experts);
-    bool zero3 = x->c->decision->zero >= 3, converted = converts(x) && !h->tied;
+    double near = w->near[0] + (b->lives->kind == LIVES_LAYER ? 0 : w->near[1]);
+    double made, after, most = convert(x, h, false, &made, &after), early = x->made * (b->early_matrices + h->experts);
+    bool zero3 = x->c->decision->zero >= 3;
     struct moments_block m = {.times = times,
                               .each = {.keep = v->keep - v->parked, .left = v->left - v->left_parked, .made = made,
-                                       .early = cost_smaller(early, made), .after = converted ? after : made},
+                                       .early = cost_smaller(early, made), .after = after},
                               .in_front = w->front,
                               .forward = v->forward + parked,
                               .backward = v->backward + parked,
@@ -184,9 +185,10 @@ static struct moments_block block_of(const struct walk *w, const struct cost_blo
                               .weight = v->weight + left_parked,
                               .first_backward = v->backward + parked,
                               .first_input = v->input + parked,
-                              .end = converted && (h->sums[0] || h->sums[1]) ? most : 0,
+                              .end = most > made ? most : 0,
                               .sent = converts(x) && x->c->decision->zero >= 2 ? x->reduced * h->made : 0,
-                              .beside = {x->s->boundary_bytes + w->places, w->places}};
+                              .beside = {x->s->boundary_bytes + w->places, w->places},
+                              .others = {parked - near, left_parked - w->near_left}};
     m.each.copies = v->parked > 0;
     m.each.uses[0] = zero3;
     m.each.uses[1] = zero3 && b->lives->kind != LIVES_EMBED;
@@ -222,33 +224,44 @@ static void add_blocks(struct walk *w, const struct cost_block *b, const struct 
     w->received = false;
 }
 
-static void add_both(struct walk *w, struct own_sums *sums, const struct cost_block *b, const struct cost_held *h, double times)
+/* the first of equal layers by itself, where the one in front of it is of another kind */
+static void add_layers(struct walk *w, const struct cost_block *b, const struct cost_held *h, double times)
 {
-    double made, after, most = convert(w->x, h, &made, &after) - made;
-    if (h->tied) {
-        at_ends(&sums->converted, sums->late + most, after - made, times);
-        sums->late += times * (after - made);
-    }
-    add_sums(sums, h, times, cost_lives(w->x->c, b)->workspace);
-    add_blocks(w, b, h, times);
+    const struct cost_lives *v = cost_lives(w->x->c, b);
+    bool layer = b->lives->kind == LIVES_LAYER, same = w->near[0] >= v->parked && w->near[0] <= v->parked;
+    double first = layer && !same && times > 1 ? 1 : times;
+    add_blocks(w, b, h, first);
+    if (!layer)
+        return;
+    w->near[1] = times > 1 ? v->parked : w->near[0];
+    w->near[0] = v->parked;
+    w->near_left = v->left_parked;
+    if (times > first)
+        add_blocks(w, b, h, times - first);
 }
 
-/* Layers are worked on in two places in turns, or in one where there is only one layer.  Copies have a queue of their own, so
- * that placement must take places as taken all the time. */
+static void add_both(struct walk *w, struct own_sums *sums, const struct cost_block *b, const struct cost_held *h, double times)
+{
+    double made, after, most = convert(w->x, h, true, &made, &after) - made;
+    at_ends(&sums->converted, sums->late + most, after - made, times);
+    sums->late += times * (after - made);
+    add_sums(sums, h, times, cost_lives(w->x->c, b)->workspace);
+    add_layers(w, b, h, times);
+}
+
+/* A rank's blocks take two places in turns.  Copies have a queue of their own, in the order of time, so that a place is taken
+ * again as soon as it is free, by whatever comes next. */
 static double places_of(const struct cost_rooms *x, uint32_t r)
 {
     const struct decision *d = x->c->decision;
-    double most = 0;
-    uint32_t layers = 0;
-    if (!(x->c->job->wishes.offload & OFFLOAD_ACTIVATIONS))
-        return 0;
-    for (uint32_t j = 0; j < cost_rank_stages(d); j++) {
-        const struct stage *st = &d->stages[cost_held_stage(d, r, j)];
-        layers = st->count > layers ? st->count : layers;
-        for (uint32_t i = 0; i < st->count; i += cost_run(x->s, st, i))
-            most = cost_larger(most, cost_lives(x->c, cost_layer(x->s, st, i))->parked);
-    }
-    return most * (layers > 1 ? 2 : 1);
+    double most[2] = {0};
+    uint32_t piece = 0;
+    struct run run;
+    for (uint32_t j = 0; j < cost_rank_stages(d) && x->c->job->wishes.offload & OFFLOAD_ACTIVATIONS; j++)
+        for (struct runs all = {.x = x, .st = &d->stages[cost_held_stage(d, r, j)]}; next_run(&all, &run); piece += (uint32_t)run.times)
+            for (uint32_t k = 0; k < 2 && k < run.times; k++)
+                most[(piece + k) % 2] = cost_larger(most[(piece + k) % 2], cost_lives(x->c, run.b)->parked);
+    return most[0] + most[1];
 }
 
 static void begin_stage(struct moments_stage *out)
@@ -374,9 +387,10 @@ static struct updates updates_of(const struct cost_rooms *x, uint32_t r)
     for (uint32_t j = 0; j < cost_rank_stages(d) && x->place > 0; j++)
         for (struct runs all = {.x = x, .st = &d->stages[cost_held_stage(d, r, j)]}; next_run(&all, &run);) {
             const struct cost_held *h = &run.held;
-            double g[2], whole = h->state > 0 ? h->whole_state / h->state : 0;
-            for (int k = 0; k < 2; k++)
+            double g[3], whole = h->state > 0 ? h->whole_state / h->state : 0;
+            for (int k = 0; k < 3; k++)
                 g[k] = (h->sums[k] ? x->reduced : x->made) * h->gradients[k];
+            g[0] += g[2];
             for (int k = 0; k < 3 && k < run.times; k++) {
                 add_update(&u, h->state - h->whole_state, (1 - whole) * g[0]);
                 add_update(&u, h->whole_state, whole * g[0]);

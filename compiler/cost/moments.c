@@ -20,11 +20,11 @@ struct order {
     double made;            /* gradients of shards on their way */
     uint64_t begun[2];      /* stages that have had their first I; their first B or W */
     uint32_t left[DECISION_MOST_VPP]; /* by stage: actions to come that make gradients of weights */
-    double uses, copies;              /* of gathered parameters, and from host memory, to come */
+    double uses, copies, whole;       /* of gathered parameters, and from host memory, to come; of B or I among these */
     uint64_t pairs, pairs_left;       /* of actions that run together: all of them, those to come */
     uint32_t paired;                  /* bits of those that are known: */
     double (*beside)[PAIRS][2];
-    bool turns;             /* slots of a stage go round */
+    bool turns, copying;    /* slots of a stage go round; there are copies */
     struct moments most;
 };
 
@@ -46,7 +46,7 @@ static inline double places(const struct order *x)
 /* does an action find fewer uses left than there are places, or the last copies back? */
 static inline bool runs_out(const struct order *x)
 {
-    return (x->shards->gathered > 0 && x->uses < x->shards->places) || (x->shards->fetched > 0 && x->copies < 3);
+    return (x->shards->gathered > 0 && x->uses < x->shards->places) || (x->copying && (x->copies < 3 || x->whole <= 0));
 }
 
 static void forward(struct order *x, uint32_t c)
@@ -99,7 +99,7 @@ static void look_made(struct order *x, uint32_t c, char kind, double usual, doub
         look(x, end + (shards->blocks ? 0 : places(x)) + shards->beside);
         return;
     }
-    struct moments_at at = {had(x, c, true), had(x, c, false), last, shards->beside, shards->beside, x->uses, x->copies};
+    struct moments_at at = {had(x, c, true), had(x, c, false), last, shards->beside, shards->beside, x->uses, x->copies, x->whole > 0};
     if (!x->begun[1]) {
         at.first = shards->first;
         at.next = shards->next;
@@ -113,6 +113,7 @@ static void backward(struct order *x, uint32_t c)
     x->held -= s->keep;
     x->uses -= s->uses[1];
     x->copies -= s->copies;
+    x->whole -= s->copies;
     if (x->turns && had(x, c, true))
         look(x, s->turns + x->shards->beside + (runs_out(x) ? 0 : places(x)));
     look_made(x, c, 'B', s->backward, s->backward_end);
@@ -126,10 +127,12 @@ static void input(struct order *x, uint32_t c)
     x->held -= s->keep;
     x->uses -= s->uses[1];
     x->copies -= s->copies;
+    x->whole -= s->copies;
     if (early && !runs_out(x))
         look(x, s->input + places(x));
     else
-        look(x, moments_action(s, x->shards, 'I', &(struct moments_at){had(x, c, true), early, .uses = x->uses, .copies = x->copies}));
+        look(x, moments_action(s, x->shards, 'I', &(struct moments_at){had(x, c, true), early, .uses = x->uses, .copies = x->copies,
+                                                                      .whole = x->whole > 0}));
     x->gradients += early ? 0 : s->early;
     x->begun[0] |= (uint64_t)1 << c;
     x->held += s->left;
@@ -202,6 +205,7 @@ static void both(struct order *x, uint32_t f, uint32_t b)
     x->held -= s->keep;
     x->uses -= x->stages[f].uses[0] + s->uses[1];
     x->copies -= s->copies;
+    x->whole -= s->copies;
     double most = shards->gathered * (shards->places + shards->places_beside);
     most += x->begun[1] ? shards->beside : shards->first > shards->next ? shards->first : shards->next;
     double bytes = beside(x, f, b, first, most) - (first && had(x, b, false) ? s->early : 0);
@@ -247,6 +251,7 @@ static void skip(struct order *x, char kind, uint32_t stage, uint64_t times)
     const struct moments_stage *s = &x->stages[stage];
     x->uses -= kind == 'W' ? 0 : (double)times * s->uses[kind != 'F'];
     x->copies -= kind == 'F' ? 0 : (double)times * s->copies;
+    x->whole -= kind == 'F' || kind == 'W' ? 0 : (double)times * s->copies;
     if (kind == 'B' || kind == 'W')
         x->left[stage] -= (uint32_t)times;
 }
@@ -549,6 +554,7 @@ static void begin_order(struct order *x, uint32_t rank)
         x->left[c] = m;
         x->uses += m * (x->stages[c].uses[0] + x->stages[c].uses[1]);
         x->copies += (halves ? 2 * m : m) * x->stages[c].copies;
+        x->whole += m * x->stages[c].copies;
     }
     for (uint32_t k = 0; d->listed && k < d->listed->nactions[rank]; k++) {
         const struct action *a = &d->listed->actions[rank][k];
@@ -558,7 +564,9 @@ static void begin_order(struct order *x, uint32_t rank)
         x->left[a->stage / d->pp] += a->kind == 'B' || a->kind == 'W';
         x->uses += a->kind == 'W' ? 0 : s->uses[a->kind != 'F'];
         x->copies += a->kind == 'F' ? 0 : s->copies;
+        x->whole += a->kind == 'F' || a->kind == 'W' ? 0 : s->copies;
     }
+    x->copying = x->copies > 0;
 }
 
 struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,

@@ -28,6 +28,7 @@ struct moments_block {
     double end;                              /* of its gradients while they are converted behind their last microbatch; 0: they aren't */
     double sent;                             /* what every microbatch's are converted to, on their way to shards */
     double beside[2];                        /* what else is there then, behind B and behind W */
+    double others[2];                        /* of places, in B or I and in W: what is there for actions that follow alone */
 };
 /* Of one stage of a rank: sums of all blocks, vectors' gradients among them */
 struct moments_stage {
@@ -64,7 +65,8 @@ struct moments_shards {
 struct moments_at {
     bool had, early, last; /* B or W of the stage have been, or I; this is the last of them */
     double first, next;    /* gradients on their way, in its last block and in the others */
-    double uses, copies;   /* of gathered parameters, and from host memory, behind it */
+    double uses, copies;   /* of gathered parameters, and from host memory, behind it; */
+    bool whole;            /* some of them of B or I */
 };
 double moments_action(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at);
 /* stages: as a rank has them (cost_rank_stage()), in DualPipe the one nearer to the entry of its copy's pipeline... */

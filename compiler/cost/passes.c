@@ -66,7 +66,8 @@ static double at_block(const struct pass *p, const struct moments_block *b, doub
 {
     const struct moments_at *at = p->at;
     const struct moments_sums *f = &b->in_front, *e = &b->each;
-    double kept = f->keep + k * e->keep, left = f->left + k * e->left, places = gathered(p, uses_left(p, b, k));
+    double kept = f->keep + k * e->keep, left = f->left + k * e->left;
+    double places = gathered(p, uses_left(p, b, k)) - (at->whole || p->kind == 'F' ? 0 : b->others[p->kind == 'W']);
     bool first = !at->had, last_block = b == p->s->blocks + p->s->nblocks - 1 && k >= b->times - 1;
     double on_way = last_block ? at->first : at->next;
     if (p->kind == 'F')
