@@ -31,10 +31,10 @@ void lives_insn(struct lives *l)
     vec_push(l->arena, &l->pass.insns, (uint32_t)l->pass.touches.n);
 }
 
-void lives_makes(struct lives *l)
+void lives_makes(struct lives *l, bool experts)
 {
-    if (l->pass.begun == NONE)
-        l->pass.begun = (uint32_t)l->pass.insns.n;
+    if (l->pass.begun[experts] == NONE)
+        l->pass.begun[experts] = (uint32_t)l->pass.insns.n;
     lives_insn(l);
 }
 
@@ -110,7 +110,8 @@ static uint32_t insert(struct lives *l, uint32_t at, uint32_t n)
     for (uint32_t i = (uint32_t)l->pass.insns.n - 1; i > at; i--)
         l->pass.insns.at[i] = l->pass.insns.at[i - 1] + n;
     l->pass.insns.at[at] = first;
-    l->pass.begun += l->pass.begun != NONE && l->pass.begun >= at;
+    for (int k = 0; k < 2; k++)
+        l->pass.begun[k] += l->pass.begun[k] != NONE && l->pass.begun[k] >= at;
     return first;
 }
 
@@ -264,7 +265,7 @@ static uint32_t *nones(struct lives *l, uint32_t n)
 static void begin_pass(struct lives *l, uint32_t halves)
 {
     const struct expansion *e = l->e;
-    l->pass = (struct lives_pass){.begun = NONE};
+    l->pass = (struct lives_pass){.begun = {NONE, NONE}};
     vec_reserve(l->arena, &l->pass.insns, 128);
     vec_reserve(l->arena, &l->pass.touches, 512);
     l->halves = halves;
@@ -311,7 +312,7 @@ static void backward(struct lives *l)
 }
 
 /* The most bytes at a time.  live: by store, what is still needed behind the pass; then, what it needs of what was before.
- * parts: the same before gradients of experts are made and from then on, or NULL. */
+ * parts: the same by whether gradients of matrices have been made, and of experts (1 and 2), or NULL. */
 static double most_live(const struct lives *l, const struct lives_pass *p, bool *live, double *parts)
 {
     struct arena_mark mark = arena_mark(l->arena);
@@ -331,8 +332,9 @@ static double most_live(const struct lives *l, const struct lives_pass *p, bool 
             live[t->store] &= !t->covers;
         }
         most = now > most ? now : most;
-        if (parts && now > parts[i >= p->begun])
-            parts[i >= p->begun] = now;
+        uint32_t part = (i >= p->begun[0] ? 1u : 0) + (i >= p->begun[1] ? 2u : 0);
+        if (parts && now > parts[part])
+            parts[part] = now;
         for (size_t k = first; k < end; k++)
             live[p->touches.at[k].store] |= p->touches.at[k].reads;
         for (size_t k = first; k < end; k++) {
@@ -438,7 +440,7 @@ static void follow(struct lives *l, struct cost_lives *out)
     w = l->pass;
     bool *kept = ARENA_ARRAY(l->arena, bool, l->stores.n), *left = ARENA_ARRAY(l->arena, bool, l->stores.n);
     kept[l->stream] = true;
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < 4; k++)
         out->backward_of[k] = out->input_of[k] = 0;
     out->backward = most_live(l, &b, kept, out->backward_of);
     kept[l->stream] = false;

@@ -27,7 +27,7 @@ struct lives_touch {
 struct lives_pass {
     VEC(struct lives_touch) touches;
     VEC(uint32_t) insns;
-    uint32_t begun; /* the instruction that is the first to make gradients of experts; NONE: none does */
+    uint32_t begun[2]; /* the instructions that are the first to make gradients of matrices, of experts; NONE: none does */
 };
 struct lives {
     struct arena *arena;
@@ -69,8 +69,8 @@ uint32_t lives_store(struct lives *l, double bytes);
 uint32_t lives_rows(struct lives *l, double rows, double cols);
 /* an instruction, and then what it touches; part: writes some of it */
 void lives_insn(struct lives *l);
-/* one that makes gradients of a block's experts */
-void lives_makes(struct lives *l);
+/* one that makes gradients of a block's matrices, or of its experts */
+void lives_makes(struct lives *l, bool experts);
 void lives_read(struct lives *l, uint32_t store);
 void lives_write(struct lives *l, uint32_t store);
 void lives_part(struct lives *l, uint32_t store);

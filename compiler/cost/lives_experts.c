@@ -298,7 +298,7 @@ void lives_router_back(struct lives *l, uint32_t opr)
     lives_give(l, dx, adds);
     lives_read(l, dlogits);
     uint32_t x = lives_kept(l, o->in[0]);
-    lives_insn(l);
+    lives_makes(l, false);
     lives_read(l, dlogits);
     lives_read(l, x);
 }
@@ -560,7 +560,7 @@ void lives_experts_back(struct lives *l, uint32_t opr)
     lives_move(l, drows, dup);
     uint32_t dx = lives_gradient(l, x.o->in[0], &adds);
     sum_rows(l, &x, brought(l, &x, drows, l->element * x.width), NONE, dx, adds);
-    lives_makes(l);
+    lives_makes(l, true);
     lives_read(l, dback);
     lives_read(l, weighted);
     lives_read(l, counts);

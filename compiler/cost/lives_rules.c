@@ -116,7 +116,10 @@ static void linear_back(struct lives *l, const struct opr *o)
         input_gradient(l, o, dy);
     if (!weight)
         return;
-    lives_insn(l);
+    if (l->e->weights[o->weight].shared_with == WEIGHT_OWN)
+        lives_makes(l, false);
+    else
+        lives_insn(l);
     lives_read(l, dy);
     lives_read(l, x);
     if (!o->nbiases)
@@ -345,7 +348,7 @@ static void embed_back(struct lives *l, const struct opr *o)
     if (!(l->halves & LIVES_WEIGHT))
         return;
     dy = gather(l, dy, lives_cols(l, o->out));
-    lives_insn(l);
+    lives_makes(l, false);
     lives_read(l, dy);
     lives_read(l, l->tokens_store);
 }
@@ -362,7 +365,7 @@ static void position_back(struct lives *l, const struct opr *o)
     }
     if (!(l->halves & LIVES_WEIGHT))
         return;
-    lives_insn(l);
+    lives_makes(l, false);
     lives_read(l, dy);
 }
 

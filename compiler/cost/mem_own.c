@@ -166,6 +166,16 @@ static void add_block(struct moments_stage *s, const struct moments_block *b)
         *most[k] = cost_larger(*most[k], *own[k]);
 }
 
+/* The most of a pass by what gradients it has made by then, less those that it lacks: its matrices' and its experts', and before
+ * any are made all of those on their way to shards. */
+static double without(const double of[4], const double gradients[2], double shards)
+{
+    double most = of[0] - gradients[0] - gradients[1] - shards;
+    for (int k = 1; k < 4; k++)
+        most = cost_larger(most, of[k] - (k & 1 ? 0 : gradients[0]) - (k & 2 ? 0 : gradients[1]));
+    return most;
+}
+
 /* of a run of blocks: what each leaves, and its passes */
 static struct moments_block block_of(const struct walk *w, const struct cost_block *b, const struct cost_held *h, double times)
 {
@@ -174,28 +184,28 @@ static struct moments_block block_of(const struct walk *w, const struct cost_blo
     double parked = w->places - v->parked, left_parked = cost_larger(0, w->places - v->left_parked);
     double near = w->near[0] + (b->lives->kind == LIVES_LAYER ? 0 : w->near[1]);
     double made, after, most = convert(x, h, false, &made, &after), early = x->made * (b->early_matrices + h->experts);
-    bool zero3 = x->c->decision->zero >= 3;
+    bool zero2 = x->c->decision->zero >= 2, zero3 = x->c->decision->zero >= 3;
     struct moments_block m = {.times = times,
                               .each = {.keep = v->keep - v->parked, .left = v->left - v->left_parked, .made = made,
                                        .early = cost_smaller(early, made), .after = after},
                               .in_front = w->front,
                               .forward = v->forward + parked,
-                              .backward = v->backward + parked,
                               .input = v->input + parked,
                               .weight = v->weight + left_parked,
-                              .first_backward = v->backward + parked,
-                              .first_input = v->input + parked,
                               .end = most > made ? most : 0,
-                              .sent = converts(x) && x->c->decision->zero >= 2 ? x->reduced * h->made : 0,
+                              .sent = converts(x) && zero2 ? x->reduced * h->made : 0,
                               .beside = {x->s->boundary_bytes + w->places, w->places},
                               .others = {parked - near, left_parked - w->near_left}};
     m.each.copies = v->parked > 0;
     m.each.uses[0] = zero3;
     m.each.uses[1] = zero3 && b->lives->kind != LIVES_EMBED;
-    if (h->experts > 0) { /* the first pass makes gradients of experts late */
-        m.first_backward = cost_larger(v->backward_of[0] - x->made * h->gradients[1], v->backward_of[1]) + parked;
-        m.first_input = cost_larger(v->input_of[0] - x->made * h->experts, v->input_of[1]) + parked;
-    }
+    const double all[] = {0, 0}, own[] = {x->made * (h->gradients[0] + h->gradients[2]), x->made * h->gradients[1]};
+    const double now[] = {cost_smaller(early, x->made * b->early_matrices), x->made * h->experts}, shards = zero2 ? x->made * h->made : 0;
+    bool known = converts(x) || x->c->job->wishes.never_overlap & OVERLAP_DP; /* when the last of its microbatch's are sent */
+    m.backward = without(v->backward_of, all, known ? shards : 0) + parked;
+    m.first_backward = without(v->backward_of, own, known ? shards : 0) + parked;
+    m.begin_backward = without(v->backward_of, own, shards) + parked;
+    m.first_input = without(v->input_of, now, 0) + parked;
     return m;
 }
 
@@ -414,6 +424,16 @@ static struct moments_shards shards_made(const struct cost_rooms *x, const struc
                                    .then = blocks ? 0 : sent + part, .beside = blocks ? made + part : made};
 }
 
+/* between stages on different ranks */
+static void add_transfers(const struct cost_rooms *x, uint32_t stage, struct moments_stage *s)
+{
+    const struct decision *d = x->c->decision;
+    uint32_t r = cost_stage_rank(d, stage);
+    bool before = stage && cost_stage_rank(d, stage - 1) != r, behind = stage + 1 < d->nstages && cost_stage_rank(d, stage + 1) != r;
+    s->sent = behind && !x->least ? x->s->boundary_bytes : 0;
+    s->received = (before || behind) && !x->least ? x->s->boundary_bytes : 0;
+}
+
 /* places for gathered parameters, by uses of a step */
 static void share_places(const struct cost_rooms *x, const struct moments_stage *stages, struct moments_shards *shards)
 {
@@ -434,6 +454,7 @@ void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *kn
     for (uint32_t j = 0; j < cost_rank_stages(d); j++) {
         const struct own_stage *stage = own_stage(x, cost_held_stage(d, r, j), places, places > 0 ? NULL : known, &room);
         memcpy(&stages[j], &stage->moments, offsetof(struct moments_stage, blocks) + stage->moments.nblocks * sizeof *stages->blocks);
+        add_transfers(x, cost_held_stage(d, r, j), &stages[j]);
         join_sums(&all, &stage->sums);
         gradients += stages[j].gradients;
         complete += stages[j].gradients - stages[j].made + stages[j].after;

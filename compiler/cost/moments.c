@@ -53,22 +53,25 @@ static void forward(struct order *x, uint32_t c)
 {
     const struct moments_stage *s = &x->stages[c];
     x->uses -= s->uses[0];
+    x->held -= s->sent;
     if (runs_out(x))
         look(x, moments_action(s, x->shards, 'F', &(struct moments_at){.uses = x->uses - s->passes_on}));
     else
         look(x, s->forward + places(x));
-    x->held += s->keep;
+    x->held += s->keep + s->sent;
 }
 
 /* the next step's first forwards while gradients are still needed, should they have to be clipped */
 static void look_early(struct order *x)
 {
+    double held = x->held;
     x->gradients = x->shards->foretold;
     for (uint32_t k = 0; k < x->shards->early; k++) {
         look(x, x->stages[0].forward + places(x));
         x->held += x->stages[0].keep;
     }
-    x->gradients = x->held = 0;
+    x->gradients = 0;
+    x->held = held;
 }
 
 static bool had(const struct order *x, uint32_t c, bool weights)
@@ -110,13 +113,14 @@ static void look_made(struct order *x, uint32_t c, char kind, double usual, doub
 static void backward(struct order *x, uint32_t c)
 {
     const struct moments_stage *s = &x->stages[c];
-    x->held -= s->keep;
+    x->held -= s->keep + s->received;
     x->uses -= s->uses[1];
     x->copies -= s->copies;
     x->whole -= s->copies;
     if (x->turns && had(x, c, true))
         look(x, s->turns + x->shards->beside + (runs_out(x) ? 0 : places(x)));
     look_made(x, c, 'B', s->backward, s->backward_end);
+    x->held += s->received;
     note_made(x, c);
 }
 
@@ -124,7 +128,7 @@ static void input(struct order *x, uint32_t c)
 {
     const struct moments_stage *s = &x->stages[c];
     bool early = had(x, c, false);
-    x->held -= s->keep;
+    x->held -= s->keep + s->received;
     x->uses -= s->uses[1];
     x->copies -= s->copies;
     x->whole -= s->copies;
@@ -135,7 +139,7 @@ static void input(struct order *x, uint32_t c)
                                                                       .whole = x->whole > 0}));
     x->gradients += early ? 0 : s->early;
     x->begun[0] |= (uint64_t)1 << c;
-    x->held += s->left;
+    x->held += s->left + s->received;
 }
 
 static void weight(struct order *x, uint32_t c)
@@ -202,7 +206,7 @@ static void both(struct order *x, uint32_t f, uint32_t b)
     const struct moments_stage *s = &x->stages[b];
     const struct moments_shards *shards = x->shards;
     bool first = !had(x, b, true);
-    x->held -= s->keep;
+    x->held -= s->keep + s->received + x->stages[f].sent;
     x->uses -= x->stages[f].uses[0] + s->uses[1];
     x->copies -= s->copies;
     x->whole -= s->copies;
@@ -212,7 +216,7 @@ static void both(struct order *x, uint32_t f, uint32_t b)
     look(x, bytes + most);
     note_made(x, b);
     x->pairs_left -= x->pairs_left > 0;
-    x->held += x->stages[f].keep;
+    x->held += x->stages[f].keep + x->stages[f].sent + s->received;
 }
 
 /* ---- stretches ---- */
@@ -567,6 +571,8 @@ static void begin_order(struct order *x, uint32_t rank)
         x->whole += a->kind == 'F' || a->kind == 'W' ? 0 : s->copies;
     }
     x->copying = x->copies > 0;
+    for (uint32_t c = 0; c < (dual ? 2 : d->vpp); c++)
+        x->held += x->stages[c].sent + x->stages[c].received;
 }
 
 struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,

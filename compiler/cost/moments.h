@@ -24,7 +24,8 @@ struct moments_block {
     double times;
     struct moments_sums each, in_front;
     double forward, backward, input, weight; /* the most of its passes, with what it has kept and finds of its microbatch */
-    double first_backward, first_input;      /* while its experts' gradients are not there from the begin */
+    double first_backward, first_input;      /* while its own gradients are not there from the begin; */
+    double begin_backward;                   /* nor others' on their way */
     double end;                              /* of its gradients while they are converted behind their last microbatch; 0: they aren't */
     double sent;                             /* what every microbatch's are converted to, on their way to shards */
     double beside[2];                        /* what else is there then, behind B and behind W */
@@ -34,6 +35,7 @@ struct moments_block {
 struct moments_stage {
     double keep, left, gradients, early;
     double made, after; /* of gradients, without vectors': as they are made, in the format of sums */
+    double sent, received; /* what it sends lies there until it sends the next one, and so does a gradient that is to come */
     double uses[2], copies;
     bool passes_on;     /* its last block's use in F is that of the B that follows */
     /* the most of an action while it runs, with what it finds of its microbatch and what it leaves, when all its gradients are

@@ -75,9 +75,11 @@ static double at_block(const struct pass *p, const struct moments_block *b, doub
     if (p->kind == 'I')
         return kept + p->s->left - left - e->left + (first && !at->early ? b->first_input : b->input) + places +
                fetched(p, b, k, false) + gradients(p, b, k, 0);
-    double most = p->kind == 'W'                  ? left + b->weight
-                  : first && !at->early           ? kept + b->first_backward
-                                                  : kept + b->backward;
+    bool begins = last_block && (at->first < at->next || at->first > at->next);
+    double most = p->kind == 'W'          ? left + b->weight
+                  : !first || at->early   ? kept + b->backward
+                  : begins                ? kept + b->begin_backward
+                                          : kept + b->first_backward;
     double ends = b->beside[p->kind == 'W'] + (p->kind == 'W' ? left : kept) + (p->shards->blocks ? 0 : places) + fetched(p, b, k, true);
     most += places + fetched(p, b, k, false) + gradients(p, b, k, e->made);
     if (at->last && b->end > 0)

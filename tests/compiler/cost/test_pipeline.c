@@ -274,6 +274,7 @@ static void draw_blocks(uint64_t *state, struct moments_stage *x, double runs)
         b->input = keep + left;
         b->weight = left + draw(state, 0, 1);
         b->first_backward = b->backward - draw(state, 0, 0.5);
+        b->begin_backward = b->first_backward;
         b->first_input = b->input - draw(state, 0, 0.2);
         b->end = fmax(made, b->each.after) + draw(state, 0, 4);
         b->beside[0] = draw(state, 0, 1);
