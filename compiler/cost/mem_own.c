@@ -424,12 +424,13 @@ static struct moments_shards shards_made(const struct cost_rooms *x, const struc
                                    .then = blocks ? 0 : sent + part, .beside = blocks ? made + part : made};
 }
 
-/* between stages on different ranks */
+/* between stages on different ranks, and between passes */
 static void add_transfers(const struct cost_rooms *x, uint32_t stage, struct moments_stage *s)
 {
     const struct decision *d = x->c->decision;
     uint32_t r = cost_stage_rank(d, stage);
     bool before = stage && cost_stage_rank(d, stage - 1) != r, behind = stage + 1 < d->nstages && cost_stage_rank(d, stage + 1) != r;
+    s->passes_back = stage && cost_rank_stages(d) == 1;
     s->sent = behind && !x->least ? x->s->boundary_bytes : 0;
     s->received = (before || behind) && !x->least ? x->s->boundary_bytes : 0;
 }

@@ -98,7 +98,7 @@ static void look_made(struct order *x, uint32_t c, char kind, double usual, doub
     const struct moments_shards *shards = x->shards;
     bool last = x->left[c] == 1 && (s->after < s->made || s->after > s->made);
     if (had(x, c, true) && !last && !runs_out(x)) {
-        look(x, usual + places(x) + shards->beside);
+        look(x, usual + places(x) - (kind == 'W' && !s->passes_back ? shards->gathered : 0) + shards->beside);
         look(x, end + (shards->blocks ? 0 : places(x)) + shards->beside);
         return;
     }
@@ -151,40 +151,7 @@ static void weight(struct order *x, uint32_t c)
     note_made(x, c);
 }
 
-/* the most of a forward beside a backward, both at equal shares of their time: where one of them begins or ends a run */
-static double most_beside(const struct moments_stage *f, const struct moments_stage *b, bool first)
-{
-    if (f->nruns == 1 && b->nruns == 1) {
-        const double *x = f->runs->forward, *y = first ? b->runs->first_backward : b->runs->backward;
-        return x[0] + y[1] > x[1] + y[0] ? x[0] + y[1] : x[1] + y[0];
-    }
-    double all[2] = {0}, begin[2] = {0}, share = 0, most = 0;
-    uint32_t i = 0, j = b->nruns;
-    for (uint32_t k = 0; k < f->nruns; k++)
-        all[0] += f->runs[k].forward_s;
-    for (uint32_t k = 0; k < b->nruns; k++)
-        all[1] += b->runs[k].backward_s;
-    while (i < f->nruns && j) {
-        const struct moments_run *x = &f->runs[i], *y = &b->runs[j - 1];
-        const double *back = first ? y->first_backward : y->backward;
-        double takes[2] = {x->forward_s / all[0], y->backward_s / all[1]}, end[2] = {begin[0] + takes[0], begin[1] + takes[1]};
-        double next = end[0] < end[1] ? end[0] : end[1];
-        for (int k = 0; k < 2; k++) {
-            double at = k ? next : share, in = takes[0] > 0 ? (at - begin[0]) / takes[0] : 1, of = takes[1] > 0 ? (at - begin[1]) / takes[1] : 1;
-            double bytes = x->forward[0] + in * (x->forward[1] - x->forward[0]) + back[1] + of * (back[0] - back[1]);
-            most = bytes > most ? bytes : most;
-        }
-        share = next;
-        bool ended = end[0] <= end[1], both_end = end[0] >= end[1];
-        begin[0] = ended ? end[0] : begin[0];
-        begin[1] = both_end ? end[1] : begin[1];
-        i += ended;
-        j -= both_end;
-    }
-    return most;
-}
-
-/* the same, or more where even that is less than the fullest moment so far; kept for the next pair of the same stages */
+/* moments_beside(), or more where even that is less than the fullest moment so far; kept for the next pair of the same stages */
 static double beside(struct order *x, uint32_t f, uint32_t b, bool first, double most)
 {
     uint32_t bit = f < PAIRS && b < PAIRS ? (uint32_t)1 << (2 * (PAIRS * f + b) + first) : 0;
@@ -193,7 +160,7 @@ static double beside(struct order *x, uint32_t f, uint32_t b, bool first, double
     double all = x->stages[f].forward + (first ? INFINITY : x->stages[b].backward);
     if (x->held + x->gradients + x->made + all + most <= x->most.bytes)
         return all;
-    double bytes = most_beside(&x->stages[f], &x->stages[b], first);
+    double bytes = moments_beside(&x->stages[f], &x->stages[b], first);
     if (bit)
         x->beside[f][b][first] = bytes;
     x->paired |= bit;
@@ -272,7 +239,7 @@ static void skip_rounds(struct order *x, const struct action_of *a, uint32_t n, 
         }
 }
 
-/* its first round, its second one where the first has made gradients, and the last one */
+/* its first round, its second one where the first has made gradients, and its last ones */
 static void stretch(struct order *x, uint64_t times, const struct action_of *a, uint32_t n)
 {
     double before = x->held, gradients = x->gradients + x->made;
@@ -285,11 +252,14 @@ static void stretch(struct order *x, uint64_t times, const struct action_of *a, 
         round_of(x, a, n);
         left--;
     }
-    if (!left)
-        return;
-    skip_rounds(x, a, n, left - 1);
-    x->held += change * (double)(left - 1);
-    round_of(x, a, n);
+    uint64_t last = x->shards->gathered > 0 ? (uint64_t)x->shards->places : 1; /* rounds that may not have all places */
+    if (left > last) {
+        skip_rounds(x, a, n, left - last);
+        x->held += change * (double)(left - last);
+        left = last;
+    }
+    for (; left; left--)
+        round_of(x, a, n);
 }
 #define STRETCH(x, times, ...) \
     stretch(x, times, (const struct action_of[]){__VA_ARGS__}, sizeof(const struct action_of[]){__VA_ARGS__} / sizeof(struct action_of))

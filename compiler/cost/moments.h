@@ -37,7 +37,8 @@ struct moments_stage {
     double made, after; /* of gradients, without vectors': as they are made, in the format of sums */
     double sent, received; /* what it sends lies there until it sends the next one, and so does a gradient that is to come */
     double uses[2], copies;
-    bool passes_on;     /* its last block's use in F is that of the B that follows */
+    bool passes_on;     /* its last block's use in F is that of the B that follows, */
+    bool passes_back;   /* and its first one's in B or I is that of the next F */
     /* the most of an action while it runs, with what it finds of its microbatch and what it leaves, when all its gradients are
      * there; end: while some are converted on their way to shards */
     double forward, backward, input, weight, backward_end, weight_end;
@@ -71,6 +72,8 @@ struct moments_at {
     bool whole;            /* some of them of B or I */
 };
 double moments_action(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at);
+/* of a forward beside a backward; first: of its stage */
+double moments_beside(const struct moments_stage *f, const struct moments_stage *b, bool first);
 /* stages: as a rank has them (cost_rank_stage()), in DualPipe the one nearer to the entry of its copy's pipeline... */
 struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,
                                 const struct moments_shards *shards);

@@ -33,9 +33,10 @@ static double uses_left(const struct pass *p, const struct moments_block *b, dou
     return (p->kind == 'W' ? 0 : b->in_front.uses[1] + (k + 1) * b->each.uses[1]) + p->at->uses;
 }
 
-static double gathered(const struct pass *p, double uses)
+/* W uses none, so that one is free unless the next F has it again */
+static double gathered(const struct pass *p, const struct moments_block *b, double k)
 {
-    return p->shards->gathered * smaller(p->shards->places, uses);
+    return p->shards->gathered * smaller(p->shards->places - (p->kind == 'W' && !p->s->passes_back), uses_left(p, b, k));
 }
 
 /* A copy back waits for one of two places, which the block but one before it leaves: so what comes behind all of them is there
@@ -67,7 +68,7 @@ static double at_block(const struct pass *p, const struct moments_block *b, doub
     const struct moments_at *at = p->at;
     const struct moments_sums *f = &b->in_front, *e = &b->each;
     double kept = f->keep + k * e->keep, left = f->left + k * e->left;
-    double places = gathered(p, uses_left(p, b, k)) - (at->whole || p->kind == 'F' ? 0 : b->others[p->kind == 'W']);
+    double places = gathered(p, b, k) - (at->whole || p->kind == 'F' ? 0 : b->others[p->kind == 'W']);
     bool first = !at->had, last_block = b == p->s->blocks + p->s->nblocks - 1 && k >= b->times - 1;
     double on_way = last_block ? at->first : at->next;
     if (p->kind == 'F')
@@ -108,6 +109,39 @@ double moments_action(const struct moments_stage *s, const struct moments_shards
         const double last = b->times - 1, k[] = {0, last, larger(0, last - 1), bend(&p, b), smaller(1, last), smaller(2, last)};
         for (int n = 0; n < (shards->fetched > 0 ? 6 : 4); n++)
             most = larger(most, at_block(&p, b, k[n]));
+    }
+    return most;
+}
+
+/* the most of a forward beside a backward, both at equal shares of their time: where one of them begins or ends a run */
+double moments_beside(const struct moments_stage *f, const struct moments_stage *b, bool first)
+{
+    if (f->nruns == 1 && b->nruns == 1) {
+        const double *x = f->runs->forward, *y = first ? b->runs->first_backward : b->runs->backward;
+        return x[0] + y[1] > x[1] + y[0] ? x[0] + y[1] : x[1] + y[0];
+    }
+    double all[2] = {0}, begin[2] = {0}, share = 0, most = 0;
+    uint32_t i = 0, j = b->nruns;
+    for (uint32_t k = 0; k < f->nruns; k++)
+        all[0] += f->runs[k].forward_s;
+    for (uint32_t k = 0; k < b->nruns; k++)
+        all[1] += b->runs[k].backward_s;
+    while (i < f->nruns && j) {
+        const struct moments_run *x = &f->runs[i], *y = &b->runs[j - 1];
+        const double *back = first ? y->first_backward : y->backward;
+        double takes[2] = {x->forward_s / all[0], y->backward_s / all[1]}, end[2] = {begin[0] + takes[0], begin[1] + takes[1]};
+        double next = end[0] < end[1] ? end[0] : end[1];
+        for (int k = 0; k < 2; k++) {
+            double at = k ? next : share, in = takes[0] > 0 ? (at - begin[0]) / takes[0] : 1, of = takes[1] > 0 ? (at - begin[1]) / takes[1] : 1;
+            double bytes = x->forward[0] + in * (x->forward[1] - x->forward[0]) + back[1] + of * (back[0] - back[1]);
+            most = bytes > most ? bytes : most;
+        }
+        share = next;
+        bool ended = end[0] <= end[1], both_end = end[0] >= end[1];
+        begin[0] = ended ? end[0] : begin[0];
+        begin[1] = both_end ? end[1] : begin[1];
+        i += ended;
+        j -= both_end;
     }
     return most;
 }

@@ -302,6 +302,7 @@ static void draw_blocks(uint64_t *state, struct moments_stage *x, double runs)
     x->uses[1] = front.uses[1];
     x->input += x->left;
     x->turns = x->backward;
+    x->passes_back = draw(state, 0, 2) >= 1;
 }
 
 /* a rank's order so far: what a stage's microbatches hold, and which of its gradients there are */
@@ -332,7 +333,7 @@ static double block_bytes(const struct walked *w, const struct moments_stage *x,
         uses += kind == 'F' ? (at >= n) * o->uses[0] : kind == 'W' ? 0 : (at <= n) * o->uses[1];
         own += at < n ? before : done ? behind : kind == 'I' ? fmax(before, o->early) : o->made;
     }
-    double there = gathered * fmin(places, uses);
+    double there = gathered * fmin(places - (kind == 'W' && !x->passes_back), uses);
     if (kind == 'F')
         return keep + b->forward + there + gradients_of(w, x, c);
     if (kind == 'I')
