@@ -199,7 +199,13 @@ static struct moments_block block_of(const struct walk *w, const struct cost_blo
     m.each.copies = v->parked > 0;
     m.each.uses[0] = zero3;
     m.each.uses[1] = zero3 && b->lives->kind != LIVES_EMBED;
-    const double all[] = {0, 0}, own[] = {x->made * (h->gradients[0] + h->gradients[2]), x->made * h->gradients[1]};
+    double whole[2];
+    for (int k = 0; k < 2; k++) {
+        bool apart = zero2 && h->gradients[k] < (k ? h->experts : h->own);
+        m.scattered += apart ? x->made * h->gradients[k] : 0;
+        whole[k] = apart ? 0 : x->made * h->gradients[k];
+    }
+    const double all[] = {0, 0}, own[] = {whole[0] + x->made * h->gradients[2], whole[1]};
     const double now[] = {cost_smaller(early, x->made * b->early_matrices), x->made * h->experts}, shards = zero2 ? x->made * h->made : 0;
     bool known = converts(x) || x->c->job->wishes.never_overlap & OVERLAP_DP; /* when the last of its microbatch's are sent */
     m.backward = without(v->backward_of, all, known ? shards : 0) + parked;

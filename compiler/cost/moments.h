@@ -26,6 +26,7 @@ struct moments_block {
     double forward, backward, input, weight; /* the most of its passes, with what it has kept and finds of its microbatch */
     double first_backward, first_input;      /* while its own gradients are not there from the begin; */
     double begin_backward;                   /* nor others' on their way */
+    double scattered;                        /* of made: sums of what is scattered, which come behind the block */
     double end;                              /* of its gradients while they are converted behind their last microbatch; 0: they aren't */
     double sent;                             /* what every microbatch's are converted to, on their way to shards */
     double beside[2];                        /* what else is there then, behind B and behind W */

@@ -82,7 +82,7 @@ static double at_block(const struct pass *p, const struct moments_block *b, doub
                   : begins                ? kept + b->begin_backward
                                           : kept + b->first_backward;
     double ends = b->beside[p->kind == 'W'] + (p->kind == 'W' ? left : kept) + (p->shards->blocks ? 0 : places) + fetched(p, b, k, true);
-    most += places + fetched(p, b, k, false) + gradients(p, b, k, e->made);
+    most += places + fetched(p, b, k, false) + gradients(p, b, k, first ? e->made - b->scattered : e->made);
     if (at->last && b->end > 0)
         most = larger(most, ends + gradients(p, b, k, b->end));
     if (b->sent > 0)
