@@ -26,6 +26,20 @@ uint32_t lives_rows(struct lives *l, double rows, double cols)
     return lives_store(l, l->element * rows * cols);
 }
 
+uint32_t lives_whole(struct lives *l, enum lives_whole kind, double cols)
+{
+    uint32_t k = 0;
+    while (k < LIVES_WIDTHS && l->whole[kind][k].cols > 0 && (l->whole[kind][k].cols < cols || l->whole[kind][k].cols > cols))
+        k++;
+    if (k == LIVES_WIDTHS)
+        return lives_rows(l, l->tokens, cols);
+    if (l->whole[kind][k].cols <= 0) {
+        l->whole[kind][k].cols = cols;
+        l->whole[kind][k].store = lives_rows(l, l->tokens, cols);
+    }
+    return l->whole[kind][k].store;
+}
+
 void lives_insn(struct lives *l)
 {
     vec_push(l->arena, &l->pass.insns, (uint32_t)l->pass.touches.n);
@@ -87,13 +101,13 @@ void lives_update(struct lives *l, uint32_t store)
     lives_read(l, store);
 }
 
-/* behind the last instruction that writes a store */
-static uint32_t made_at(const struct lives *l, uint32_t store)
+/* behind the last instruction that writes a store, or uses it */
+static uint32_t made_at(const struct lives *l, uint32_t store, bool used)
 {
     for (uint32_t i = (uint32_t)l->pass.insns.n; i-- > 0;) {
         size_t end = i + 1 < l->pass.insns.n ? l->pass.insns.at[i + 1] : l->pass.touches.n;
         for (size_t k = l->pass.insns.at[i]; k < end; k++)
-            if (l->pass.touches.at[k].store == store && (l->pass.touches.at[k].covers || !l->pass.touches.at[k].reads))
+            if (l->pass.touches.at[k].store == store && (used || l->pass.touches.at[k].covers || !l->pass.touches.at[k].reads))
                 return i + 1;
     }
     return 0;
@@ -117,9 +131,12 @@ static uint32_t insert(struct lives *l, uint32_t at, uint32_t n)
 
 void lives_transfer(struct lives *l, uint32_t to, uint32_t from, bool early)
 {
-    uint32_t at = (uint32_t)l->pass.insns.n, there = early ? made_at(l, from) : at;
-    if (early)
+    uint32_t at = (uint32_t)l->pass.insns.n;
+    if (early) {
+        uint32_t there = made_at(l, from, false), free = made_at(l, to, true);
         at = there > l->queue_at ? there : l->queue_at;
+        at = free > at ? free : at;
+    }
     if (at < l->pass.insns.n) {
         uint32_t k = insert(l, at, 2);
         l->pass.touches.at[k] = (struct lives_touch){to, false, true};
@@ -276,6 +293,7 @@ static void begin_pass(struct lives *l, uint32_t halves)
     memset(l->has, 0, e->nvalues * sizeof *l->has);
     l->choices_gradient = NONE;
     l->queue_at = l->nmoving = 0;
+    memset(l->whole, 0, sizeof l->whole);
 }
 
 static void forward(struct lives *l, bool again)
@@ -308,6 +326,19 @@ static void backward(struct lives *l)
             continue;
         l->undivided = !late;
         lives_backward(l, i);
+    }
+}
+
+/* What the first products of a W read is there as I ends, so that it is gathered beside the last of it. */
+static void begin_weights(struct lives *l)
+{
+    double cols = (double)l->c->job->model.width;
+    if (!l->sp || l->kind == LIVES_EMBED)
+        return;
+    for (int kind = WHOLE_INPUT; kind <= WHOLE_GRADIENT; kind++) {
+        uint32_t whole = lives_whole(l, (enum lives_whole)kind, cols);
+        lives_transfer(l, whole, l->stream, true);
+        lives_update(l, whole);
     }
 }
 
@@ -434,6 +465,7 @@ static void follow(struct lives *l, struct cost_lives *out)
     b = l->pass;
     begin_pass(l, LIVES_INPUT);
     backward(l);
+    begin_weights(l);
     i = l->pass;
     begin_pass(l, LIVES_WEIGHT);
     backward(l);

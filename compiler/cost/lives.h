@@ -11,6 +11,10 @@
 
 #define LIVES_AUX 6
 #define LIVES_MOVING 8
+#define LIVES_WIDTHS 4
+/* whole rows of what is split: inputs of products, gradients of their outputs, sums of ranks' parts, rotated keys;
+ * programs have one of each width */
+enum lives_whole { WHOLE_INPUT, WHOLE_GRADIENT, WHOLE_PART, WHOLE_KEYS, NWHOLES };
 #define LIVES_EXPERTS_ACT 2 /* of OPR_EXPERTS: the activation's output */
 enum { LIVES_INPUT = 1, LIVES_WEIGHT = 2 };
 
@@ -61,12 +65,17 @@ struct lives {
      * used what they bring */
     uint32_t queue_at, nmoving;
     struct {
+        double cols;
+        uint32_t store;
+    } whole[NWHOLES][LIVES_WIDTHS];
+    struct {
         uint32_t to, from;
     } moving[LIVES_MOVING];
 };
 
 uint32_t lives_store(struct lives *l, double bytes);
 uint32_t lives_rows(struct lives *l, double rows, double cols);
+uint32_t lives_whole(struct lives *l, enum lives_whole kind, double cols);
 /* an instruction, and then what it touches; part: writes some of it */
 void lives_insn(struct lives *l);
 /* one that makes gradients of a block's matrices, or of its experts */
@@ -79,7 +88,7 @@ void lives_give(struct lives *l, uint32_t store, bool adds);
 void lives_move(struct lives *l, uint32_t to, uint32_t from);
 void lives_update(struct lives *l, uint32_t store);
 /* By the queue of transfers: `from` is taken until something uses `to`.  early: begins as soon as that queue is free and `from`
- * is there, in front of what was written down before. */
+ * is there and `to` is free, in front of what was written down before. */
 void lives_transfer(struct lives *l, uint32_t to, uint32_t from, bool early);
 
 double lives_cols(const struct lives *l, uint32_t v);

@@ -9,18 +9,18 @@
 #include <math.h>
 
 /* a TOKENS value made whole, where it is split */
-static uint32_t gather(struct lives *l, uint32_t x, double cols)
+static uint32_t gather(struct lives *l, enum lives_whole kind, uint32_t x, double cols)
 {
     if (!l->sp)
         return x;
-    uint32_t whole = lives_rows(l, l->tokens, cols);
+    uint32_t whole = lives_whole(l, kind, cols);
     lives_transfer(l, whole, x, true);
     return whole;
 }
 
 static uint32_t partial(struct lives *l, uint32_t out, double cols)
 {
-    return l->sp ? lives_rows(l, l->tokens, cols) : out;
+    return l->sp ? lives_whole(l, WHOLE_PART, cols) : out;
 }
 
 static void reduce_into(struct lives *l, uint32_t part, uint32_t out)
@@ -70,7 +70,7 @@ static void linear(struct lives *l, const struct opr *o)
 {
     uint32_t x = lives_value(l, o->in[0]), y = lives_value(l, o->out);
     double in = lives_cols(l, o->in[0]), out = lives_cols(l, o->out), rows = product_rows(l, o);
-    uint32_t a = gathers(l, o) ? gather(l, x, in) : x, c = o->row_parallel ? partial(l, y, out) : y;
+    uint32_t a = gathers(l, o) ? gather(l, WHOLE_INPUT, x, in) : x, c = o->row_parallel ? partial(l, y, out) : y;
     lives_move(l, c, a);
     if (o->row_parallel)
         reduce_into(l, c, y);
@@ -109,9 +109,9 @@ static void linear_back(struct lives *l, const struct opr *o)
     if (weight)
         x = lives_kept(l, o->in[0]);
     if (o->row_parallel)
-        dy = gather(l, dy, lives_cols(l, o->out));
+        dy = gather(l, WHOLE_GRADIENT, dy, lives_cols(l, o->out));
     else if (weight && gathers(l, o))
-        x = gather(l, x, lives_cols(l, o->in[0]));
+        x = gather(l, WHOLE_INPUT, x, lives_cols(l, o->in[0]));
     if (l->halves & LIVES_INPUT)
         input_gradient(l, o, dy);
     if (!weight)
@@ -266,7 +266,7 @@ static void attention_back(struct lives *l, uint32_t opr)
 
 static void keys(struct lives *l, const struct opr *o)
 {
-    uint32_t rope = gather(l, lives_value(l, o->in[1]), lives_cols(l, o->in[1]));
+    uint32_t rope = gather(l, WHOLE_KEYS, lives_value(l, o->in[1]), lives_cols(l, o->in[1]));
     lives_move(l, lives_value(l, o->out), lives_value(l, o->in[0]));
     lives_read(l, rope);
 }
@@ -347,7 +347,7 @@ static void embed_back(struct lives *l, const struct opr *o)
     uint32_t dy = lives_output_gradient(l, o->out);
     if (!(l->halves & LIVES_WEIGHT))
         return;
-    dy = gather(l, dy, lives_cols(l, o->out));
+    dy = gather(l, WHOLE_GRADIENT, dy, lives_cols(l, o->out));
     lives_makes(l, false);
     lives_read(l, dy);
     lives_read(l, l->tokens_store);
