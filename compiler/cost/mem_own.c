@@ -423,11 +423,13 @@ static struct moments_shards shards_made(const struct cost_rooms *x, const struc
     bool shards = x->c->decision->zero >= 2, blocks = x->c->job->wishes.never_overlap & OVERLAP_DP;
     double made = shards ? x->made * h->made : 0, part = shards ? x->reduced * h->part : 0;
     double sent = shards ? x->reduced * h->made : 0;
-    if (!converts(x))
+    if (!converts(x)) /* a microbatch's sums are waited for with the next one's */
         return (struct moments_shards){.blocks = blocks, .first = made, .next = blocks ? made : 2 * made,
-                                       .then = blocks ? 0 : 2 * made + part, .beside = blocks ? made + part : 0};
+                                       .then = {blocks ? 0 : 2 * made + part, blocks ? 0 : made + part},
+                                       .beside = {blocks ? made + part : 0, blocks ? made + part : made}};
+    double then = blocks ? 0 : sent + part, beside = blocks ? made + part : made;
     return (struct moments_shards){.blocks = blocks, .first = made, .next = blocks ? made : made + sent + part,
-                                   .then = blocks ? 0 : sent + part, .beside = blocks ? made + part : made};
+                                   .then = {then, then}, .beside = {beside, beside}};
 }
 
 /* between stages on different ranks, and between passes */

@@ -25,6 +25,7 @@ struct order {
     uint32_t paired;                  /* bits of those that are known: */
     double (*beside)[PAIRS][2];
     bool turns, copying;    /* slots of a stage go round; there are copies */
+    bool settled;           /* the last action that made gradients was not the first one of its stage */
     struct moments most;
 };
 
@@ -83,12 +84,14 @@ static bool had(const struct order *x, uint32_t c, bool weights)
 static void note_made(struct order *x, uint32_t c)
 {
     const struct moments_stage *s = &x->stages[c];
-    x->gradients += had(x, c, true) ? 0 : s->gradients - (had(x, c, false) ? s->early : 0);
+    bool settled = had(x, c, true);
+    x->gradients += settled ? 0 : s->gradients - (had(x, c, false) ? s->early : 0);
     if (!--x->left[c])
         x->gradients += s->after - s->made;
     x->begun[0] |= (uint64_t)1 << c;
     x->begun[1] |= (uint64_t)1 << c;
-    x->made = x->shards->then;
+    x->settled = settled;
+    x->made = x->shards->then[settled];
 }
 
 /* B or W, whatever it finds; usual: all gradients of its stage, and end: while some of them are converted */
@@ -98,11 +101,11 @@ static void look_made(struct order *x, uint32_t c, char kind, double usual, doub
     const struct moments_shards *shards = x->shards;
     bool last = x->left[c] == 1 && (s->after < s->made || s->after > s->made);
     if (had(x, c, true) && !last && !runs_out(x)) {
-        look(x, usual + places(x) - (kind == 'W' && !s->passes_back ? shards->gathered : 0) + shards->beside);
-        look(x, end + (shards->blocks ? 0 : places(x)) + shards->beside);
+        look(x, usual + places(x) - (kind == 'W' && !s->passes_back ? shards->gathered : 0) + shards->beside[x->settled]);
+        look(x, end + (shards->blocks ? 0 : places(x)) + shards->beside[x->settled]);
         return;
     }
-    struct moments_at at = {had(x, c, true), had(x, c, false), last, shards->beside, shards->beside, x->uses, x->copies, x->whole > 0};
+    struct moments_at at = {had(x, c, true), had(x, c, false), last, shards->beside[x->settled], shards->beside[x->settled], x->uses, x->copies, x->whole > 0};
     if (!x->begun[1]) {
         at.first = shards->first;
         at.next = shards->next;
@@ -118,7 +121,7 @@ static void backward(struct order *x, uint32_t c)
     x->copies -= s->copies;
     x->whole -= s->copies;
     if (x->turns && had(x, c, true))
-        look(x, s->turns + x->shards->beside + (runs_out(x) ? 0 : places(x)));
+        look(x, s->turns + x->shards->beside[x->settled] + (runs_out(x) ? 0 : places(x)));
     look_made(x, c, 'B', s->backward, s->backward_end);
     x->held += s->received;
     note_made(x, c);
@@ -178,7 +181,7 @@ static void both(struct order *x, uint32_t f, uint32_t b)
     x->copies -= s->copies;
     x->whole -= s->copies;
     double most = shards->gathered * (shards->places + shards->places_beside);
-    most += x->begun[1] ? shards->beside : shards->first > shards->next ? shards->first : shards->next;
+    most += x->begun[1] ? shards->beside[x->settled] : shards->first > shards->next ? shards->first : shards->next;
     double bytes = beside(x, f, b, first, most) - (first && had(x, b, false) ? s->early : 0);
     look(x, bytes + most);
     note_made(x, b);

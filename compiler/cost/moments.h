@@ -54,11 +54,12 @@ struct moments {
     double gradients;
 };
 /* Gradients on their way to the ranks that share them: while a rank makes those of its first block, of the others in its first
- * such action, from then on, and while it makes any.  foretold: of all stages, which the first `early` forwards of a step find.
+ * such action; behind a stage's first such action, and behind others; and besides them while it makes any.  foretold: of all
+ * stages, which the first `early` forwards of a step find.
  * gathered: a place for a block's parameters; as many of `places` are taken as uses are left, or one while a block runs
  * (`blocks`); `beside` more are of actions that run beside another. */
 struct moments_shards {
-    double first, next, then, beside;
+    double first, next, then[2], beside[2];
     double foretold;
     uint32_t early;
     double gathered, places, places_beside;
