@@ -304,7 +304,6 @@ double cost_state_all(const struct cost *c, const struct cost_shape *s);
 struct cost_held {
     double dense, experts, largest; /* of a block: parameter elements, buckets padded; of both what is gathered at a time */
     double own, vectors[2];         /* of dense: matrices; vectors split over tp, whole */
-    double whole;                   /* of matrices and experts: gradients that ZeRO 2 keeps whole */
     /* those that stay until the update, without vectors': of matrices, of experts, of tables that a block in front completes or
      * another rank; are they summed between ranks once complete; all of them after all other actions of the step */
     double gradients[3];
@@ -324,7 +323,7 @@ struct cost_rooms {
     uint64_t communicator_bytes;
     bool splits, least;      /* I and W; bounds for any schedule */
     double kept;             /* activations of the rank that is asked for, where they are known; else 0 */
-    uint32_t expert_shard, ahead;
+    uint32_t expert_shard, expert_shares, ahead; /* shares: ranks that have the same experts */
     uint32_t nlayers; /* distinct ones that are here */
     struct cost_held layers[COST_HELD], embed, head, predict;
 };

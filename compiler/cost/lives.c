@@ -133,7 +133,7 @@ void lives_transfer(struct lives *l, uint32_t to, uint32_t from, bool early)
 {
     uint32_t at = (uint32_t)l->pass.insns.n;
     if (early) {
-        uint32_t there = made_at(l, from, false), free = made_at(l, to, true);
+        uint32_t there = made_at(l, from, false), free = to + 1 < l->stores.n ? made_at(l, to, true) : 0; /* the last one is new */
         at = there > l->queue_at ? there : l->queue_at;
         at = free > at ? free : at;
     }

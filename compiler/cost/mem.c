@@ -76,18 +76,15 @@ struct cost_held cost_held_block(const struct cost_rooms *x, const struct cost_b
     h.largest = (shards ? own : 0) + (spreads ? h.experts : 0);
     h.made = late ? 0 : h.largest;
     h.part = late ? 0 : (shards ? own / d->shard : 0) + (spreads ? h.experts / x->expert_shard : 0);
-    h.whole = own + h.experts - h.made;
     if (x->least && b->early) { /* whole and not scattered under some schedule: half of them at least are more then */
         h.made /= 4;
         h.part = 0;
     }
-    bool alone[] = {d->zero >= 2 && shards && !late, d->zero >= 2 && spreads && !late};
-    uint32_t shares[] = {d->dp * d->cp, decision_expert_dp(d)}, split[] = {d->shard, x->expert_shard};
-    const double all[] = {own, h.experts};
-    for (int k = 0; k < 2; k++) {
-        h.gradients[k] = !alone[k] ? all[k] : h.part > 0 ? all[k] / split[k] : 0;
-        h.sums[k] = d->schedule == SCHED_DUALPIPE || shares[k] / (alone[k] ? split[k] : 1) > 1;
-    }
+    bool scatters = d->zero >= 2 && shards && !late, spreads_out = d->zero >= 2 && spreads && !late, sums = d->schedule == SCHED_DUALPIPE;
+    h.gradients[0] = !scatters ? own : h.part > 0 ? own / d->shard : 0;
+    h.gradients[1] = !spreads_out ? h.experts : h.part > 0 ? h.experts / x->expert_shard : 0;
+    h.sums[0] = sums || d->dp * d->cp > (scatters ? d->shard : 1);
+    h.sums[1] = sums || x->expert_shares > (spreads_out ? x->expert_shard : 1);
     h.tied = d->schedule == SCHED_DUALPIPE;
     h.state = own / (d->zero ? d->shard : 1);
     h.whole_state = (matrices > 0 ? cost_padded(x, b->whole_matrices) : 0) / (d->zero ? d->shard : 1);
@@ -414,6 +411,7 @@ static void init_rooms(struct cost_rooms *x, const struct cost *c, const struct 
     const struct model *m = &c->job->model;
     const struct decision *d = c->decision;
     x->expert_shard = decision_expert_shard(d);
+    x->expert_shares = decision_expert_dp(d);
     x->splits = cost_splits(d);
     x->ahead = ahead;
     set_widths(x);

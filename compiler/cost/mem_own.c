@@ -30,19 +30,20 @@ struct runs {
 };
 struct run {
     const struct cost_block *b;
-    struct cost_held held;
+    const struct cost_held *held;
+    struct cost_held own; /* room for one that is not known */
     double times;
 };
 
 /* The table of a tied model is one where both ends are on a rank. */
-static struct cost_held head_held(const struct cost_rooms *x)
+static const struct cost_held *head_held(const struct cost_rooms *x, struct cost_held *h)
 {
     const struct cost *c = x->c;
     if (!c->job->model.tied || !cost_ends_meet(c->decision))
-        return x->head;
-    struct cost_held h = cost_held_block(x, &x->s->head, 0, false);
-    h.gradients[2] = x->head.gradients[2];
-    h.sums[2] = x->head.sums[2];
+        return &x->head;
+    *h = cost_held_block(x, &x->s->head, 0, false);
+    h->gradients[2] = x->head.gradients[2];
+    h->sums[2] = x->head.sums[2];
     return h;
 }
 
@@ -53,20 +54,22 @@ static bool next_run(struct runs *r, struct run *out)
     out->times = 1;
     if (r->at == 0 && r->at++ == 0 && st->embed) {
         out->b = &x->s->embed;
-        out->held = x->embed;
+        out->held = &x->embed;
         return true;
     }
     if (r->at <= st->count) {
         uint32_t i = r->at - 1, kind = x->s->kind[st->first + i], run = cost_run(x->s, st, i);
         out->b = cost_layer(x->s, st, i);
-        out->held = kind < x->nlayers ? x->layers[kind] : cost_held_block(x, out->b, out->b->matrices, false);
+        out->held = kind < x->nlayers ? &x->layers[kind] : &out->own;
+        if (kind >= x->nlayers)
+            out->own = cost_held_block(x, out->b, out->b->matrices, false);
         out->times = run;
         r->at += run;
         return true;
     }
     bool head = r->at++ == st->count + 1;
     out->b = head ? &x->s->head : &x->s->predict;
-    out->held = head ? head_held(x) : x->predict;
+    out->held = head ? head_held(x, &out->own) : &x->predict;
     out->times = head ? 1 : x->c->job->model.predict;
     return st->head && out->times > 0 && r->at <= st->count + 3;
 }
@@ -146,22 +149,19 @@ static void add_moments(struct moments_sums *to, const struct moments_sums *x, d
         to->uses[k] += times * x->uses[k];
 }
 
-/* one more run of blocks of a stage, or what it adds to the last one that there is room for */
-static void add_block(struct moments_stage *s, const struct moments_block *b)
+/* what one more run of blocks of a stage adds to the last one that there is room for */
+static void merge_block(struct moments_block *to, const struct moments_block *b)
 {
-    if (s->nblocks < MOMENTS_BLOCKS) {
-        s->blocks[s->nblocks++] = *b;
-        return;
-    }
-    struct moments_block *to = &s->blocks[MOMENTS_BLOCKS - 1];
     double all = to->times + b->times;
     struct moments_sums each = {0};
     add_moments(&each, &to->each, to->times / all);
     add_moments(&each, &b->each, b->times / all);
     to->times = all;
     to->each = each;
-    double *most[] = {&to->forward, &to->backward, &to->input, &to->weight, &to->first_backward, &to->first_input, &to->end, &to->sent};
-    const double *own[] = {&b->forward, &b->backward, &b->input, &b->weight, &b->first_backward, &b->first_input, &b->end, &b->sent};
+    double *most[] = {&to->forward, &to->backward, &to->input, &to->weight, &to->first_backward, &to->begin_backward, &to->first_input,
+                      &to->end, &to->sent};
+    const double *own[] = {&b->forward, &b->backward, &b->input, &b->weight, &b->first_backward, &b->begin_backward, &b->first_input,
+                           &b->end, &b->sent};
     for (size_t k = 0; k < sizeof most / sizeof *most; k++)
         *most[k] = cost_larger(*most[k], *own[k]);
 }
@@ -177,15 +177,15 @@ static double without(const double of[4], const double gradients[2], double shar
 }
 
 /* of a run of blocks: what each leaves, and its passes */
-static struct moments_block block_of(const struct walk *w, const struct cost_block *b, const struct cost_held *h, double times)
+static void block_of(const struct walk *w, const struct cost_block *b, const struct cost_lives *v, const struct cost_held *h,
+                     double times, struct moments_block *to)
 {
     const struct cost_rooms *x = w->x;
-    const struct cost_lives *v = cost_lives(x->c, b);
     double parked = w->places - v->parked, left_parked = cost_larger(0, w->places - v->left_parked);
     double near = w->near[0] + (b->lives->kind == LIVES_LAYER ? 0 : w->near[1]);
     double made, after, most = convert(x, h, false, &made, &after), early = x->made * (b->early_matrices + h->experts);
     bool zero2 = x->c->decision->zero >= 2, zero3 = x->c->decision->zero >= 3;
-    struct moments_block m = {.times = times,
+    *to = (struct moments_block){.times = times,
                               .each = {.keep = v->keep - v->parked, .left = v->left - v->left_parked, .made = made,
                                        .early = cost_smaller(early, made), .after = after},
                               .in_front = w->front,
@@ -196,73 +196,77 @@ static struct moments_block block_of(const struct walk *w, const struct cost_blo
                               .sent = converts(x) && zero2 ? x->reduced * h->made : 0,
                               .beside = {x->s->boundary_bytes + w->places, w->places},
                               .others = {parked - near, left_parked - w->near_left}};
-    m.each.copies = v->parked > 0;
-    m.each.uses[0] = zero3;
-    m.each.uses[1] = zero3 && b->lives->kind != LIVES_EMBED;
+    to->each.copies = v->parked > 0;
+    to->each.uses[0] = zero3;
+    to->each.uses[1] = zero3 && b->lives->kind != LIVES_EMBED;
     double whole[2];
     for (int k = 0; k < 2; k++) {
         bool apart = zero2 && h->gradients[k] < (k ? h->experts : h->own);
-        m.scattered += apart ? x->made * h->gradients[k] : 0;
+        to->scattered += apart ? x->made * h->gradients[k] : 0;
         whole[k] = apart ? 0 : x->made * h->gradients[k];
     }
     const double all[] = {0, 0}, own[] = {whole[0] + x->made * h->gradients[2], whole[1]};
     const double now[] = {cost_smaller(early, x->made * b->early_matrices), x->made * h->experts}, shards = zero2 ? x->made * h->made : 0;
     bool known = converts(x) || x->c->job->wishes.never_overlap & OVERLAP_DP; /* when the last of its microbatch's are sent */
-    m.backward = without(v->backward_of, all, known ? shards : 0) + parked;
-    m.first_backward = without(v->backward_of, own, known ? shards : 0) + parked;
-    m.begin_backward = without(v->backward_of, own, shards) + parked;
-    m.first_input = without(v->input_of, now, 0) + parked;
-    return m;
+    to->backward = without(v->backward_of, all, known ? shards : 0) + parked;
+    to->first_backward = without(v->backward_of, own, known ? shards : 0) + parked;
+    to->begin_backward = without(v->backward_of, own, shards) + parked;
+    to->first_input = without(v->input_of, now, 0) + parked;
 }
 
 /* Front to back; what a stage's later blocks hold is then known as a sum less those in front.  Backward passes come from the
  * back: of what is kept they find the blocks in front, and of gradients those behind. */
-static void add_blocks(struct walk *w, const struct cost_block *b, const struct cost_held *h, double times)
+static void add_blocks(struct walk *w, const struct cost_block *b, const struct cost_lives *v, const struct cost_held *h, double times)
 {
-    const struct cost_lives *v = cost_lives(w->x->c, b);
-    const struct moments_block m = block_of(w, b, h, times);
-    const struct moments_sums *f = &m.in_front, *e = &m.each;
     struct moments_stage *s = w->out;
-    at_ends(&s->forward, f->keep + m.forward, e->keep, times);
-    at_ends(&s->backward, f->keep + m.backward, e->keep, times);
-    at_ends(&s->input, f->keep + m.input - f->left - e->left, e->keep - e->left, times);
-    at_ends(&s->weight, f->left + m.weight, e->left, times);
-    if (m.sent > 0) {
-        at_ends(&s->backward_end, f->keep + m.beside[0] + m.sent, e->keep, times);
-        at_ends(&s->weight_end, f->left + m.beside[1] + m.sent, e->left, times);
+    struct moments_block spare, *m = s->nblocks < MOMENTS_BLOCKS ? &s->blocks[s->nblocks] : &spare;
+    block_of(w, b, v, h, times, m);
+    const struct moments_sums *f = &m->in_front, *e = &m->each;
+    at_ends(&s->forward, f->keep + m->forward, e->keep, times);
+    at_ends(&s->backward, f->keep + m->backward, e->keep, times);
+    at_ends(&s->input, f->keep + m->input - f->left - e->left, e->keep - e->left, times);
+    at_ends(&s->weight, f->left + m->weight, e->left, times);
+    if (m->sent > 0) {
+        at_ends(&s->backward_end, f->keep + m->beside[0] + m->sent, e->keep, times);
+        at_ends(&s->weight_end, f->left + m->beside[1] + m->sent, e->left, times);
     }
     if (w->paired)
-        add_run(w, b, &m);
-    s->turns = cost_larger(s->turns, m.backward - e->keep);
-    add_block(s, &m);
+        add_run(w, b, m);
+    s->turns = cost_larger(s->turns, m->backward - e->keep);
+    if (m == &spare)
+        merge_block(&s->blocks[MOMENTS_BLOCKS - 1], &spare);
+    else
+        s->nblocks++;
     add_moments(&w->front, e, times);
     w->front.keep += w->received ? v->parked_input : 0;
     w->received = false;
 }
 
 /* the first of equal layers by itself, where the one in front of it is of another kind */
-static void add_layers(struct walk *w, const struct cost_block *b, const struct cost_held *h, double times)
+static void add_layers(struct walk *w, const struct cost_block *b, const struct cost_lives *v, const struct cost_held *h, double times)
 {
-    const struct cost_lives *v = cost_lives(w->x->c, b);
     bool layer = b->lives->kind == LIVES_LAYER, same = w->near[0] >= v->parked && w->near[0] <= v->parked;
     double first = layer && !same && times > 1 ? 1 : times;
-    add_blocks(w, b, h, first);
+    add_blocks(w, b, v, h, first);
     if (!layer)
         return;
     w->near[1] = times > 1 ? v->parked : w->near[0];
     w->near[0] = v->parked;
     w->near_left = v->left_parked;
     if (times > first)
-        add_blocks(w, b, h, times - first);
+        add_blocks(w, b, v, h, times - first);
 }
 
 static void add_both(struct walk *w, struct own_sums *sums, const struct cost_block *b, const struct cost_held *h, double times)
 {
-    double made, after, most = convert(w->x, h, true, &made, &after) - made;
-    at_ends(&sums->converted, sums->late + most, after - made, times);
-    sums->late += times * (after - made);
-    add_sums(sums, h, times, cost_lives(w->x->c, b)->workspace);
-    add_layers(w, b, h, times);
+    const struct cost_lives *v = cost_lives(w->x->c, b);
+    if (converts(w->x)) {
+        double made, after, most = convert(w->x, h, true, &made, &after) - made;
+        at_ends(&sums->converted, sums->late + most, after - made, times);
+        sums->late += times * (after - made);
+    }
+    add_sums(sums, h, times, v->workspace);
+    add_layers(w, b, v, h, times);
 }
 
 /* A rank's blocks take two places in turns.  Copies have a queue of their own, in the order of time, so that a place is taken
@@ -305,21 +309,20 @@ static void end_stage(const struct walk *w, const struct own_sums *sums, double 
     out->gradients = w->front.made + x->made * (sums->dense_vectors + copied);
 }
 
-static void walk_stage(const struct cost_rooms *x, uint32_t stage, double places, struct own_stage *result)
+static void walk_stage(const struct cost_rooms *x, uint32_t stage, double places, struct moments_stage *out, struct own_sums *sums)
 {
     const struct cost *c = x->c;
     const struct model *m = &c->job->model;
     const struct stage *st = &c->decision->stages[stage];
-    struct own_sums *sums = &result->sums;
-    struct walk w = {.x = x, .out = &result->moments, .places = places, .received = !st->embed,
+    struct walk w = {.x = x, .out = out, .places = places, .received = !st->embed,
                      .paired = decision_pairs(c->decision->schedule)};
     double copied = st->head ? cost_padded(x, cost_copied_table(c, x->s)) : 0;
     *sums = (struct own_sums){0};
-    begin_stage(&result->moments);
+    begin_stage(out);
     struct run run;
     for (struct runs all = {.x = x, .st = st}; next_run(&all, &run);)
-        add_both(&w, sums, run.b, &run.held, run.times);
-    result->moments.passes_on = st->head && !m->predict;
+        add_both(&w, sums, run.b, run.held, run.times);
+    out->passes_on = st->head && !m->predict;
     sums->dense += copied;
     sums->dense_vectors = cost_padded(x, sums->vectors[0]) + cost_padded(x, sums->vectors[1]); /* a bucket each, on every rank whole */
     end_stage(&w, sums, copied);
@@ -338,23 +341,35 @@ static void join_sums(struct own_sums *all, const struct own_sums *x)
     all->workspace = cost_larger(all->workspace, x->workspace);
 }
 
+static void copy_stage(struct moments_stage *to, const struct moments_stage *from)
+{
+    memcpy(to, from, offsetof(struct moments_stage, blocks) + from->nblocks * sizeof *from->blocks);
+}
+
 /* Most stages are as many layers of one kind as others; what such ones come to is remembered. */
-static const struct own_stage *own_stage(const struct cost_rooms *x, uint32_t stage, double places,
-                                         struct own_stages *known, struct own_stage *room)
+static void own_stage(const struct cost_rooms *x, uint32_t stage, double places, struct own_stages *known, struct moments_stage *out,
+                      struct own_sums *sums)
 {
     const struct stage *st = &x->c->decision->stages[stage];
-    uint32_t kind = st->count ? x->s->kind[st->first] : 0, n = known ? known->n : 0; /* an empty stage may begin behind the last layer */
+    uint32_t kind = st->count ? x->s->kind[st->first] : 0; /* an empty stage may begin behind the last layer */
     bool usual = known && !st->embed && !st->head && st->count && x->s->run[st->first] >= st->count;
-    for (uint32_t i = 0; usual && i < n; i++)
-        if (known->at[i].kind == kind && known->at[i].count == st->count && known->at[i].spared == st->spared)
-            return &known->at[i];
-    if (usual && n < OWN_STAGES)
-        room = &known->at[known->n++];
-    walk_stage(x, stage, places, room);
-    room->kind = kind;
-    room->count = st->count;
-    room->spared = st->spared;
-    return room;
+    for (uint32_t i = 0; usual && i < known->n; i++) {
+        const struct own_stage *k = &known->at[i];
+        if (k->kind != kind || k->count != st->count || k->spared != st->spared)
+            continue;
+        copy_stage(out, &k->moments);
+        *sums = k->sums;
+        return;
+    }
+    walk_stage(x, stage, places, out, sums);
+    if (!usual || known->n == OWN_STAGES)
+        return;
+    struct own_stage *k = &known->at[known->n++];
+    k->kind = kind;
+    k->count = st->count;
+    k->spared = st->spared;
+    k->sums = *sums;
+    copy_stage(&k->moments, out);
 }
 
 /* bytes of a place that the rank's blocks gather their parameters in */
@@ -365,7 +380,7 @@ static double gathered_of(const struct cost_rooms *x, uint32_t r)
     struct run run;
     for (uint32_t j = 0; j < cost_rank_stages(d) && d->zero >= 3; j++)
         for (struct runs all = {.x = x, .st = &d->stages[cost_held_stage(d, r, j)]}; next_run(&all, &run);)
-            most = cost_larger(most, run.held.largest);
+            most = cost_larger(most, run.held->largest);
     return most * (x->c->job->train.precision == DT_FP32 ? 4 : 2);
 }
 
@@ -402,7 +417,7 @@ static struct updates updates_of(const struct cost_rooms *x, uint32_t r)
     struct run run;
     for (uint32_t j = 0; j < cost_rank_stages(d) && x->place > 0; j++)
         for (struct runs all = {.x = x, .st = &d->stages[cost_held_stage(d, r, j)]}; next_run(&all, &run);) {
-            const struct cost_held *h = &run.held;
+            const struct cost_held *h = run.held;
             double g[3], whole = h->state > 0 ? h->whole_state / h->state : 0;
             for (int k = 0; k < 3; k++)
                 g[k] = (h->sums[k] ? x->reduced : x->made) * h->gradients[k];
@@ -457,14 +472,12 @@ void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *kn
 {
     const struct decision *d = x->c->decision;
     struct moments_stage stages[DECISION_MOST_VPP];
-    struct own_sums all = {0};
-    struct own_stage room;
+    struct own_sums all = {0}, sums;
     double places = places_of(x, r), persistent, state, gradients = 0, complete = 0;
     for (uint32_t j = 0; j < cost_rank_stages(d); j++) {
-        const struct own_stage *stage = own_stage(x, cost_held_stage(d, r, j), places, places > 0 ? NULL : known, &room);
-        memcpy(&stages[j], &stage->moments, offsetof(struct moments_stage, blocks) + stage->moments.nblocks * sizeof *stages->blocks);
+        own_stage(x, cost_held_stage(d, r, j), places, places > 0 ? NULL : known, &stages[j], &sums);
         add_transfers(x, cost_held_stage(d, r, j), &stages[j]);
-        join_sums(&all, &stage->sums);
+        join_sums(&all, &sums);
         gradients += stages[j].gradients;
         complete += stages[j].gradients - stages[j].made + stages[j].after;
     }

@@ -9,7 +9,6 @@
 #include "compiler/cost/pipeline_private.h"
 #include "compiler/model/actions.h"
 
-#include <math.h>
 
 enum { PAIRS = 4 }; /* stages whose pairs are remembered */
 struct order {
@@ -25,6 +24,7 @@ struct order {
     uint32_t paired;                  /* bits of those that are known: */
     double (*beside)[PAIRS][2];
     bool turns, copying;    /* slots of a stage go round; there are copies */
+    bool ends;              /* last actions of stages find other things than those before */
     bool settled;           /* the last action that made gradients was not the first one of its stage */
     struct moments most;
 };
@@ -50,10 +50,20 @@ static inline bool runs_out(const struct order *x)
     return (x->shards->gathered > 0 && x->uses < x->shards->places) || (x->copying && (x->copies < 3 || x->whole <= 0));
 }
 
+/* an action that takes gathered parameters, and copies back from host memory */
+static inline void use(struct order *x, const struct moments_stage *s, bool back)
+{
+    x->uses -= s->uses[back];
+    if (back && x->copying) {
+        x->copies -= s->copies;
+        x->whole -= s->copies;
+    }
+}
+
 static void forward(struct order *x, uint32_t c)
 {
     const struct moments_stage *s = &x->stages[c];
-    x->uses -= s->uses[0];
+    use(x, s, false);
     x->held -= s->sent;
     if (runs_out(x))
         look(x, moments_action(s, x->shards, 'F', &(struct moments_at){.uses = x->uses - s->passes_on}));
@@ -117,9 +127,7 @@ static void backward(struct order *x, uint32_t c)
 {
     const struct moments_stage *s = &x->stages[c];
     x->held -= s->keep + s->received;
-    x->uses -= s->uses[1];
-    x->copies -= s->copies;
-    x->whole -= s->copies;
+    use(x, s, true);
     if (x->turns && had(x, c, true))
         look(x, s->turns + x->shards->beside[x->settled] + (runs_out(x) ? 0 : places(x)));
     look_made(x, c, 'B', s->backward, s->backward_end);
@@ -132,9 +140,7 @@ static void input(struct order *x, uint32_t c)
     const struct moments_stage *s = &x->stages[c];
     bool early = had(x, c, false);
     x->held -= s->keep + s->received;
-    x->uses -= s->uses[1];
-    x->copies -= s->copies;
-    x->whole -= s->copies;
+    use(x, s, true);
     if (early && !runs_out(x))
         look(x, s->input + places(x));
     else
@@ -160,10 +166,11 @@ static double beside(struct order *x, uint32_t f, uint32_t b, bool first, double
     uint32_t bit = f < PAIRS && b < PAIRS ? (uint32_t)1 << (2 * (PAIRS * f + b) + first) : 0;
     if (x->paired & bit)
         return x->beside[f][b][first];
-    double all = x->stages[f].forward + (first ? INFINITY : x->stages[b].backward);
+    const struct moments_stage *s = &x->stages[b];
+    double all = x->stages[f].forward + s->backward + (first ? s->gradients : 0);
     if (x->held + x->gradients + x->made + all + most <= x->most.bytes)
         return all;
-    double bytes = moments_beside(&x->stages[f], &x->stages[b], first);
+    double bytes = moments_beside(&x->stages[f], s, first);
     if (bit)
         x->beside[f][b][first] = bytes;
     x->paired |= bit;
@@ -177,9 +184,8 @@ static void both(struct order *x, uint32_t f, uint32_t b)
     const struct moments_shards *shards = x->shards;
     bool first = !had(x, b, true);
     x->held -= s->keep + s->received + x->stages[f].sent;
-    x->uses -= x->stages[f].uses[0] + s->uses[1];
-    x->copies -= s->copies;
-    x->whole -= s->copies;
+    use(x, &x->stages[f], false);
+    use(x, s, true);
     double most = shards->gathered * (shards->places + shards->places_beside);
     most += x->begun[1] ? shards->beside[x->settled] : shards->first > shards->next ? shards->first : shards->next;
     double bytes = beside(x, f, b, first, most) - (first && had(x, b, false) ? s->early : 0);
@@ -232,7 +238,8 @@ static void skip(struct order *x, char kind, uint32_t stage, uint64_t times)
 
 static void skip_rounds(struct order *x, const struct action_of *a, uint32_t n, uint64_t times)
 {
-    for (uint32_t k = 0; k < n && times; k++)
+    bool counts = times && (x->ends || x->shards->gathered > 0);
+    for (uint32_t k = 0; k < n && counts; k++)
         if (a[k].kind == 'P') {
             skip(x, 'F', a[k].stage, times);
             skip(x, 'B', a[k].other, times);
@@ -255,7 +262,7 @@ static void stretch(struct order *x, uint64_t times, const struct action_of *a, 
         round_of(x, a, n);
         left--;
     }
-    uint64_t last = x->shards->gathered > 0 ? (uint64_t)x->shards->places : 1; /* rounds that may not have all places */
+    uint64_t last = x->shards->gathered > 0 ? (uint64_t)x->shards->places : change > 0 || x->ends; /* that may be like no other */
     if (left > last) {
         skip_rounds(x, a, n, left - last);
         x->held += change * (double)(left - last);
@@ -373,7 +380,7 @@ static void run_looped(struct order *x, uint32_t r, uint32_t group, bool pairs)
             for (uint32_t c = 0; c < v; c++)
                 skip_rounds(x, &(struct action_of){pairs ? 'P' : 'B', c, c}, 1, rounds * group);
             for (uint32_t c = 0; c < v && !pairs; c++)
-                skip(x, 'F', c, rounds * group);
+                skip_rounds(x, &(struct action_of){'F', c, c}, 1, rounds * group);
         }
     }
 }
@@ -385,22 +392,11 @@ struct fold {
     uint32_t m, f[2], i[2], w[2];
 };
 
-static void fold_forward(struct fold *x, uint32_t c)
+static void fold(struct fold *x, char kind, uint32_t c)
 {
-    if (x->f[c]++ < x->m)
-        forward(x->x, c);
-}
-
-static void fold_input(struct fold *x, uint32_t c)
-{
-    if (x->i[c]++ < x->m)
-        input(x->x, c);
-}
-
-static void fold_weight(struct fold *x, uint32_t c)
-{
-    if (x->w[c]++ < x->m)
-        weight(x->x, c);
+    uint32_t *done = kind == 'F' ? x->f : kind == 'I' ? x->i : x->w;
+    if (done[c]++ < x->m)
+        round_of(x->x, &(struct action_of){kind, c, 0}, 1);
 }
 
 static void run_zb_v(struct order *o, uint32_t r)
@@ -408,15 +404,15 @@ static void run_zb_v(struct order *o, uint32_t r)
     uint32_t p = o->d->pp, m = o->d->microbatches, all = m > 2 * p - 1 ? m : 2 * p - 1;
     struct fold x = {.x = o, .m = m};
     for (uint32_t k = 0; k < 2 * (p - r) - 1; k++)
-        fold_forward(&x, 0);
+        fold(&x, 'F', 0);
     for (uint32_t k = 0; k < r; k++) {
-        fold_forward(&x, 1);
-        fold_forward(&x, 0);
+        fold(&x, 'F', 1);
+        fold(&x, 'F', 0);
     }
     for (uint32_t k = 0; k < p - r; k++) {
-        fold_forward(&x, 1);
-        fold_input(&x, 1);
-        fold_weight(&x, 1);
+        fold(&x, 'F', 1);
+        fold(&x, 'I', 1);
+        fold(&x, 'W', 1);
     }
     for (uint32_t rounds = 0; x.f[1] < x.f[0] || x.f[0] < all; rounds++) {
         if (rounds == 3 && x.f[0] + 1 < all && m == all) { /* every round is like the one before */
@@ -429,24 +425,24 @@ static void run_zb_v(struct order *o, uint32_t r)
             }
         }
         if (x.f[0] < all)
-            fold_forward(&x, 0);
-        fold_input(&x, 0);
-        fold_weight(&x, 0);
-        fold_forward(&x, 1);
-        fold_input(&x, 1);
-        fold_weight(&x, 1);
+            fold(&x, 'F', 0);
+        fold(&x, 'I', 0);
+        fold(&x, 'W', 0);
+        fold(&x, 'F', 1);
+        fold(&x, 'I', 1);
+        fold(&x, 'W', 1);
     }
     for (uint32_t k = 0; k < r; k++) {
-        fold_input(&x, 0);
-        fold_input(&x, 1);
+        fold(&x, 'I', 0);
+        fold(&x, 'I', 1);
     }
     for (uint32_t k = 0; k < p - r; k++) {
-        fold_input(&x, 0);
-        fold_weight(&x, 0);
+        fold(&x, 'I', 0);
+        fold(&x, 'W', 0);
     }
     for (int c = 1; c >= 0; c--)
         while (x.w[c] < x.i[c])
-            fold_weight(&x, (uint32_t)c);
+            fold(&x, 'W', (uint32_t)c);
 }
 
 /* the block of six slots again and again, for microbatches that there are */
@@ -543,9 +539,12 @@ static void begin_order(struct order *x, uint32_t rank)
         x->copies += a->kind == 'F' ? 0 : s->copies;
         x->whole += a->kind == 'F' || a->kind == 'W' ? 0 : s->copies;
     }
-    x->copying = x->copies > 0;
-    for (uint32_t c = 0; c < (dual ? 2 : d->vpp); c++)
-        x->held += x->stages[c].sent + x->stages[c].received;
+    x->copying = x->ends = x->copies > 0;
+    for (uint32_t c = 0; c < (dual ? 2 : d->vpp); c++) {
+        const struct moments_stage *s = &x->stages[c];
+        x->held += s->sent + s->received;
+        x->ends |= s->after < s->made || s->after > s->made;
+    }
 }
 
 struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,

@@ -106,9 +106,15 @@ double moments_action(const struct moments_stage *s, const struct moments_shards
     double most = s->nblocks ? -INFINITY : 0;
     for (uint32_t i = 0; i < s->nblocks; i++) {
         const struct moments_block *b = &s->blocks[i];
-        const double last = b->times - 1, k[] = {0, last, larger(0, last - 1), bend(&p, b), smaller(1, last), smaller(2, last)};
-        for (int n = 0; n < (shards->fetched > 0 ? 6 : 4); n++)
-            most = larger(most, at_block(&p, b, k[n]));
+        double last = b->times - 1;
+        most = larger(most, at_block(&p, b, last));
+        most = last > 0 ? larger(most, at_block(&p, b, 0)) : most;
+        if (last > 1 && i + 1 == s->nblocks && kind != 'F') /* in front of the one that comes first */
+            most = larger(most, at_block(&p, b, last - 1));
+        if (last > 1 && shards->gathered > 0)
+            most = larger(most, at_block(&p, b, bend(&p, b)));
+        for (double k = 1; k < 3 && k < last && shards->fetched > 0; k++)
+            most = larger(most, at_block(&p, b, k));
     }
     return most;
 }
