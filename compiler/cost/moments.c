@@ -9,7 +9,6 @@
 #include "compiler/cost/pipeline_private.h"
 #include "compiler/model/actions.h"
 
-
 enum { PAIRS = 4 }; /* stages whose pairs are remembered */
 struct order {
     const struct decision *d;
@@ -253,11 +252,10 @@ static void skip_rounds(struct order *x, const struct action_of *a, uint32_t n, 
 static void stretch(struct order *x, uint64_t times, const struct action_of *a, uint32_t n)
 {
     double before = x->held, gradients = x->gradients + x->made;
-    if (!times)
-        return;
-    round_of(x, a, n);
+    if (times)
+        round_of(x, a, n);
     double change = x->held - before;
-    uint64_t left = times - 1;
+    uint64_t left = times ? times - 1 : 0;
     if (left && (x->gradients + x->made < gradients || x->gradients + x->made > gradients)) {
         round_of(x, a, n);
         left--;

@@ -39,7 +39,6 @@ static void move_all(struct lower *l, uint32_t piece, bool fetch)
     const struct expansion *e = pc->e;
     if (!lower_parks(l, pc))
         return;
-    bool all = !fetch || l->halves & HALF_INPUT;
     l->layer = pc->layer;
     bool all = !fetch || l->halves & HALF_INPUT; /* W reads inputs of products alone */
     for (uint32_t v = 0; v < e->nvalues; v++)
