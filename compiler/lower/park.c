@@ -46,7 +46,7 @@ static void move_all(struct lower *l, uint32_t piece, bool fetch)
             move(l, piece, pc->buffer[v], e->values[v].name, lower_value_shape(l, &e->values[v]), fetch);
     for (uint32_t i = 0; all && i < e->noprs; i++)
         for (uint32_t k = 0; k < LOWER_AUX; k++)
-            if (all && pc->aux[i][k] != NONE)
+            if (pc->aux[i][k] != NONE)
                 move(l, piece, pc->aux[i][k], lower_aux_name(l, &e->oprs[i], k),
                      lower_aux_shape(l, &e->oprs[i], k), fetch);
 }
