@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { FAMILIES = 1000, CELLS = 400 }; /* looked at, at most */
+enum { FAMILIES = 500, CELLS = 250 }; /* looked at, at most */
 
 struct hope {
     struct cell cell;
