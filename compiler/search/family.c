@@ -81,14 +81,18 @@ static double schedule_bounds(struct searching *s, const struct family *f, struc
     double least = INFINITY;
     struct cost c = *f->cost;
     struct squeeze known = {{{0}}};
+    bool fits = false;
     c.decision = d;
     d->shard = d->dp * d->cp; /* splits most */
     for (uint32_t i = 0; i < s->space.zero.n; i++) {
         uint32_t zero = d->zero = s->space.zero.at[i];
         pipeline_s[zero] = class_s;
-        /* while nothing has been found, what does not fit may be the closest miss */
-        if (isfinite(search_best(s)) && hopes(s, d, cost_larger(class_s, moved_s[zero])))
-            pipeline_s[zero] = cost_larger(class_s, search_squeeze_s(s, &c, f->shape, placement, &known));
+        /* while nothing has been found, what does not fit may be the closest miss; what fits whole fits in shards, as a rule */
+        if (!fits && isfinite(search_best(s)) && hopes(s, d, cost_larger(class_s, moved_s[zero]))) {
+            double squeezed_s = search_squeeze_s(s, &c, f->shape, placement, &known);
+            pipeline_s[zero] = cost_larger(class_s, squeezed_s);
+            fits = !(squeezed_s > 0);
+        }
         least = cost_smaller(least, cost_larger(pipeline_s[zero], moved_s[zero]));
     }
     return least;
