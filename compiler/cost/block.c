@@ -328,6 +328,7 @@ static void convert(struct block *b, uint32_t i)
 {
     struct cost_conversions s = cost_conversions(b->c, b->d, b->e, b->words, i);
     block_add_time(b, s.forward_s, s.forward, s.again_s, s.again, false);
+    b->out.kept_s += s.forward_s + 1e-6 * b->c->profile->host_op_us * s.forward;
     b->out.again_s += s.again_s;
     forward_kernels(b, &b->e->oprs[i], s.forward_s, s.again_s);
 }

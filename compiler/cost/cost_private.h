@@ -44,6 +44,7 @@ struct cost_block {
     double own_forward_s, own_backward_s;   /* of kernels: by themselves, without a host that launches them */
     double tail;                            /* share of forward behind the last value that is kept */
     double again_s;                         /* of backward: what runs again before any gradient is needed */
+    double kept_s;                          /* of forward: made for what is kept alone, so that recomputation may leave it out */
     double weight_s, weight_comm_s, input_s, input_comm_s; /* the same of a backward in two, of weights and of inputs */
     double apart_forward_s, apart_backward_s, apart_input_s; /* of them: hidden where rows to experts have their own queue */
     double forward_hidden_s, backward_hidden_s; /* of transfers: what another microbatch hides at most under schedules in pairs */
@@ -82,6 +83,16 @@ static inline double cost_smaller(double a, double b)
     return a < b ? a : b;
 }
 
+/* of a block's transfers, what schedules in pairs hide at most: behind another microbatch, or on a queue of their own */
+static inline double cost_paired_forward_s(const struct cost_block *b)
+{
+    return cost_larger(b->forward_hidden_s, b->apart_forward_s);
+}
+static inline double cost_paired_backward_s(const struct cost_block *b)
+{
+    return cost_larger(b->backward_hidden_s, b->apart_backward_s);
+}
+
 /* parameter elements whose state is updated at a time */
 struct cost_updated {
     double matrices, experts;
@@ -91,6 +102,7 @@ struct cost_stage {
     double forward_s, backward_s, forward_comm_s, backward_comm_s, forward_hidden_s, backward_hidden_s;
     double input_s, weight_s; /* of a backward in two, with transfers */
     double own_forward_s, own_backward_s;
+    double kept_s; /* of forward: recomputation may leave it out */
     double matrices, experts, blocks; /* parameter elements; matrices with all vectors */
     struct cost_updated first[2];     /* what is updated first, then; of state in host memory alone */
 };

@@ -16,6 +16,7 @@ static void add_block(const struct cost *c, struct cost_stage *st, const struct 
     st->backward_s += times * b->backward_s;
     st->own_forward_s += times * b->own_forward_s;
     st->own_backward_s += times * b->own_backward_s;
+    st->kept_s += times * b->kept_s;
     st->input_s += times * (b->input_s + b->input_comm_s - apart * b->apart_input_s);
     st->weight_s += times * (b->weight_s + b->weight_comm_s);
     st->forward_comm_s += times * (b->forward_comm_s - apart * b->apart_forward_s);
@@ -115,6 +116,7 @@ static void add_stage(struct cost_stage *rank, const struct cost_stage *st)
 {
     rank->forward_s += st->forward_s;
     rank->backward_s += st->backward_s;
+    rank->kept_s += st->kept_s;
     rank->input_s += st->input_s;
     rank->weight_s += st->weight_s;
     rank->forward_comm_s += st->forward_comm_s;
@@ -176,7 +178,7 @@ void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost
             double x = fmax(rank_x(&st), copy_s);
             stages[i] = (struct pipeline_stage){.forward_s = fmax(rank_f(&st), copy_s), .backward_s = x,
                                                 .input_s = fmax(st.input_s, copy_s), .weight_s = st.weight_s,
-                                                .lead_s = stage_lead_s(s, &d->stages[i]),
+                                                .lead_s = stage_lead_s(s, &d->stages[i]), .kept_s = st.kept_s,
                                                 .next_s = transfer_s, .back_s = transfer_s,
                                                 .forward_hidden_s = st.forward_hidden_s,
                                                 .backward_hidden_s = st.backward_hidden_s};
@@ -300,9 +302,9 @@ static struct cost_stage rank_state(const struct cost *c, const struct cost_stag
  * beside them down.  Under ZeRO 2 gradients are scattered for every microbatch, under ZeRO 3 parameters are
  * gathered twice for each. Copies on mirror ranks add theirs at the end.
  *
- * longer: from below, of these stages or of any whose backward passes are longer by a forward pass at most.
- * More hides there and less is exposed, so what hides is taken of the shorter ones, what is exposed of the
- * longer ones. */
+ * longer: from below, of these stages or of any whose forward passes make what is kept as well, and whose backward passes are
+ * longer by such a forward pass at most.  More hides there and less is exposed, so what hides is taken of the shorter ones,
+ * what is exposed of the longer ones. */
 struct dp_transfers {
     double exposed_s, shown_s, stolen_s; /* shown: of that, for the profile's share */
 };
@@ -325,17 +327,18 @@ static struct dp_transfers dp_exposed(const struct cost *c, const struct cost_st
         double moved_x = (mirrors && d->zero < 2 ? 0 : reduce) + (d->zero == 3 ? gather : 0);
         double free_x = fmax(0, x - nic_taken_s(c, st.backward_comm_s));
         double free_f = fmax(0, f - nic_taken_s(c, st.forward_comm_s));
-        double hide_x = dp_hides(c, moved_x, free_x), hide_f = dp_hides(c, gather, free_f);
-        double hidden = times_x * hide_x + times_f * hide_f, shown = share * hidden, most = hidden;
+        double more_f = longer ? st.kept_s : 0, more_x = longer ? f + st.kept_s : 0;
+        double hidden = times_x * dp_hides(c, moved_x, free_x) + times_f * dp_hides(c, gather, free_f), shown = share * hidden,
+               most = hidden;
         if (longer)
-            most = times_x * dp_hides(c, moved_x, free_x + f) + times_f * hide_f;
+            most = times_x * dp_hides(c, moved_x, free_x + more_x) + times_f * dp_hides(c, gather, free_f + more_f);
         double exposed = times_x * moved_x + times_f * gather - most + share * most;
         exposed += late - fmin(exposed, before_x) - fmin(fmax(0, exposed - before_x), before_f);
         worst.shown_s = fmax(worst.shown_s, fmin(shown, exposed));
         worst.stolen_s = fmax(worst.stolen_s, stolen * (hidden - shown));
         worst.exposed_s = fmax(worst.exposed_s, exposed + stolen * (1 - share) * (longer ? 0 : hidden));
-        before_f += mirrors ? 0 : f;
-        before_x += mirrors ? 0 : x + (longer ? f : 0);
+        before_f += mirrors ? 0 : f + more_f;
+        before_x += mirrors ? 0 : x + more_x;
     }
     if (c->job->model.tied && d->pp > 1) {
         double table = (double)expand_padded_vocab(c->job->model.vocab, d->tp) / d->tp * (double)c->job->model.width;

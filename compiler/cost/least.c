@@ -104,11 +104,12 @@ static double held_s(const struct least *x, double transfer_s)
     return x->d->pp > 1 ? x->t->held * transfer_s : 0;
 }
 
-/* how much longer than its kernels the first forward pass of stage 0 takes */
-static double opening_s(const struct least *x)
+/* how much longer than its kernels the first forward pass of stage 0 takes; longer: which makes all that is kept */
+static double opening_s(const struct least *x, bool longer)
 {
     const struct pipeline_moves *m = &x->t->moves[0];
-    double takes = x->t->stages[0].forward_s + held_s(x, x->t->stages[0].next_s), now_s = 0, head_s = 0,
+    const struct pipeline_stage *st = &x->t->stages[0];
+    double takes = st->forward_s + (longer ? st->kept_s : 0) + held_s(x, st->next_s), now_s = 0, head_s = 0,
            wire_s = pieces_s(x, 0), blocked_s = 0;
     for (uint32_t k = 0; k < m->npieces; k++) {
         const struct pipeline_piece *p = &m->pieces[k];
@@ -127,14 +128,14 @@ struct pass {
     double takes_s, through_s, least_s;
 };
 
-/* split: of weights alone; longer: with as much again as a forward pass, which is the most that recomputation
- * adds */
+/* split: of weights alone; longer: with as much again as a forward pass of a stage that keeps all, which is the
+ * most that recomputation adds */
 static struct pass some_pass(const struct least *x, uint32_t stage, bool split, bool longer)
 {
     const struct pipeline_moves *m = &x->t->moves[stage];
     const struct pipeline_stage *st = &x->t->stages[stage];
     double makes_s = split ? st->weight_s : st->backward_s + held_s(x, st->back_s),
-           again_s = longer ? st->forward_s : 0, now_s = 0, wire_s = 0, all_s = 0;
+           again_s = longer ? st->forward_s + st->kept_s : 0, now_s = 0, wire_s = 0, all_s = 0;
     struct pass out = {.takes_s = makes_s + again_s};
     for (uint32_t k = m->npieces; k-- > 0;) {
         const struct pipeline_piece *p = &m->pieces[k];
@@ -195,11 +196,11 @@ static double norm_s(const struct least *x, uint32_t r)
 
 /* ---- the whole ---- */
 
-static double before_actions_s(const struct least *x)
+static double before_actions_s(const struct least *x, bool longer)
 {
     double begin = begin_s(x, 0);
     return (x->ending == ENDS_MIRRORED ? cost_smaller(begin, begin_s(x, x->d->pp - 1)) : begin) +
-           opening_s(x);
+           opening_s(x, longer);
 }
 
 static double behind_actions_s(const struct least *x, bool longer)
@@ -216,7 +217,7 @@ static double behind_actions_s(const struct least *x, bool longer)
 
 static double beside_s(const struct least *x, bool longer)
 {
-    return behind_actions_s(x, longer) + (x->ending == ENDS_APART ? 0 : before_actions_s(x));
+    return behind_actions_s(x, longer) + (x->ending == ENDS_APART ? 0 : before_actions_s(x, longer));
 }
 
 /* ---- by ranks ---- */
@@ -268,7 +269,7 @@ static double way_s(const struct least *x, uint32_t r)
 /* A step by what single ranks must do.  Layers that recompute more copy less to host memory. */
 static double whole_s(const struct least *x, bool longer)
 {
-    double longest = 0, opened_s = x->ending == ENDS_APART ? 0 : before_actions_s(x);
+    double longest = 0, opened_s = x->ending == ENDS_APART ? 0 : before_actions_s(x, false);
     for (uint32_t r = 0; r < x->d->pp; r++) {
         struct load all = {0};
         for (uint32_t j = 0; j < owned(x); j++) {
@@ -286,7 +287,7 @@ static double whole_s(const struct least *x, bool longer)
             kernels += all.adds_s + all.wire_s;
         else /* sums that come late are added up while the last ones are waited for */
             kernels += cost_larger(all.adds_s, rank_after_s(x, r, false)) +
-                       (way > 0 || x->ending == ENDS_APART ? 0 : opening_s(x));
+                       (way > 0 || x->ending == ENDS_APART ? 0 : opening_s(x, false));
         double wire = cost_larger(at_begin + all.wire_s, start + all.wire_s - x->t->prefetch * all.first_s);
         double own =
             cost_larger(cost_larger(kernels, x->t->blocks ? 0 : wire), longer ? 0 : start + all.copies_s) +
@@ -378,7 +379,7 @@ double cost_least_stretch(const struct cost *c, const struct pipeline_times *tim
         return 0;
     double before = 0, behind_s = INFINITY;
     if (x.ending != ENDS_APART) {
-        double opens = opening_s(&x), begin = before_actions_s(&x) - opens;
+        double opens = opening_s(&x, false), begin = before_actions_s(&x, false) - opens;
         before = begin + cost_larger(0, opens - (stages[0].forward_s - times->stages[0].forward_s));
     }
     for (uint32_t r = 0; r < (x.ending == ENDS_FIRST ? 1 : d->pp); r++) {

@@ -17,6 +17,7 @@ struct pipeline_stage {
     /* of its forward and fused backward: what hides behind the other action of a pair at most */
     double forward_hidden_s, backward_hidden_s;
     double lead_s; /* of a backward: what it does before it needs the gradient from the next stage */
+    double kept_s; /* of a forward: what stages that recompute may leave out */
 };
 /* A value that a layer keeps in host memory: where its copies lie, of the places that values of its name have; seconds to go or
  * come, and to come for gradients of weights alone, 0: it does not; shares of F at which its kernel begins and has made it; of B,

@@ -1,15 +1,14 @@
-/* Families: what a mesh with an order of axes, a microbatch, sequence parallelism and a context kind opens
- * into.
+/* Families: what a mesh with an order of axes, a microbatch, sequence parallelism and a context kind opens into.
  *
- * A family's table has a row of schedules and a column of states (ZeRO level and shard).  Schedules of a
- * class cut the model into the same stages on the same ranks; their times differ in the pipeline alone, and
- * those of states in all but the pipeline: so one row and one column bound every cell, with all layers spared
- * from recomputation that may be.  Cells wait in the heap; one whose turn has come becomes leaves, one for
- * each kind of recomputation that fits.
+ * A family's table has a row of schedules and a column of states (ZeRO level and shard).  Schedules of a class cut the model
+ * into the same stages on the same ranks; their times differ in the pipeline alone, and those of states in all but the
+ * pipeline, where pairs do not move rows to experts beside it: so one row and one column bound every cell, with all layers
+ * spared from recomputation that may be.  Cells wait in the heap; one whose turn has come becomes leaves, one for each kind of
+ * recomputation that fits.
  *
- * Memory comes first: more sequences never need less, so kinds of recomputation that do not fit with the
- * fewest are dropped for all, and one that does not fit with the schedule that holds least in each class, under
- * any ZeRO level, its state split as far as allowed, is dropped for the family. */
+ * Memory comes first: more sequences never need less, so kinds of recomputation that do not fit with the fewest are dropped for
+ * all, and one that does not fit with the schedule that holds least in each class, under any ZeRO level, its state split as far
+ * as allowed, is dropped for the family. */
 
 #include "compiler/search/trade.h"
 
@@ -142,8 +141,7 @@ const struct search_least *search_family_bound(struct searching *s, const struct
             *bound_s = search_class_bound_s(s, f->shape, &d, placement);
         if (!pairs && d.pp > 1)
             x->order_s = cost_smaller(x->order_s, *bound_s);
-        x->step_s = cost_smaller(
-            x->step_s, schedule_bounds(s, f, &d, *bound_s, moved_s[splits], placement, x->pipeline_s[k]));
+        x->step_s = cost_smaller(x->step_s, schedule_bounds(s, f, &d, *bound_s, moved_s[splits], placement, x->pipeline_s[k]));
     }
     f->shape->least = x;
     s->result->spent++;
@@ -156,8 +154,8 @@ static bool thrifty(enum schedule_kind k)
     return k == SCHED_1F1B || k == SCHED_V_HALF || k == SCHED_V_MIN;
 }
 
-/* Memory of x's decision from below, under any schedule of its class, any shard of its ZeRO level, and with all layers
- * recomputed that may be.  One that does not fit may be the closest miss. */
+/* Memory of x's decision from below, under any schedule of its class, any shard of its ZeRO level, and with all layers recomputed
+ * that may be.  One that does not fit may be the closest miss. */
 static bool may_fit(struct searching *s, struct cost *c, const struct search_shape *h, struct candidate *x)
 {
     struct cost_rooms rooms;
@@ -265,8 +263,8 @@ static bool kind_lives(struct searching *s, struct family *f, uint32_t kind)
     return lives;
 }
 
-static void add_cell(struct searching *s, const struct family *f, uint32_t index, const struct cell *cell,
-                     double step_s, cell_taker take, void *to)
+static void add_cell(struct searching *s, const struct family *f, uint32_t index, const struct cell *cell, double step_s,
+                     cell_taker take, void *to)
 {
     double bound = search_objective(s, step_s, f->decision.gpus_used);
     if (bound < search_worst(s))
@@ -299,8 +297,8 @@ static bool schedule_hopes(const struct searching *s, const struct family *f, ui
     return any;
 }
 
-/* Schedules of a class that least.c bounds alike: those that do not split the backward, that do, that skew
- * steps, and that run two copies of the model; all of them with and without pairs. */
+/* Schedules of a class that least.c bounds alike: those that do not split the backward, that do, that skew steps, and that run
+ * two copies of the model; all of them with and without pairs. */
 enum { TAILS = 8 };
 
 static uint32_t tail_kind(const struct space_schedule *x)
@@ -313,65 +311,102 @@ static uint32_t tail_kind(const struct space_schedule *x)
 
 /* Step times of one class of schedules, in parts: of a schedule by its pipeline, of a state by its tail. */
 struct class_row {
-    uint32_t end;                /* one past its last schedule */
-    struct search_stages stages; /* in s->row_ranks and s->row_stages */
-    struct search_pipeline body[SPACE_SCHEDULES];
-    double least_s; /* of any order of actions, but for pairs */
+    uint32_t end; /* one past its last schedule */
+    struct row_stages {
+        bool known;
+        struct search_stages stages; /* in s->row_ranks and s->row_stages */
+        double steadier_s;           /* what slow nodes hold up less under recomputation, at most */
+    } stages[ROW_KINDS];
+    bool timed[ROW_KINDS][SPACE_SCHEDULES];
+    struct search_pipeline body[ROW_KINDS][SPACE_SCHEDULES];
     bool known[TAILS][SEARCH_STATES];
     struct search_tail tail[TAILS][SEARCH_STATES];
 };
 
-/* The stages of d without recomputation, each pass of them no longer than under any kind of it. */
-static void shorten_stages(struct searching *s, const struct cost *c, const struct family *f)
+static enum row_kind row_kind(const struct searching *s, uint32_t k, uint32_t zero)
 {
-    const struct decision *d = c->decision;
-    const struct search_trade *t = search_trade_of(s, c, f->shape);
-    const struct cost_shape *x = &f->shape->shape;
-    for (uint32_t i = 0; i < d->nstages; i++) {
-        const struct stage *st = &d->stages[i];
-        struct pipeline_stage *own = &s->row_stages[i];
-        double early = st->head || !st->count ? 0 : t->layers[x->kind[st->first + st->count - 1]].early_s;
-        own->backward_s = cost_larger(0, own->backward_s - early);
-        own->input_s = cost_larger(0, own->input_s - early);
-        for (uint32_t j = 0; j < st->count; j++)
-            own->weight_s -= t->layers[x->kind[st->first + j]].weight_less_s;
-        own->weight_s = cost_larger(0, own->weight_s);
-    }
+    const struct decision d = {.schedule = s->space.schedules[k].kind, .zero = zero};
+    if (!decision_pairs(d.schedule))
+        return s->space.schedules[k].listed ? ROW_LISTED : ROW_PLAIN;
+    return model_has_experts(&s->job->model) && decision_exchanges_apart(s->job, &d) ? ROW_APART : ROW_PAIRS;
 }
 
-/* of k's class, from k on */
-static void time_class(struct searching *s, const struct family *f, uint32_t k, struct class_row *x)
+/* No state is chosen yet: stacks add half-precision gradients least where they are split most. */
+static void set_row_state(const struct cost *c, enum row_kind kind, struct decision *d)
 {
+    bool apart = model_has_experts(&c->job->model) && decision_exchanges_apart(c->job, d);
+    d->zero = 0;
+    if (kind == ROW_APART || (c->device.gradient_bytes > 2 && !(kind == ROW_PAIRS && apart)))
+        return;
+    d->zero = 2;
+    d->shard = d->dp * d->cp;
+}
+
+/* of the class of schedule k */
+static const struct row_stages *stages_of(struct searching *s, const struct family *f, struct class_row *x,
+                                          uint32_t k, enum row_kind kind)
+{
+    struct row_stages *own = &x->stages[kind];
     struct decision d = f->decision;
     struct cost c = *f->cost;
+    if (own->known)
+        return own;
     c.decision = &d;
     set_schedule(s, &d, k);
     set_stages(s, f, &d);
     search_states(s, f);
-    if (c.device.gradient_bytes <= 2) { /* no state is chosen yet: stacks add half-precision gradients least where they are split most */
-        d.zero = 2;
-        d.shard = d.dp * d.cp;
-    }
-    x->stages = search_stages(&c, f->shape, s->row_ranks, s->row_stages);
-    double steadier_s = 0;
-    if (s->may_spare) { /* slow nodes hold up no transfers, and what recomputes may repeat those of its forward */
-        shorten_stages(s, &c, f);
-        x->stages.body.slow = cost_slow_least(f->cost);
-        for (uint32_t r = 0; r < d.pp; r++)
-            steadier_s += x->stages.body.slow * d.microbatches * s->row_ranks[r].forward_comm_s / d.pp;
-    }
+    set_row_state(&c, kind, &d);
+    own->known = true;
+    own->steadier_s = 0;
+    own->stages = search_stages(&c, f->shape, s->row_ranks[kind], s->row_stages[kind]);
+    if (!s->may_spare)
+        return own;
+    /* slow nodes hold up no transfers, and what recomputes may repeat those of its forward */
+    search_shorten_stages(s, &c, f->shape, kind != ROW_PLAIN, s->row_ranks[kind], s->row_stages[kind]);
+    own->stages.body = cost_body(&c, s->row_ranks[kind]);
+    own->stages.body.slow = cost_slow_least(f->cost);
+    for (uint32_t r = 0; r < d.pp; r++)
+        own->steadier_s += own->stages.body.slow * d.microbatches * s->row_ranks[kind][r].forward_comm_s / d.pp;
+    return own;
+}
+
+static const struct search_pipeline *body_of(struct searching *s, const struct family *f, struct class_row *x,
+                                             uint32_t k, uint32_t zero)
+{
+    enum row_kind kind = row_kind(s, k, zero);
+    struct search_pipeline *body = &x->body[kind][k];
+    struct decision d = f->decision;
+    if (x->timed[kind][k])
+        return body;
+    const struct row_stages *own = stages_of(s, f, x, k, kind);
+    set_schedule(s, &d, k);
+    set_stages(s, f, &d);
+    *body = search_pipeline(s, &own->stages, &d);
+    body->step_s = cost_larger(body->pipeline_s, body->step_s - own->steadier_s);
+    x->timed[kind][k] = true;
+    return body;
+}
+
+/* k's class, from k on, is the one that is looked at */
+static void begin_class(const struct searching *s, uint32_t k, struct class_row *x)
+{
     x->end = class_end(s, k);
+    for (uint32_t i = 0; i < ROW_KINDS; i++)
+        x->stages[i].known = false;
+    memset(x->timed, 0, sizeof x->timed);
     memset(x->known, 0, sizeof x->known);
+}
+
+/* from below, of any order of actions of k's class, but for pairs */
+static double least_order_s(struct searching *s, const struct family *f, struct class_row *x, uint32_t k)
+{
+    struct decision d = f->decision;
+    const struct row_stages *own = stages_of(s, f, x, k, ROW_PLAIN);
+    set_schedule(s, &d, k);
+    set_stages(s, f, &d);
     d.folds = s->space.schedules[k].folds;
     d.schedule = SCHED_AUTO;
-    x->least_s = search_pipeline(s, &x->stages, &d).step_s;
-    for (; k < x->end; k++) {
-        if (!search_schedule_applies(s, &f->decision, k))
-            continue;
-        set_schedule(s, &d, k);
-        x->body[k] = search_pipeline(s, &x->stages, &d);
-        x->body[k].step_s = cost_larger(x->body[k].pipeline_s, x->body[k].step_s - steadier_s);
-    }
+    return search_pipeline(s, &own->stages, &d).step_s;
 }
 
 /* the same for all stages of a state */
@@ -398,38 +433,46 @@ static const struct search_tail *tail_of(struct searching *s, const struct famil
     set_schedule(s, &d, k);
     set_stages(s, f, &d);
     search_set_state(&c, &d, &f->states->at[state]);
-    *t = search_tail(s, &c, f->shape, &x->stages, movers_of(s, &c, &f->states->at[state]), s->may_spare);
+    const struct row_stages *own = stages_of(s, f, x, k, row_kind(s, k, d.zero));
+    *t = search_tail(s, &c, f->shape, &own->stages, movers_of(s, &c, &f->states->at[state]), s->may_spare);
     s->result->spent++;
     x->known[kind][state] = true;
     return t;
 }
 
-/* Step time from below: with all layers spared that may be, every time of whose run is no later than of one
- * that recomputes; or by what memory makes single ranks recompute, in a backward behind whose longer passes
- * more transfers hide.  What leaves no hope without a tail is not asked for one. */
-static double cell_bound_s(struct searching *s, const struct family *f, struct class_row *x, uint32_t k,
-                           uint32_t state)
+/* Step time from below: with all layers spared that may be, every time of whose run is no later than of one that recomputes;
+ * or by what memory makes single ranks recompute, in a backward behind whose longer passes more transfers hide.  What leaves no
+ * hope without a pipeline or a tail is not asked for one. */
+static double cell_bound_s(struct searching *s, const struct family *f, struct class_row *x, uint32_t k, uint32_t state)
 {
-    double squeezed_s = f->least ? f->least->pipeline_s[k][f->states->at[state].zero] : 0;
-    double step_s = cost_larger(x->body[k].step_s, squeezed_s) * (1 - 1e-9);
+    uint32_t zero = f->states->at[state].zero;
+    double squeezed_s = f->least ? f->least->pipeline_s[k][zero] : 0;
+    double step_s = squeezed_s * (1 - 1e-9);
+    if (!hopes(s, &f->decision, step_s))
+        return step_s;
+    const struct search_pipeline *body = body_of(s, f, x, k, zero);
+    step_s = cost_larger(step_s, body->step_s * (1 - 1e-9));
     if (!hopes(s, &f->decision, step_s))
         return step_s;
     const struct search_tail *t = tail_of(s, f, x, k, state);
-    step_s = search_step_s(f->cost, &x->body[k], t);
-    if (squeezed_s > x->body[k].step_s)
-        step_s = cost_larger(step_s, (squeezed_s + f->cost->crowd * t->least.beside_longer_s + t->seam_s) *
-                                         (1 - 1e-9));
+    step_s = search_step_s(f->cost, body, t);
+    if (squeezed_s > body->step_s)
+        step_s = cost_larger(step_s, (squeezed_s + f->cost->crowd * t->least.beside_longer_s + t->seam_s) * (1 - 1e-9));
     return step_s;
 }
 
-/* The fastest of a class's schedules without pairs, SPACE_SCHEDULES where there is none. */
-static uint32_t fastest_plain(const struct searching *s, const struct decision *d, uint32_t first, const struct class_row *x)
+/* The fastest of a class's schedules without pairs, from the first on; SPACE_SCHEDULES where there is none. */
+static uint32_t fastest_plain(struct searching *s, const struct family *f, uint32_t first, struct class_row *x)
 {
     uint32_t best = SPACE_SCHEDULES;
-    for (uint32_t k = first; k < x->end; k++)
-        if (isfinite(x->body[k].step_s) && search_schedule_applies(s, d, k) && !decision_pairs(s->space.schedules[k].kind) &&
-            (best == SPACE_SCHEDULES || x->body[k].step_s < x->body[best].step_s))
-            best = k;
+    double best_s = INFINITY;
+    for (uint32_t k = first; k < x->end; k++) {
+        if (!search_schedule_applies(s, &f->decision, k) || decision_pairs(s->space.schedules[k].kind))
+            continue;
+        double step_s = body_of(s, f, x, k, 0)->step_s;
+        best = step_s < best_s ? k : best;
+        best_s = cost_smaller(best_s, step_s);
+    }
     return best;
 }
 
@@ -444,13 +487,17 @@ void search_hope_family(struct searching *s, uint32_t index, cell_taker take, vo
     for (uint32_t k = 0; k < s->space.nschedules; k++) {
         if (k < x.end || !search_schedule_applies(s, d, k))
             continue;
-        time_class(s, f, k, &x);
-        uint32_t own = fastest_plain(s, d, k, &x);
-        for (uint32_t i = 0; i < states->n && own < SPACE_SCHEDULES; i++) {
-            double body_s = x.body[own].step_s, hope_s = (x.least_s + body_s) / 2;
+        begin_class(s, k, &x);
+        uint32_t own = fastest_plain(s, f, k, &x);
+        if (own == SPACE_SCHEDULES)
+            continue;
+        const struct search_pipeline *body = body_of(s, f, &x, own, 0);
+        double half_s = (least_order_s(s, f, &x, own) + body->step_s) / 2;
+        for (uint32_t i = 0; i < states->n; i++) {
+            double hope_s = half_s;
             if (!hopes(s, d, hope_s))
                 break;
-            hope_s += search_step_s(f->cost, &x.body[own], tail_of(s, f, &x, own, i)) - body_s;
+            hope_s += search_step_s(f->cost, body, tail_of(s, f, &x, own, i)) - body->step_s;
             if (hopes(s, d, hope_s))
                 take(s, to, &(struct cell){index, k, i}, search_objective(s, hope_s, d->gpus_used), index);
         }
@@ -485,7 +532,7 @@ void search_sample_family(struct searching *s, uint32_t index, double most, leaf
         if (!usual(s, k) || !schedule_hopes(s, f, k))
             continue;
         if (k >= x.end)
-            time_class(s, f, k, &x);
+            begin_class(s, k, &x);
         for (uint32_t i = 0; i < states->n; i++) {
             double bound = search_objective(s, cell_bound_s(s, f, &x, k, i), d->gpus_used);
             if (bound < most)
@@ -505,7 +552,7 @@ void search_open_family(struct searching *s, uint32_t index, cell_taker take, vo
             continue;
         }
         if (k >= x.end)
-            time_class(s, f, k, &x);
+            begin_class(s, k, &x);
         for (uint32_t i = 0; i < states->n; i++)
             add_cell(s, f, index, &(struct cell){index, k, i}, cell_bound_s(s, f, &x, k, i), take, to);
     }

@@ -21,7 +21,7 @@
 
 static double block_time_s(const struct cost_block *b, bool paired)
 {
-    double hidden = paired ? b->forward_hidden_s + b->backward_hidden_s : 0;
+    double hidden = paired ? cost_paired_forward_s(b) + cost_paired_backward_s(b) : 0;
     return b->forward_s + b->backward_s + b->forward_comm_s + b->backward_comm_s - hidden;
 }
 
@@ -32,6 +32,8 @@ static void add_early(struct layer_trade *l, const struct cost_block *none, cons
     double input = again->input_s + again->input_comm_s - none->input_s - none->input_comm_s;
     l->early_s = cost_larger(l->early_s, again->again_s - cost_smaller(backward, input));
     l->weight_less_s = cost_larger(l->weight_less_s, none->weight_s - again->weight_s);
+    l->forward_hides_s = cost_larger(l->forward_hides_s, cost_paired_forward_s(again) - cost_paired_forward_s(none));
+    l->backward_hides_s = cost_larger(l->backward_hides_s, cost_paired_backward_s(again) - cost_paired_backward_s(none) - backward);
 }
 
 static void add_kind(const struct searching *s, struct search_trade *t, const struct cost_block *layers,
@@ -90,6 +92,29 @@ const struct search_trade *search_trade_of(struct searching *s, const struct cos
         add_kind(s, t, x->layers, &x->predict);
     }
     return t;
+}
+
+void search_shorten_stages(struct searching *s, const struct cost *c, struct search_shape *h, bool pairs, struct cost_stage *ranks,
+                           struct pipeline_stage *stages)
+{
+    const struct decision *d = c->decision;
+    const struct search_trade *t = search_trade_of(s, c, h);
+    for (uint32_t r = 0; r < d->pp; r++)
+        ranks[r].forward_s = cost_larger(0, ranks[r].forward_s - ranks[r].kept_s);
+    for (uint32_t i = 0; i < d->nstages; i++) {
+        const struct stage *st = &d->stages[i];
+        struct pipeline_stage *own = &stages[i];
+        own->forward_s = cost_larger(0, own->forward_s - own->kept_s);
+        /* what runs again ahead of the gradient: the pass ends as early then, but its pieces take as long */
+        own->lead_s = st->head || !st->count ? 0 : t->layers[h->shape.kind[st->first + st->count - 1]].early_s;
+        for (uint32_t j = 0; j < st->count; j++) {
+            const struct layer_trade *l = &t->layers[h->shape.kind[st->first + j]];
+            own->weight_s -= l->weight_less_s;
+            own->forward_hidden_s += pairs ? l->forward_hides_s : 0;
+            own->backward_hidden_s += pairs ? l->backward_hides_s : 0;
+        }
+        own->weight_s = cost_larger(0, own->weight_s);
+    }
 }
 
 /* the least of time + price * bytes, with kind r of recomputation or without, for layers of one kind with a residence */

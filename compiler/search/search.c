@@ -277,8 +277,10 @@ bool search_prepare(struct searching *s, struct diag *d)
     s->kinds = cost_kinds_new(s->arena, &s->job->model);
     s->ranks = ARENA_ARRAY(s->arena, struct cost_stage, s->job->model.nlayers + 3);
     s->stages = ARENA_ARRAY(s->arena, struct pipeline_stage, s->job->model.nlayers + 3);
-    s->row_ranks = ARENA_ARRAY(s->arena, struct cost_stage, s->job->model.nlayers + 3);
-    s->row_stages = ARENA_ARRAY(s->arena, struct pipeline_stage, s->job->model.nlayers + 3);
+    for (uint32_t i = 0; i < ROW_KINDS; i++) {
+        s->row_ranks[i] = ARENA_ARRAY(s->arena, struct cost_stage, s->job->model.nlayers + 3);
+        s->row_stages[i] = ARENA_ARRAY(s->arena, struct pipeline_stage, s->job->model.nlayers + 3);
+    }
     s->scratch = ARENA_ARRAY(s->arena, struct stage, s->job->model.nlayers + 3);
     s->layer_s = ARENA_ARRAY(s->arena, double, s->job->model.nlayers + 1);
     s->may_spare = s->spare;

@@ -122,6 +122,9 @@ enum leaf_fate {
     LEAF_DEAD,   /* does not fit, even without buffers: nor would it under a state that needs more */
     LEAF_SPARED, /* fits without any recomputation */
 };
+/* A class of schedules has one cut, but stages of its own in those without pairs, in those from files, which may have them, in
+ * those with them, and in these under ZeRO levels where rows to experts have a queue of their own. */
+enum row_kind { ROW_PLAIN, ROW_LISTED, ROW_PAIRS, ROW_APART, ROW_KINDS };
 enum node_kind { NODE_LEAF, NODE_CELL, NODE_FAMILY, NODE_LOT, NODE_MESH };
 struct node {
     double bound;
@@ -149,8 +152,8 @@ struct searching {
     struct profile floor_profile; /* of floors' costs */
     struct cost_stage *ranks;
     struct pipeline_stage *stages;
-    struct cost_stage *row_ranks; /* of the class of schedules that is looked at */
-    struct pipeline_stage *row_stages;
+    struct cost_stage *row_ranks[ROW_KINDS]; /* of the class of schedules that is looked at */
+    struct pipeline_stage *row_stages[ROW_KINDS];
     struct stage *scratch, *layout_stages;
     double *layer_s; /* scratch */
     uint32_t layout_nstages, nmeshes;

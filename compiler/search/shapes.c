@@ -21,7 +21,7 @@ bool search_same_group(const struct cost_group *a, const struct cost_group *b)
 /* paired: some schedule runs a forward beside a backward, so what hides there may not count */
 static double block_s(const struct cost_block *b, bool kernels_only, bool paired)
 {
-    double hidden = paired ? b->forward_hidden_s + b->backward_hidden_s : 0, back = b->backward_s,
+    double hidden = paired ? cost_paired_forward_s(b) + cost_paired_backward_s(b) : 0, back = b->backward_s,
            halves = b->input_s + b->weight_s;
     if (kernels_only)
         return b->forward_s + cost_smaller(back, halves);
@@ -46,22 +46,28 @@ double search_least_s(const struct searching *s, const struct cost_shape *x, uin
     return least_s(s, x, kind, false, s->overlapping);
 }
 
+/* of a forward: what no decision does without whose table has this block */
+static double block_forward_s(const struct searching *s, const struct cost_block *b)
+{
+    return b->forward_s + b->forward_comm_s - (s->may_spare ? b->kept_s : 0);
+}
+
 /* of one microbatch's way forward and back again: weight gradients may be made later, and what runs again
  * before any gradient is needed earlier */
-static double block_path_s(const struct cost_block *b, bool kernels_only)
+static double block_path_s(const struct searching *s, const struct cost_block *b, bool kernels_only)
 {
     double back = cost_smaller(b->backward_s + b->backward_comm_s, b->input_s + b->input_comm_s);
     double apart = b->apart_forward_s + b->apart_backward_s;
     if (kernels_only)
-        return cost_larger(0, b->forward_s + cost_smaller(b->backward_s, b->input_s) - b->again_s);
-    return cost_larger(0, b->forward_s + b->forward_comm_s + back - b->again_s - apart);
+        return cost_larger(0, block_forward_s(s, b) - b->forward_comm_s + cost_smaller(b->backward_s, b->input_s) - b->again_s);
+    return cost_larger(0, block_forward_s(s, b) + back - b->again_s - apart);
 }
 
 static double least_path_s(const struct searching *s, const struct cost_shape *x, uint32_t kind,
                            bool kernels_only)
 {
-    double own = block_path_s(&x->layers[kind], kernels_only);
-    return search_spares(s) ? cost_smaller(own, block_path_s(&x->spared[kind], kernels_only)) : own;
+    double own = block_path_s(s, &x->layers[kind], kernels_only);
+    return search_spares(s) ? cost_smaller(own, block_path_s(s, &x->spared[kind], kernels_only)) : own;
 }
 
 double search_least_path_s(const struct searching *s, const struct cost_shape *x, uint32_t kind)
@@ -82,10 +88,10 @@ static void fill_bounds(struct searching *s, struct search_shape *h)
         h->kernels_path_s += x->run[i] * least_path_s(s, x, x->kind[i], true);
     }
     h->embed_forward_s = x->embed.forward_s + x->embed.forward_comm_s;
-    h->path_s += h->embed_forward_s + block_path_s(&x->head, false) +
-                 m->predict * block_path_s(&x->predict, false);
-    h->kernels_path_s += x->embed.forward_s + block_path_s(&x->head, true) +
-                         m->predict * block_path_s(&x->predict, true);
+    h->path_s += h->embed_forward_s + block_path_s(s, &x->head, false) +
+                 m->predict * block_path_s(s, &x->predict, false);
+    h->kernels_path_s += x->embed.forward_s + block_path_s(s, &x->head, true) +
+                         m->predict * block_path_s(s, &x->predict, true);
     h->embed_least_s = block_s(&x->embed, false, paired);
     h->head_least_s = block_s(&x->head, false, paired) + m->predict * block_s(&x->predict, false, paired);
     h->all_s += h->embed_least_s + h->head_least_s;
@@ -105,7 +111,7 @@ static struct search_before *fill_before(struct searching *s, struct search_shap
     double *time = to->time_s = ARENA_ARRAY(s->arena, double, n + 1);
     for (uint32_t i = 0; i < n; i++) {
         const struct cost_block *b = &x->layers[x->kind[i]];
-        forward[i + 1] = forward[i] + b->forward_s + b->forward_comm_s - (paired ? b->apart_forward_s : 0);
+        forward[i + 1] = forward[i] + block_forward_s(s, b) - (paired ? b->apart_forward_s : 0);
         time[i + 1] = time[i] + least_s(s, x, x->kind[i], false, paired);
     }
     return to;

@@ -15,6 +15,7 @@ struct layer_trade {
     /* A host that launches kernels holds up longer passes by less.  Seconds that what follows a recomputation,
      * which may come before gradients do, and that weights' gradients take less than without, at most. */
     double early_s, weight_less_s;
+    double forward_hides_s, backward_hides_s; /* pairs hide so much more of its passes than recomputation adds, at most */
 };
 struct search_trade {
     uint32_t nkinds; /* of recomputation; 0: only the first four are filled yet */
@@ -26,6 +27,11 @@ struct search_trade {
 
 /* of the family of c's decision, with h its shape: all kinds of recomputation that a layer of it may have */
 const struct search_trade *search_trade_of(struct searching *s, const struct cost *c, struct search_shape *h);
+
+/* Ranks and stages of c's decision, which recompute nothing: then each pass, or pair of them if schedules have pairs, is no later
+ * than under any kind of recomputation. */
+void search_shorten_stages(struct searching *s, const struct cost *c, struct search_shape *h, bool pairs, struct cost_stage *ranks,
+                           struct pipeline_stage *stages);
 
 /* squeeze.c: what a schedule's ranks are asked for once, whatever their ZeRO level; zeroed before */
 enum { SQUEEZED_RANKS = 4 };

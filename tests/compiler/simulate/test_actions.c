@@ -33,7 +33,7 @@ static struct outcome run(const struct shape *x)
     for (uint32_t s = 0; s < d.nstages; s++)
         stages[s] = (struct pipeline_stage){
             x->f / share, (x->i + x->w) / share, x->i / share,          x->w / share, x->c,
-            x->c,         hidden * x->f,         hidden * (x->i + x->w), 0};
+            x->c,         hidden * x->f,         hidden * (x->i + x->w), 0, 0};
     struct pipeline_times times = {.stages = stages, .skewed = true};
     const struct schedule *s = schedule_new(a, &d);
     CU_ASSERT_PTR_NOT_NULL_FATAL(s);
@@ -205,8 +205,8 @@ static void test_held(void)
     struct decision d = {.pp = 4, .vpp = 1, .microbatches = 8, .nstages = 4, .schedule = SCHED_1F1B};
     struct pipeline_stage held[4], longer[4];
     for (uint32_t s = 0; s < 4; s++) {
-        held[s] = (struct pipeline_stage){1, 2, 1, 1, 0.5, 0.25, 0, 0, 0};
-        longer[s] = (struct pipeline_stage){s < 3 ? 1.5 : 1, s > 0 ? 2.25 : 2, 1, 1, 0, 0, 0, 0, 0};
+        held[s] = (struct pipeline_stage){1, 2, 1, 1, 0.5, 0.25, 0, 0, 0, 0};
+        longer[s] = (struct pipeline_stage){s < 3 ? 1.5 : 1, s > 0 ? 2.25 : 2, 1, 1, 0, 0, 0, 0, 0, 0};
     }
     struct pipeline_times x = {.stages = held, .held = 1}, y = {.stages = longer};
     const struct schedule *s = schedule_new(a, &d);
@@ -224,7 +224,7 @@ static void test_memory(void)
     const double bytes[4] = {10, 10, 10, 100};
     struct act_rank ranks[4];
     for (uint32_t s = 0; s < 4; s++)
-        stages[s] = (struct pipeline_stage){1, 2, 1, 1, 0, 0, 0, 0, 0};
+        stages[s] = (struct pipeline_stage){1, 2, 1, 1, 0, 0, 0, 0, 0, 0};
     struct pipeline_times times = {.stages = stages, .skewed = true};
     simulate_actions(a, schedule_new(a, &d), &times, &(struct act_bytes){.keep = bytes}, ranks);
     for (uint32_t r = 0; r < 4; r++) {
