@@ -3,7 +3,7 @@
  * Search ranks decisions by its estimates; what counts are the placed arena and the simulated step of the very instructions.
  * So candidates are compiled in the order of the search, plainer ones first among equals, and the fastest by simulation of
  * those that fit is taken.  One that promises no gain is not compiled, nor are more than RIVALS behind the first that fits;
- * as estimates are off by a percent now and then, those that promise to be that close are compiled as well while it costs
+ * as estimates are off by a percent or two now and then, those that promise to be that close are compiled as well while it costs
  * little, and take its place if they are faster by more than plainness is worth.  What compiling has shown of a decision
  * (bytes placed and seconds simulated, over those estimated) is expected of those alike.  Where no candidate fits, the search
  * is repeated for less memory, by what placing took more, until one fits or nothing is left; and twice at most where
@@ -19,9 +19,10 @@
 
 enum { RIVALS = 3, ROUNDS = 8, LEANER_ROUNDS = 2, LEANER_BUDGET = 750000 };
 #define WORTH 0.005     /* a rival must promise to be faster by that share, */
-#define NEAR 0.01       /* or, while little was lowered, not to be slower than by this; */
+#define NEAR 0.025      /* or, while little was lowered, not to be slower than by this; */
 #define PLAINNESS 0.003 /* then it must be faster by that */
 #define USUAL_NEAR 200000u /* instructions, lowered in a fraction of a second */
+#define MISSED 0.01     /* what is too large must promise to be faster by that for another search */
 #define LEAST_CUT 0.005 /* of memory, in the first round; twice that in every next one */
 
 /* of both programs of a role; the evaluation's arena begins behind the training's host memory, too */
@@ -325,7 +326,7 @@ static void try_smaller(struct fitting *f, uint32_t top)
 static void try_leaner(struct fitting *f, uint32_t top)
 {
     double tried = (double)f->limit;
-    for (int round = 0; round < LEANER_ROUNDS && !f->stuck && f->missed < best_worth(f) * (1 - NEAR); round++) {
+    for (int round = 0; round < LEANER_ROUNDS && !f->stuck && f->missed < best_worth(f) * (1 - MISSED); round++) {
         struct job smaller = *f->job;
         tried /= fmax(isfinite(f->least_ratio) ? f->least_ratio : 1, 1 + LEAST_CUT);
         smaller.wishes.memory = (uint64_t)tried;

@@ -46,8 +46,8 @@ static const struct rule cases[] = {
 /* where little was lowered yet */
 static const struct rule near_cases[] = {
     {"one that promises as much is tried", {{SLOW, SLOW, 1}, {FAST, SLOW, 1}}, 2, FAST},
-    {"one that promises a little less is tried", {{SLOW, SLOW, 1}, {FAST, SLOW, 1.009}}, 2, FAST},
-    {"one that promises more than a percent less is not", {{SLOW, SLOW, 1}, {FAST, SLOW, 1.011}}, 2, SLOW},
+    {"one that promises a little less is tried", {{SLOW, SLOW, 1}, {FAST, SLOW, 1.024}}, 2, FAST},
+    {"one that promises more than two and a half percent less is not", {{SLOW, SLOW, 1}, {FAST, SLOW, 1.026}}, 2, SLOW},
     {"the first stays among equals", {{FAST, FAST, 1}, {SLOW, FAST, 1}}, 2, FAST},
     {"rivals are not counted",
      {{SLOW, SLOW, 1}, {SLOW, SLOW, 0.5}, {SLOW, SLOW, 0.5}, {SLOW, SLOW, 0.5}, {FAST, SLOW, 0.5}},
