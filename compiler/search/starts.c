@@ -16,6 +16,10 @@ struct hope {
     struct cell cell;
     double bound;
 };
+struct hopes {
+    VEC(struct hope) all;
+};
+
 static int by_bound(const void *a, const void *b)
 {
     const struct hope *x = a, *y = b;
@@ -27,10 +31,6 @@ static int by_bound(const void *a, const void *b)
         return x->cell.schedule < y->cell.schedule ? -1 : 1;
     return (x->cell.state > y->cell.state) - (x->cell.state < y->cell.state);
 }
-
-struct hopes {
-    VEC(struct hope) all;
-};
 
 static void add_hope(struct searching *s, struct hopes *to, const struct cell *cell, double bound)
 {
@@ -44,7 +44,7 @@ static void take_cell(struct searching *s, void *to, const struct cell *cell, do
     add_hope(s, to, cell, bound);
 }
 
-static void sort(struct hopes *x)
+static void best_first(struct hopes *x)
 {
     if (x->all.n)
         qsort(x->all.at, x->all.n, sizeof *x->all.at, by_bound);
@@ -93,10 +93,10 @@ void search_find_starts(struct searching *s, struct search_starts *out)
         if (f->refined)
             add_hope(s, &families, &(struct cell){.family = i}, search_objective(s, f->least->order_s, f->decision.gpus_used));
     }
-    sort(&families);
+    best_first(&families);
     for (size_t i = 0; i < families.all.n && i < FAMILIES; i++)
         search_hope_family(s, families.all.at[i].cell.family, take_cell, &cells);
-    sort(&cells);
+    best_first(&cells);
     s->top = s->result->ncandidates + 1; /* what formulas make of it removes none */
     for (size_t i = 0; i < cells.all.n && i < CELLS; i++)
         search_open_class(s, &cells.all.at[i].cell, take_leaf, out);

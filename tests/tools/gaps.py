@@ -4,8 +4,9 @@
     gaps.py [--build build] [--count 300] [--seed 1] [--rivals 8] [--keep DIR]
 
 The jobs are those of jobs.py, by their number.  Each job that plans gets rivals: one to three dimensions, which the job
-leaves open, are set to other values of the space than the plan's; the others are the plan's own or free, by a coin.  A rival that plans
-and whose simulated step (or GPU time, where that is the wish) is less than the plan's times 1 - gap is a miss.
+leaves open, are set to other values of the space than the plan's; the others are the plan's own or free, by a coin.  A
+rival that plans and whose simulated step (or GPU time, where that is the wish) is less than the plan's times 1 - gap is a
+miss.
 
 Prints a line per miss and how close the rivals came.  Exit 1 with a miss."""
 
@@ -89,9 +90,10 @@ def judge(bench, number, rivals):
     wishes = [w for w in about.split("; ")[1:] if w]
     gpu_time = "minimize gpu_time" in wishes
     bound = objective(plan, gpu_time) * (1 - plan["search"]["gap"])
+    values = space(llm)
     r, planned, least, words = random.Random(f"rivals {number}"), 0, float("inf"), []
     for _ in range(rivals):
-        more = rival(r, plan["decision"], wishes, space(llm))
+        more = rival(r, plan["decision"], wishes, values)
         code, other, errors = bench.plan(words=more)
         if code not in (0, 1, 3):  # 3: a degree that does not divide the model
             print(f"job {number}: {' '.join(more)}: plan ends with {code}: {errors}", flush=True)
