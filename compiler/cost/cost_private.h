@@ -312,6 +312,8 @@ void cost_rank_memory(const struct cost *c, const struct cost_shape *s, uint32_t
 uint64_t cost_state_least(const struct cost *c, const struct cost_shape *s);
 /* the same of all pipeline ranks together, without what a stack takes for itself */
 double cost_state_all(const struct cost *c, const struct cost_shape *s);
+struct own_stages; /* what stages of a decision come to, of equal ones once */
+struct own_stages *cost_stages_new(struct arena *a);
 /* the same rank by rank of one decision, whose stages may spare more or fewer layers from call to call */
 struct cost_held {
     double dense, experts, largest; /* of a block: parameter elements, buckets padded; of both what is gathered at a time */
@@ -336,11 +338,16 @@ struct cost_rooms {
     bool splits, least;      /* I and W; bounds for any schedule */
     double kept;             /* activations of the rank that is asked for, where they are known; else 0 */
     uint32_t expert_shard, expert_shares, ahead; /* shares: ranks that have the same experts */
+    struct own_stages *known;                    /* where they are kept for the next call; NULL: nowhere */
     uint32_t nlayers; /* distinct ones that are here */
     struct cost_held layers[COST_HELD], embed, head, predict;
 };
 void cost_rooms_init(struct cost_rooms *x, const struct cost *c, const struct cost_shape *s);
+/* from here on stages are kept, for as long as the decision is the same but for layers that are spared */
+void cost_rooms_keep(struct cost_rooms *x, struct own_stages *known);
 void cost_rooms_rank(const struct cost_rooms *x, uint32_t r, struct estimate *e);
+/* the same; false: more than most_bytes, by how much is not told */
+bool cost_rooms_within(const struct cost_rooms *x, uint32_t r, uint64_t most_bytes, struct estimate *e);
 /* Another schedule that holds as many microbatches may give some bytes back earlier, and another shard be
  * smaller: of what a rank of llmrun's has beside state, the share that all take
  * (tests/compiler/search/test_certificate.c). */
@@ -350,9 +357,8 @@ void cost_rooms_rank(const struct cost_rooms *x, uint32_t r, struct estimate *e)
 void cost_rooms_least(struct cost_rooms *x, const struct cost *c, const struct cost_shape *s);
 /* buffers that a rank has at least for one layer of a kind, under any schedule; temporary: those of its kernels */
 double cost_layer_buffers(const struct cost_rooms *x, uint32_t kind, double temporary);
-/* Of the fullest rank.  false: of some rank that needs more than most_bytes, and with `bare` more than the limit even
- * without its buffers. */
-bool cost_rooms_fullest(const struct cost_rooms *x, uint64_t most_bytes, bool bare, struct estimate *e);
+/* of the fullest rank; false: some rank needs more than most_bytes, by how much is not told */
+bool cost_rooms_fullest(const struct cost_rooms *x, uint64_t most_bytes, struct estimate *e);
 
 /* measured.c: of the cluster file, 0 = nothing: operations per second of a product, of attention; seconds of a memory-bound
  * instruction */

@@ -396,8 +396,10 @@ static double waits_bytes(struct arena *a, const struct keep *b)
     uint8_t *seen = ARENA_ARRAY(a, uint8_t, b->e->nvalues + 1);
     for (uint32_t i = 0; i < b->e->noprs; i++) {
         const struct opr *o = &b->e->oprs[i];
+        if (o->kind != OPR_LINEAR || !expand_puts_off(b->e, o))
+            continue;
         uint32_t reads[] = {o->in[0], !strcmp(o->name, "head") ? o->out : NONE};
-        for (int k = 0; k < 2 && o->kind == OPR_LINEAR && expand_puts_off(b->e, o); k++)
+        for (int k = 0; k < 2; k++)
             if (reads[k] != NONE && !seen[reads[k]]++ && b->recompute != RECOMPUTE_FULL)
                 bytes += kept_bytes(b, reads[k]);
     }

@@ -488,11 +488,11 @@ static void take_least(struct estimate *e)
     e->peak_bytes -= before - e->activation_bytes - e->buffer_bytes;
 }
 
-static void rooms_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, struct estimate *e)
+static void rooms_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, uint64_t most_bytes, struct estimate *e)
 {
     const struct cost *c = x->c;
     if (c->buffers->allocator < 0.5) {
-        cost_own_rank(x, r, known, e);
+        cost_own_rank(x, r, known, most_bytes, e);
         if (x->least)
             take_least(e);
         return;
@@ -511,9 +511,21 @@ static void rooms_rank(const struct cost_rooms *x, uint32_t r, struct own_stages
     }
 }
 
+void cost_rooms_keep(struct cost_rooms *x, struct own_stages *known)
+{
+    known->n = 0;
+    x->known = known;
+}
+
 void cost_rooms_rank(const struct cost_rooms *x, uint32_t r, struct estimate *e)
 {
-    rooms_rank(x, r, NULL, e);
+    rooms_rank(x, r, x->known, UINT64_MAX, e);
+}
+
+bool cost_rooms_within(const struct cost_rooms *x, uint32_t r, uint64_t most_bytes, struct estimate *e)
+{
+    rooms_rank(x, r, x->known, most_bytes, e);
+    return e->peak_bytes <= most_bytes;
 }
 
 void cost_rank_memory(const struct cost *c, const struct cost_shape *s, uint32_t r, struct estimate *e)
@@ -523,28 +535,26 @@ void cost_rank_memory(const struct cost *c, const struct cost_shape *s, uint32_t
     cost_rooms_rank(&x, r, e);
 }
 
-bool cost_rooms_fullest(const struct cost_rooms *x, uint64_t most_bytes, bool bare, struct estimate *e)
+bool cost_rooms_fullest(const struct cost_rooms *x, uint64_t most_bytes, struct estimate *e)
 {
     struct estimate fullest = *e;
-    struct own_stages known;
-    known.n = 0;
+    struct own_stages own, *known = x->known ? x->known : &own;
+    own.n = 0;
     for (uint32_t r = 0; r < x->c->decision->pp; r++) {
         struct estimate rank = *e; /* times stay */
-        rooms_rank(x, r, &known, &rank);
+        rooms_rank(x, r, known, most_bytes, &rank);
         if (r == 0 || rank.peak_bytes > fullest.peak_bytes)
             fullest = rank;
-        if (rank.peak_bytes > most_bytes && (!bare || (double)(rank.peak_bytes - rank.buffer_bytes) > x->limit)) {
-            *e = rank;
-            return false;
-        }
+        if (rank.peak_bytes > most_bytes)
+            break;
     }
     *e = fullest;
-    return true;
+    return e->peak_bytes <= most_bytes;
 }
 
 void cost_memory(const struct cost *c, const struct cost_shape *s, struct estimate *e)
 {
     struct cost_rooms x;
     cost_rooms_init(&x, c, s);
-    cost_rooms_fullest(&x, UINT64_MAX, false, e);
+    cost_rooms_fullest(&x, UINT64_MAX, e);
 }

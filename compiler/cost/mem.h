@@ -24,7 +24,7 @@ struct own_sums {
 
 #define OWN_STAGES 6
 struct own_stages {
-    uint32_t n;
+    uint32_t n; /* that have been added; the last ones are here */
     struct own_stage {
         uint32_t kind, count, spared; /* of its layers */
         struct moments_stage moments;
@@ -34,7 +34,8 @@ struct own_stages {
 /* Places that a rank gathers blocks into under ZeRO 3, with so many uses of them in a step: one more than it is ahead, or as
  * many as there are uses. */
 double cost_gathered_places(const struct cost_rooms *x, double uses);
-/* llmrun's lines of the estimate of rank r; known: of one decision, n = 0 to begin with, or NULL */
-void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, struct estimate *e);
+/* llmrun's lines of the estimate of rank r; known: of one decision, n = 0 to begin with, or NULL.  Of one that needs more than
+ * most_bytes they may be too low, as long as they still tell that. */
+void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, uint64_t most_bytes, struct estimate *e);
 
 #endif

@@ -353,7 +353,7 @@ static void own_stage(const struct cost_rooms *x, uint32_t stage, double places,
     const struct stage *st = &x->c->decision->stages[stage];
     uint32_t kind = st->count ? x->s->kind[st->first] : 0; /* an empty stage may begin behind the last layer */
     bool usual = known && !st->embed && !st->head && st->count && x->s->run[st->first] >= st->count;
-    for (uint32_t i = 0; usual && i < known->n; i++) {
+    for (uint32_t i = 0; usual && i < known->n && i < OWN_STAGES; i++) {
         const struct own_stage *k = &known->at[i];
         if (k->kind != kind || k->count != st->count || k->spared != st->spared)
             continue;
@@ -362,9 +362,9 @@ static void own_stage(const struct cost_rooms *x, uint32_t stage, double places,
         return;
     }
     walk_stage(x, stage, places, out, sums);
-    if (!usual || known->n == OWN_STAGES)
+    if (!usual)
         return;
-    struct own_stage *k = &known->at[known->n++];
+    struct own_stage *k = &known->at[known->n++ % OWN_STAGES];
     k->kind = kind;
     k->count = st->count;
     k->spared = st->spared;
@@ -468,7 +468,21 @@ static void share_places(const struct cost_rooms *x, const struct moments_stage 
     shards->places = shards->places_beside = cost_gathered_places(x, uses);
 }
 
-void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, struct estimate *e)
+struct own_stages *cost_stages_new(struct arena *a)
+{
+    struct own_stages *known = ARENA_NEW(a, struct own_stages);
+    known->n = 0;
+    return known;
+}
+
+/* Bytes of activations and buffers that a rank needs at least to need more than most_bytes; fixed: of all else. */
+static double enough_of(const struct cost_rooms *x, uint64_t most_bytes, double fixed)
+{
+    double bytes = (double)most_bytes - fixed - (double)x->communicator_bytes - x->c->buffers->context_gib * (1 << 30);
+    return (x->least ? bytes / LEAST_OWN : bytes) + 64; /* sums of whole bytes */
+}
+
+void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, uint64_t most_bytes, struct estimate *e)
 {
     const struct decision *d = x->c->decision;
     struct moments_stage stages[DECISION_MOST_VPP];
@@ -494,8 +508,9 @@ void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *kn
         shards_of.fetched = stages[j].copies > 0 ? updates.first : shards_of.fetched; /* else nothing before holds it back */
     shards_of.gathered = gathered_of(x, r);
     share_places(x, stages, &shards_of);
-    struct moments most = pipeline_moments(d, r, stages, &shards_of);
-    double step = cost_larger(most.bytes + updates.first - shards_of.fetched, complete + all.late + updates.most);
+    double fetched = updates.first - shards_of.fetched, enough = enough_of(x, most_bytes, persistent + state) - all.workspace - fetched;
+    struct moments most = pipeline_moments(d, r, stages, &shards_of, enough);
+    double step = cost_larger(most.bytes + fetched, complete + all.late + updates.most);
     step = cost_larger(step, complete + all.converted);
     double kept = cost_larger(0, most.kept - (gradients - most.gradients));
     e->peak_stage = r;

@@ -26,6 +26,7 @@ struct order {
     bool ends;              /* last actions of stages find other things than those before */
     bool settled;           /* the last action that made gradients was not the first one of its stage */
     struct moments most;
+    double enough; /* bytes that tell what is asked for */
 };
 
 static inline void look(struct order *x, double bytes)
@@ -248,9 +249,16 @@ static void skip_rounds(struct order *x, const struct action_of *a, uint32_t n, 
         }
 }
 
+static bool is_told(const struct order *x)
+{
+    return x->most.bytes > x->enough;
+}
+
 /* its first round, its second one where the first has made gradients, and its last ones */
 static void stretch(struct order *x, uint64_t times, const struct action_of *a, uint32_t n)
 {
+    if (is_told(x))
+        return;
     double before = x->held, gradients = x->gradients + x->made;
     if (times)
         round_of(x, a, n);
@@ -347,13 +355,13 @@ static void run_looped(struct order *x, uint32_t r, uint32_t group, bool pairs)
     struct looped forward = {.left = round_size(x, group, 0)}, backward = forward;
     w = w < all ? w : all;
     x->pairs = x->pairs_left = pairs ? all - w : 0;
-    for (; f < w; f += more) {
+    for (; f < w && !is_told(x); f += more) {
         uint32_t c = forward.chunk;
         more = forward.left < w - f ? forward.left : w - f;
         STRETCH(x, more, {'F', c, 0});
         advance(x, group, &forward, more);
     }
-    while (b < all) {
+    while (b < all && !is_told(x)) {
         uint32_t cf = forward.chunk, cb = v - 1 - backward.chunk;
         more = backward.left;
         if (f < all) {
@@ -546,10 +554,10 @@ static void begin_order(struct order *x, uint32_t rank)
 }
 
 struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,
-                                const struct moments_shards *shards)
+                                const struct moments_shards *shards, double enough)
 {
     double known[PAIRS][PAIRS][2];
-    struct order x = {.d = d, .stages = stages, .shards = shards, .beside = known};
+    struct order x = {.d = d, .stages = stages, .shards = shards, .beside = known, .enough = enough};
     uint32_t p = d->pp, m = d->microbatches, other = p - 1 - rank, group = d->schedule_group ? d->schedule_group : p;
     begin_order(&x, rank);
     look_early(&x);

@@ -76,8 +76,9 @@ struct moments_at {
 double moments_action(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at);
 /* of a forward beside a backward; first: of its stage */
 double moments_beside(const struct moments_stage *f, const struct moments_stage *b, bool first);
-/* stages: as a rank has them (cost_rank_stage()), in DualPipe the one nearer to the entry of its copy's pipeline... */
+/* Stages: as a rank has them (cost_rank_stage()), in DualPipe the one nearer to the entry of its copy's pipeline first.  Once a
+ * moment has more than `enough` bytes, later ones need not be looked at. */
 struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,
-                                const struct moments_shards *shards);
+                                const struct moments_shards *shards, double enough);
 
 #endif

@@ -124,7 +124,7 @@ static size_t list(const struct walk *w, uint32_t pass, struct walk_step *out)
 
 struct walk_strand walk_strand_new(struct arena *a, const struct walk *w, uint32_t pass)
 {
-    struct walk_step *at = ARENA_ARRAY(a, struct walk_step, w->forward.n + w->steps.n + 1);
+    struct walk_step *at = arena_grow(a, NULL, 0, w->forward.n + w->steps.n + 1, sizeof *at);
     struct walk_strand x = {.at = at, .n = list(w, pass, at)};
     for (size_t i = 0; i < x.n; i++) {
         x.all_s += at[i].seconds;

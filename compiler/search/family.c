@@ -167,15 +167,14 @@ static bool may_fit(struct searching *s, struct cost *c, const struct search_sha
         decision_spare(&x->decision);
     }
     cost_rooms_least(&rooms, c, &h->shape);
-    cost_rooms_fullest(&rooms, s->memory_limit, false, &x->estimate);
-    if (x->estimate.peak_bytes <= s->memory_limit)
+    if (cost_rooms_fullest(&rooms, s->memory_limit, &x->estimate))
         return true;
     if (s->result->ncandidates) {
         s->result->removed[REMOVED_MEMORY]++;
         return false;
     }
     cost_rooms_init(&rooms, c, &h->shape);
-    cost_rooms_fullest(&rooms, UINT64_MAX, false, &x->estimate);
+    cost_rooms_fullest(&rooms, UINT64_MAX, &x->estimate);
     search_too_full(s, x);
     return false;
 }

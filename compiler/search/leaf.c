@@ -48,6 +48,7 @@ static bool leaf_fits(struct searching *s, const struct cost *c, const struct se
     d->stages = s->scratch;
     decision_spare(d);
     cost_rooms_init(&rooms, c, &h->shape);
+    cost_rooms_keep(&rooms, s->stages_known);
     if (spare && search_spare(&rooms, d, s->memory_limit, &full)) {
         uint32_t again = 0;
         for (uint32_t i = 0; i < d->nstages; i++)
@@ -61,7 +62,7 @@ static bool leaf_fits(struct searching *s, const struct cost *c, const struct se
         }
         decision_spare(d);
     }
-    bool whole = cost_rooms_fullest(&rooms, miss_bytes, false, &x->estimate);
+    bool whole = cost_rooms_fullest(&rooms, miss_bytes, &x->estimate);
     if (x->estimate.peak_bytes <= s->memory_limit)
         return true;
     if (whole)

@@ -282,6 +282,7 @@ bool search_prepare(struct searching *s, struct diag *d)
         s->row_stages[i] = ARENA_ARRAY(s->arena, struct pipeline_stage, s->job->model.nlayers + 3);
     }
     s->scratch = ARENA_ARRAY(s->arena, struct stage, s->job->model.nlayers + 3);
+    s->stages_known = cost_stages_new(s->arena);
     s->layer_s = ARENA_ARRAY(s->arena, double, s->job->model.nlayers + 1);
     s->may_spare = s->spare;
     for (uint32_t i = 0; i < s->space.nrecompute; i++)

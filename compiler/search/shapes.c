@@ -313,8 +313,7 @@ static void spare_rank(struct decision *d, uint32_t r, uint32_t k)
 static bool rank_fits(const struct cost_rooms *x, struct decision *d, uint32_t r, uint32_t k, uint64_t limit, struct estimate *e)
 {
     spare_rank(d, r, k);
-    cost_rooms_rank(x, r, e);
-    return e->peak_bytes <= limit;
+    return cost_rooms_within(x, r, limit, e);
 }
 
 static uint32_t rank_layers(const struct decision *d, uint32_t r)

@@ -405,7 +405,7 @@ static void test_moments(void)
             for (uint32_t r = 0; r < x.d.pp; r++)
                 for (double gathered = 0; gathered <= (pairs ? 0 : 64); gathered = 8 * gathered + 1) {
                     const struct moments_shards shards = {.gathered = gathered, .places = 1 + i % 5};
-                    double most = pipeline_moments(&x.d, r, stages, &shards).bytes, want = walked_bytes(s, r, &x.d, stages, &shards);
+                    double most = pipeline_moments(&x.d, r, stages, &shards, INFINITY).bytes, want = walked_bytes(s, r, &x.d, stages, &shards);
                     CU_ASSERT_DOUBLE_EQUAL(most, want, (pairs ? 3e-3 : 1e-9) * want);
                 }
             arena_free(a);
