@@ -36,31 +36,35 @@ static void add_early(struct layer_trade *l, const struct cost_block *none, cons
     l->backward_hides_s = cost_larger(l->backward_hides_s, cost_paired_backward_s(again) - cost_paired_backward_s(none) - backward);
 }
 
-static void add_kind(const struct searching *s, struct search_trade *t, const struct cost_block *layers,
+static void add_kind(const struct searching *s, struct search_trade *t, uint32_t r, const struct cost_block *layers,
                      const struct cost_block *predict)
 {
-    t->predict[t->nkinds] = predict;
-    t->predict_time_s[t->nkinds] = block_time_s(predict, s->overlapping);
-    t->predict_plain_s[t->nkinds] = block_time_s(predict, false);
+    t->predict[r] = predict;
+    t->predict_time_s[r] = block_time_s(predict, s->overlapping);
+    t->predict_plain_s[r] = block_time_s(predict, false);
     for (uint32_t k = 0; k < s->kinds.n; k++) {
         struct layer_trade *l = &t->layers[k];
-        l->time_s[t->nkinds] = block_time_s(&layers[k], s->overlapping);
-        l->plain_s[t->nkinds] = block_time_s(&layers[k], false);
-        l->keep[t->nkinds] = layers[k].keep_bytes;
-        l->late[t->nkinds] = layers[k].late_bytes;
-        l->temporary[t->nkinds] = cost_larger(layers[k].forward_bytes, layers[k].backward_bytes);
-        if (t->nkinds)
+        l->time_s[r] = block_time_s(&layers[k], s->overlapping);
+        l->plain_s[r] = block_time_s(&layers[k], false);
+        l->keep[r] = layers[k].keep_bytes;
+        l->late[r] = layers[k].late_bytes;
+        l->temporary[r] = cost_larger(layers[k].forward_bytes, layers[k].backward_bytes);
+        if (r)
             add_early(l, &t->blocks[0][k], &layers[k]);
     }
-    t->blocks[t->nkinds++] = layers;
+    t->blocks[r] = layers;
+    t->nknown++;
 }
 
-/* residences, from the last layer back */
-static struct search_trade *trade_new(struct searching *s, const struct search_shape *h)
+/* residences, from the last layer back; no kind of recomputation is known yet */
+static struct search_trade *begin_trade(struct searching *s, struct search_shape *h)
 {
     const struct cost_shape *x = &h->shape;
+    if (h->trade)
+        return h->trade;
     struct search_trade *t = arena_alloc(s->arena, sizeof *t + s->kinds.n * sizeof *t->layers);
     memset(t, 0, sizeof *t + s->kinds.n * sizeof *t->layers);
+    t->nkinds = s->space.nrecompute + search_spares(s);
     double residence = 0;
     for (uint32_t i = s->job->model.nlayers; i-- > 0;) {
         struct layer_trade *l = &t->layers[x->kind[i]];
@@ -70,27 +74,34 @@ static struct search_trade *trade_new(struct searching *s, const struct search_s
         l->sum_s += residence;
         l->n++;
     }
-    return t;
+    return h->trade = t;
+}
+
+/* makes a kind of recomputation known; the first is that of spared layers, where there are any */
+static void know_kind(struct searching *s, const struct cost *c, struct search_shape *h, uint32_t r)
+{
+    struct search_trade *t = begin_trade(s, h);
+    uint32_t spares = search_spares(s);
+    if (t->blocks[r])
+        return;
+    if (r < spares) {
+        add_kind(s, t, r, h->shape.spared, &h->shape.predict);
+        return;
+    }
+    struct decision d = *c->decision;
+    struct cost own = *c;
+    d.recompute = s->space.recompute[r - spares].kind;
+    d.parts = s->space.recompute[r - spares].parts;
+    own.decision = &d;
+    const struct cost_shape *x = &search_shape(s, &own)->shape;
+    add_kind(s, t, r, x->layers, &x->predict);
 }
 
 const struct search_trade *search_trade_of(struct searching *s, const struct cost *c, struct search_shape *h)
 {
-    if (!h->trade)
-        h->trade = trade_new(s, h);
-    struct search_trade *t = h->trade;
-    if (t->nkinds)
-        return t;
-    if (search_spares(s))
-        add_kind(s, t, h->shape.spared, &h->shape.predict);
-    for (uint32_t i = 0; i < s->space.nrecompute; i++) {
-        struct decision d = *c->decision;
-        struct cost own = *c;
-        d.recompute = s->space.recompute[i].kind;
-        d.parts = s->space.recompute[i].parts;
-        own.decision = &d;
-        const struct cost_shape *x = &search_shape(s, &own)->shape;
-        add_kind(s, t, x->layers, &x->predict);
-    }
+    const struct search_trade *t = begin_trade(s, h);
+    for (uint32_t r = 0; r < t->nkinds; r++)
+        know_kind(s, c, h, r);
     return t;
 }
 
@@ -164,12 +175,25 @@ static double kind_s(const struct searching *s, const struct search_trade *t, ui
     return best;
 }
 
-/* A decision has one kind of recomputation, which any of its layers may be spared. */
-static double trade_s(const struct searching *s, const struct search_trade *t, uint32_t pp, double room)
+/* A step on the ranks' room under its best kind of recomputation, which any layer may be spared.  0: some kind leaves hope for a
+ * candidate, so kinds are made known one by one, and what left hope before is asked first. */
+static double trade_s(struct searching *s, const struct cost *c, struct search_shape *h, double room)
 {
+    const struct search_trade *t = h->trade;
+    const struct decision *d = c->decision;
     double best = INFINITY;
-    for (uint32_t r = t->nkinds > 1; r < t->nkinds; r++)
-        best = cost_smaller(best, kind_s(s, t, r, pp, room));
+    uint32_t first = t->nkinds > 1, n = t->nkinds - first, asked = s->hopeful_kind;
+    know_kind(s, c, h, 0);
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t kind = (asked + k) % n;
+        know_kind(s, c, h, first + kind);
+        double step_s = d->microbatches * (kind_s(s, t, first + kind, d->pp, room) / d->pp) * (1 - 1e-9);
+        if (search_objective(s, step_s, d->gpus_used) < search_worst(s)) {
+            s->hopeful_kind = kind;
+            return 0;
+        }
+        best = cost_smaller(best, step_s);
+    }
     return best;
 }
 
@@ -195,8 +219,8 @@ struct large {
 /* what the kernels of such a layer need beside at least, as far as kinds of recomputation are there */
 static double least_temporary(const struct search_trade *t, const struct layer_trade *l)
 {
-    double least = t->nkinds ? INFINITY : 0;
-    for (uint32_t r = 0; r < t->nkinds; r++)
+    double least = t->nknown == t->nkinds ? INFINITY : 0;
+    for (uint32_t r = 0; r < t->nkinds && least > 0; r++)
         least = cost_smaller(least, l->temporary[r]);
     return least;
 }
@@ -257,10 +281,8 @@ bool search_state_fits(struct searching *s, const struct cost *c, struct search_
 {
     uint32_t pp = c->decision->pp;
     struct cost_rooms rooms;
-    if (!h->trade)
-        h->trade = trade_new(s, h);
     cost_rooms_least(&rooms, c, &h->shape);
-    struct large large = find_large(s, &rooms, h->trade);
+    struct large large = find_large(s, &rooms, begin_trade(s, h));
     double all = room_of_all(s, c, &h->shape, false);
     for (uint32_t without = 0; without < pp && without <= large.nothers; without++)
         if (room_of(&large, pp, without, all) > 0)
@@ -286,12 +308,13 @@ static double level_bound_s(struct searching *s, const struct cost *c, struct se
         if (step_s >= best)
             break;
         if (room > 0 && !fixed && !is_roomy(s, t, search_spares(s) ? h->shape.spared : h->shape.layers, d->pp, room, step_s / d->microbatches)) {
-            search_trade_of(s, c, h);
-            large = find_large(s, &rooms, t); /* with temporaries */
-            room = room_of(&large, d->pp, without, all);
+            double trade = trade_s(s, c, h, room);
             *traded = true;
-            if (room > 0)
-                step_s = cost_larger(step_s, d->microbatches * (trade_s(s, t, d->pp, room) / d->pp) * (1 - 1e-9));
+            if (trade > step_s) {
+                large = find_large(s, &rooms, t); /* with temporaries */
+                room = room_of(&large, d->pp, without, all);
+                step_s = room > 0 ? cost_larger(trade, trade_s(s, c, h, room)) : step_s;
+            }
         }
         if (room > 0)
             best = cost_smaller(best, step_s);
@@ -305,8 +328,7 @@ double search_room_bound_s(struct searching *s, const struct cost *c, struct sea
     struct cost own = *c;
     double best = INFINITY;
     bool traded = false;
-    if (!h->trade)
-        h->trade = trade_new(s, h);
+    begin_trade(s, h);
     d.shard = d.dp * d.cp;
     own.decision = &d;
     for (uint32_t i = 0; i < s->space.zero.n; i++) {

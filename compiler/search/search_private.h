@@ -155,6 +155,8 @@ struct searching {
     struct cost_stage *row_ranks[ROW_KINDS]; /* of the class of schedules that is looked at */
     struct pipeline_stage *row_stages[ROW_KINDS];
     struct stage *scratch, *layout_stages;
+    struct own_stages *stages_known; /* scratch */
+    uint32_t hopeful_kind; /* of recomputation: the last that a room left hope for */
     double *layer_s; /* scratch */
     uint32_t layout_nstages, nmeshes;
     bool overlapping; /* schedules that run a forward and a backward at once */

@@ -18,8 +18,8 @@ struct layer_trade {
     double forward_hides_s, backward_hides_s; /* pairs hide so much more of its passes than recomputation adds, at most */
 };
 struct search_trade {
-    uint32_t nkinds; /* of recomputation; 0: only the first four are filled yet */
-    const struct cost_block *blocks[SPACE_RECOMPUTE + 1];  /* by kind of recomputation: the layers' */
+    uint32_t nkinds, nknown; /* of recomputation; as far as not all are known, layers lack what is the most of all */
+    const struct cost_block *blocks[SPACE_RECOMPUTE + 1];  /* by kind of recomputation, NULL: not known yet; the layers' */
     const struct cost_block *predict[SPACE_RECOMPUTE + 1]; /* a prediction module's, which none spares */
     double predict_time_s[SPACE_RECOMPUTE + 1], predict_plain_s[SPACE_RECOMPUTE + 1];
     struct layer_trade layers[];
