@@ -47,15 +47,20 @@ uint64_t fit_peak_bytes(const struct plan *p)
     return peak;
 }
 
-/* does any rank hold rows for experts of others, so that it is a choice how many? */
-static bool has_room(const struct job *job, const struct decision *d)
+bool fit_room_is_open(const struct job *job)
 {
     bool experts = false;
     for (uint32_t i = 0; i < model_all_layers(&job->model); i++) {
         const struct layer *l = model_layer(&job->model, i);
         experts |= l->is_moe && !(l->moe.capacity > 0);
     }
-    return experts && d->ep > 1 && !(d->room > 0) && !(job->train.expert_room > 0);
+    return experts && !(job->train.expert_room > 0);
+}
+
+/* does any rank hold rows for experts of others, so that it is a choice how many? */
+static bool has_room(const struct job *job, const struct decision *d)
+{
+    return fit_room_is_open(job) && d->ep > 1 && !(d->room > 0);
 }
 
 static double usual_room(const struct job *job, const struct topo *topo, const struct decision *d)
@@ -110,12 +115,13 @@ static struct plan *compile_within(struct arena *a, struct job *job, struct topo
 
 /* A plan that is too large with the usual room for rows that come to experts, or with room for all of them (0): with as much
  * room as fits, which placement takes almost linearly, so that the plan with room for the mean and this one, of `peak` bytes,
- * say it.  NULL if even the mean does not fit. */
+ * say it.  NULL if even the mean does not fit, or what fits is tight and something else may have the usual room. */
 static struct plan *fit_room(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
                                  const struct compile_options *o, double usual, double peak, uint64_t limit, const char **why)
 {
     struct decision d = *decision;
-    double least = peak_of_room(a, job, topo, decision, 1, FILL, limit, o);
+    double enough = cost_may_be_tight(job, decision) ? 0 : usual > 1 ? COST_NEARLY_USUAL * usual : INFINITY;
+    double least = enough < usual ? peak_of_room(a, job, topo, decision, 1, FILL, limit, o) : INFINITY;
     if (least > (double)limit)
         return NULL;
     if (!(usual > 1)) {
@@ -127,7 +133,7 @@ static struct plan *fit_room(struct arena *a, struct job *job, struct topo *topo
     d.room = floor((1 + (usual - 1) * 0.98 * ((double)limit - least) / (peak - least)) * 100) / 100;
     struct plan *p = NULL;
     uint64_t placed;
-    for (; !p && d.room > 0; d.room = d.room > 1 ? 1 : 0)
+    for (; !p && d.room > 0 && d.room >= enough; d.room = d.room > 1 ? 1 : 0)
         p = compile_within(a, job, topo, &d, limit, o, &placed, why);
     return p;
 }

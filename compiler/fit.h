@@ -12,7 +12,11 @@
 enum status fit_plan(struct arena *a, struct diag *d, struct job *job, struct topo *topo, struct search_result *found,
                      uint32_t top, const struct compile_options *o, struct plan **plan);
 
-/* The plan of one decision, with as much room for experts' rows as fits; `placed` are the bytes of its fullest arena.  NULL
+/* does nobody say how much room there is for experts' rows? */
+bool fit_room_is_open(const struct job *job);
+
+/* The plan of one decision, with as much room for experts' rows as fits, which may be less than usual only where the job's wishes
+ * let it be tight; `placed` are the bytes of its fullest arena.  NULL
  * where they are too many, or, with the reason in `why`, where the lowered step gets stuck, which is a bug. */
 struct plan *fit_decision(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
                           const struct compile_options *o, uint64_t *placed, const char **why);

@@ -33,13 +33,13 @@ enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct
     return (*verdict)->nviolations ? STATUS_BUG : STATUS_OK;
 }
 
-enum status compile_best(struct arena *a, struct diag *d, struct job *job, struct topo *topo,
-                         const struct compile_options *o, struct plan **out, struct search_result **result)
+/* the best that fits with the room for experts' rows that the job's wishes say */
+static enum status compile_found_best(struct arena *a, struct diag *d, struct job *job, struct topo *topo,
+                                      const struct compile_options *o, struct plan **out, struct search_result **result)
 {
     double start = now_s();
     uint32_t top = !o->top ? COMPILE_TOP : o->top < PLAN_MOST_TOP ? (uint32_t)o->top : PLAN_MOST_TOP;
     progress(o, "searching");
-    job_emits(a, job);
     struct search_result *found = search(a, d, job, topo, top, o->budget, true);
     double seconds = now_s() - start;
     if (result)
@@ -50,6 +50,23 @@ enum status compile_best(struct arena *a, struct diag *d, struct job *job, struc
     (*out)->search = compile_found(*out, found, top);
     (*out)->search.seconds = seconds;
     return STATUS_OK;
+}
+
+enum status compile_best(struct arena *a, struct diag *d, struct job *job, struct topo *topo,
+                         const struct compile_options *o, struct plan **out, struct search_result **result)
+{
+    job_emits(a, job);
+    job->wishes.tight_experts = false;
+    if (!fit_room_is_open(job))
+        return compile_found_best(a, d, job, topo, o, out, result);
+    struct diag *own = diag_new(a);
+    enum status s = compile_found_best(a, own, job, topo, o, out, result);
+    if (s != STATUS_NO_PLAN) {
+        diag_append(d, own);
+        return s;
+    }
+    job->wishes.tight_experts = true;
+    return compile_found_best(a, d, job, topo, o, out, result);
 }
 
 struct plan_search compile_found(const struct plan *p, const struct search_result *found, uint32_t top)

@@ -127,7 +127,7 @@ static void say_cpu_only(struct command *c, const struct job *job, const struct 
 static void say_tight_room(struct command *c, const struct job *job, const struct topo *topo, const struct plan *p)
 {
     double room = p->decision.room, usual = cost_usual_room(job, &topo->types[p->decision.type].gpu);
-    if (!(room > 0) || room >= usual || job->train.expert_room > 0)
+    if (!(room > 0) || room >= COST_NEARLY_USUAL * usual || job->train.expert_room > 0)
         return;
     diag_warning(c->diag, (struct span){0}, "tight-experts",
                  "memory leaves experts room for %.4g times the mean of their rows, %.4g is usual: a step that sends a rank more is "

@@ -137,12 +137,16 @@ double cost_rows_moved(const struct cost *c, const struct moe *m)
     return rows_of(c, c->profile, m);
 }
 
-/* The same for memory: where nobody says how much room there is, a plan that is too large gets less, down to the mean. */
+bool cost_may_be_tight(const struct job *job, const struct decision *d)
+{
+    return job->wishes.tight_experts && !(d->room > 0) && !(job->train.expert_room > 0);
+}
+
+/* The same for memory: where nothing fits with the usual room, a plan that is too large gets less, down to the mean. */
 double cost_rows_kept(const struct cost *c, const struct moe *m)
 {
-    bool said = c->decision->room > 0 || c->job->train.expert_room > 0;
     double rows = rows_of(c, c->buffers, m);
-    return said ? rows : fmin(rows, fmax(1, c->job->train.imbalance));
+    return cost_may_be_tight(c->job, c->decision) ? fmin(rows, fmax(1, c->job->train.imbalance)) : rows;
 }
 
 double cost_sent_bytes(const struct cost *c)

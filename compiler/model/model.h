@@ -228,6 +228,7 @@ struct wishes {
     bool frees; /* keep N free; else what decision_free_bytes() says */
     uint64_t free_bytes;
     struct span free_span;
+    bool tight_experts; /* nobody's: with less room for experts' rows than usual, since nothing fits with that */
     uint32_t comm_sms;
     enum objective objective;
     double step_time_s, finish_s; /* limits, 0 = none */
