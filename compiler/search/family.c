@@ -212,7 +212,7 @@ static bool probe(struct searching *s, const struct family *f, uint32_t kind, ui
             if ((least_here && !thrifty(s->space.schedules[k].kind)) || !search_schedule_applies(s, &d, k))
                 continue;
             any = true;
-            for (uint32_t i = 0; i < states->n; i++) {
+            for (uint32_t i = states->n; i-- > 0;) { /* that split most first */
                 if (i && states->at[i].zero == states->at[i - 1].zero)
                     continue; /* the first of a level splits most */
                 if (b == f->decision.microbatch && f->least && !class_hopes(s, f, first, end, states->at[i].zero)) {
