@@ -121,7 +121,7 @@ static struct plan *fit_room(struct arena *a, struct job *job, struct topo *topo
 {
     struct decision d = *decision;
     double enough = cost_may_be_tight(job, decision) ? 0 : usual > 1 ? COST_NEARLY_USUAL * usual : INFINITY;
-    double least = enough < usual ? peak_of_room(a, job, topo, decision, 1, FILL, limit, o) : INFINITY;
+    double least = isfinite(enough) ? peak_of_room(a, job, topo, decision, 1, FILL, limit, o) : INFINITY;
     if (least > (double)limit)
         return NULL;
     if (!(usual > 1)) {
@@ -130,11 +130,17 @@ static struct plan *fit_room(struct arena *a, struct job *job, struct topo *topo
     }
     if (peak <= least)
         return NULL;
-    d.room = floor((1 + (usual - 1) * 0.98 * ((double)limit - least) / (peak - least)) * 100) / 100;
     struct plan *p = NULL;
-    uint64_t placed;
-    for (; !p && d.room > 0 && d.room >= enough; d.room = d.room > 1 ? 1 : 0)
+    uint64_t placed = (uint64_t)peak;
+    d.room = usual;
+    for (int tries = 0; !p && d.room > 1; tries++) {
+        double share = placed > least ? 0.98 * ((double)limit - least) / ((double)placed - least) : 0;
+        share = tries ? fmin(share, 0.98) : share;
+        d.room = tries < 2 ? floor((1 + (d.room - 1) * share) * 100) / 100 : 1;
+        if (d.room < enough)
+            break;
         p = compile_within(a, job, topo, &d, limit, o, &placed, why);
+    }
     return p;
 }
 

@@ -126,8 +126,9 @@ static void say_cpu_only(struct command *c, const struct job *job, const struct 
 /* Blocks of experts' rows that had to give way to memory: llmrun stops at a step that sends a rank more, and a run is long. */
 static void say_tight_room(struct command *c, const struct job *job, const struct topo *topo, const struct plan *p)
 {
-    double room = p->decision.room, usual = cost_usual_room(job, &topo->types[p->decision.type].gpu);
-    if (!(room > 0) || room >= COST_NEARLY_USUAL * usual || job->train.expert_room > 0)
+    const struct topo_gpu *gpu = &topo->types[p->decision.type].gpu;
+    double room = p->decision.room, usual = cost_usual_room(job, gpu);
+    if (!cost_is_tight(job, gpu, &p->decision) || topo_is_cpu(gpu)) /* whose usual room is that for all rows */
         return;
     diag_warning(c->diag, (struct span){0}, "tight-experts",
                  "memory leaves experts room for %.4g times the mean of their rows, %.4g is usual: a step that sends a rank more is "

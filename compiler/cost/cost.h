@@ -146,9 +146,10 @@ uint32_t cost_prefetch(struct arena *a, const struct cost *c);
 /* Rows that blocks of experts' rows have room for where nobody says, over the mean; 0: all that can come.  Blocks travel
  * whole, so room costs time: on GPUs half as much again as the expected unevenness. */
 double cost_usual_room(const struct job *job, const struct topo_gpu *gpu);
-/* May a plan of d have less than that, because nothing else fits? */
+#define COST_NEARLY_USUAL 0.9 /* the share of it that is not called tight */
+/* May a plan of d have less, because nothing else fits?  Has one? */
 bool cost_may_be_tight(const struct job *job, const struct decision *d);
-#define COST_NEARLY_USUAL 0.9 /* the share of the usual room that is not called tight */
+bool cost_is_tight(const struct job *job, const struct topo_gpu *gpu, const struct decision *d);
 /* The stack whose memory a step takes: the one that the job's profile describes, or, where programs are written, llmrun. */
 const struct profile *cost_buffers(const struct job *job);
 

@@ -142,6 +142,12 @@ bool cost_may_be_tight(const struct job *job, const struct decision *d)
     return job->wishes.tight_experts && !(d->room > 0) && !(job->train.expert_room > 0);
 }
 
+bool cost_is_tight(const struct job *job, const struct topo_gpu *gpu, const struct decision *d)
+{
+    double usual = cost_usual_room(job, gpu);
+    return d->room > 0 && !(job->train.expert_room > 0) && (!(usual > 0) || d->room < COST_NEARLY_USUAL * usual);
+}
+
 /* The same for memory: where nothing fits with the usual room, a plan that is too large gets less, down to the mean. */
 double cost_rows_kept(const struct cost *c, const struct moe *m)
 {

@@ -277,6 +277,7 @@ static enum status read_described(struct arena *a, const char *dir, const struct
     if (!decision_from_json(a, decision, strlen(decision), p->job, p->topo, &p->decision, &why) ||
         !decision_legal(a, p->job, p->topo, &p->decision, &why))
         FAIL(STATUS_INPUT, "%s/plan.json: %s", dir, why);
+    p->job->wishes.tight_experts = cost_is_tight(p->job, &p->topo->types[p->decision.type].gpu, &p->decision);
     TRY(check_head(a, dir, root, p, error, error_size));
     TRY(read_schedule(a, dir, files, &p->decision, error, error_size));
     keep_wished(a, p);
