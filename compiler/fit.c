@@ -85,7 +85,7 @@ static double peak_of_room(struct arena *a, struct job *job, struct topo *topo, 
     struct plan *p = compile_lowered(a, job, topo, &d, o, true, &cost);
     uint64_t peak = 0;
     for (uint32_t r = 0; r < p->nroles && peak <= limit; r++) {
-        place_within(a, p->train[r], 0, peak + program_host_bytes(p->train[r]));
+        place_within(a, p->train[r], 0, peak + program_host_bytes(p->train[r]), 0);
         uint64_t bytes = role_bytes(p, r);
         peak = bytes > peak ? bytes : peak;
     }

@@ -82,17 +82,26 @@ struct plan_search compile_found(const struct plan *p, const struct search_resul
                                 .gap = found->least < own ? 1 - found->least / own : 0};
 }
 
+/* all programs; the fullest role's memory counts, so what takes less than one before it is placed as is usual */
+static void place_roles(struct arena *a, struct plan *p)
+{
+    uint64_t peak = 0;
+    for (uint32_t r = 0; r < p->nroles; r++) {
+        place_within(a, p->train[r], 0, 0, peak + program_host_bytes(p->train[r]));
+        uint64_t host_bytes = program_host_bytes(p->train[r]), bytes = p->train[r]->arena_bytes - host_bytes;
+        peak = bytes > peak ? bytes : peak;
+        if (p->eval[r])
+            place_within(a, p->eval[r], host_bytes, 0, peak + host_bytes);
+    }
+}
+
 struct plan *compile_decision(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
                               const struct compile_options *o, const char **why)
 {
     struct cost *cost;
     struct plan *p = compile_lowered(a, job, topo, decision, o, false, &cost);
     progress(o, "placing buffers");
-    for (uint32_t r = 0; r < p->nroles; r++) {
-        place_program(a, p->train[r], 0);
-        if (p->eval[r])
-            place_program(a, p->eval[r], program_host_bytes(p->train[r]));
-    }
+    place_roles(a, p);
     p->ranks = plan_ranks(p);
     progress(o, "simulating");
     p->timeline = simulate(a, cost, (const struct program *const *)p->train, p->nroles, why);

@@ -39,8 +39,11 @@ struct slot {
 };
 
 /* Buffers of asynchronous work are rings: `depth` slots of `stride` bytes, one slot per microbatch in flight.
- * All buffers of a ring class use the same slot in the same action.  A slot is written and read at other times than its
- * neighbours, so each may lie anywhere in the arena; an operand's offset counts slots as if they lay one behind the other. */
+ * All buffers of a ring class use the same slot in the same action, as they are lowered.  A slot is written and read at other
+ * times than its neighbours, so each may lie anywhere in the arena; an operand's offset counts slots as if they lay one behind
+ * the other.  Placement may give a buffer a ring of its own, with a slot for every place where its contents lie in turns: then
+ * an action may use several slots, and slots may share bytes, with one another as with other buffers, while no two of them are
+ * in use. */
 struct ring {
     char name[24];
     uint32_t depth;

@@ -1,13 +1,13 @@
-/* Which parts may be live at the same time.
+/* Which items may be live at the same time.
  *
- * One sweep over the compute queue's clock, with the set of parts that are live as bits: where a life begins, its part conflicts
- * with all of the set, which is joined into the part's row at once.  Afterwards the matrix is made symmetric, 64 x 64 bits at a
+ * One sweep over the compute queue's clock, with the set of items that are live as bits: where a life begins, its item conflicts
+ * with all of the set, which is joined into the item's row at once.  Afterwards the matrix is made symmetric, 64 x 64 bits at a
  * time (Warren, Hacker's Delight, section 7-3).
  *
  * Rejected: the clocks of other queues, which tell apart some lives of transfers that nothing computes between.  They save half
  * a percent of few arenas, and take six times as long.
  *
- * Cost: lives times parts / 64, and parts squared / 10. */
+ * Cost: lives times items / 64, and items squared / 10. */
 
 #include "compiler/place/place_private.h"
 
@@ -15,7 +15,7 @@
 
 struct sweep {
     uint32_t *begins, *ends, *next_begin, *next_end; /* lists of lives by time; ends: by the time after */
-    uint32_t *live;                                  /* by part: lives that are */
+    uint32_t *live;                                  /* by item: lives that are */
     uint64_t *set;
 };
 
@@ -33,22 +33,22 @@ static void list_lives(struct sweep *s, const struct lives *l)
     }
 }
 
-static void sweep(struct sweep *s, const struct lives *l, struct conflicts *c)
+static void sweep(struct sweep *s, const struct lives *l, const uint32_t *of, struct conflicts *c)
 {
     list_lives(s, l);
     for (uint32_t t = 0; t <= l->length; t++) {
         for (uint32_t i = s->ends[t]; i != NONE; i = s->next_end[i]) {
-            uint32_t part = l->lives[i].part;
-            if (--s->live[part] == 0)
-                s->set[part / 64] &= ~((uint64_t)1 << part % 64);
+            uint32_t item = of[i];
+            if (--s->live[item] == 0)
+                s->set[item / 64] &= ~((uint64_t)1 << item % 64);
         }
         for (uint32_t i = s->begins[t]; i != NONE; i = s->next_begin[i]) {
-            uint32_t part = l->lives[i].part;
-            uint64_t *row = c->bits + (size_t)part * c->words;
+            uint32_t item = of[i];
+            uint64_t *row = c->bits + (size_t)item * c->words;
             for (uint32_t w = 0; w < c->words; w++)
                 row[w] |= s->set[w];
-            s->live[part]++;
-            s->set[part / 64] |= (uint64_t)1 << part % 64;
+            s->live[item]++;
+            s->set[item / 64] |= (uint64_t)1 << item % 64;
         }
     }
 }
@@ -100,17 +100,17 @@ static struct conflicts *new_conflicts(struct arena *a, uint32_t n)
     return c;
 }
 
-struct conflicts *place_conflicts(struct arena *a, const struct lives *l)
+struct conflicts *place_conflicts(struct arena *a, const struct lives *l, const struct items *items)
 {
-    struct conflicts *c = new_conflicts(a, l->nparts);
+    struct conflicts *c = new_conflicts(a, items->n);
     struct arena_mark mark = arena_mark(a);
     struct sweep s = {.begins = ARENA_ARRAY(a, uint32_t, (size_t)l->length + 2),
                       .ends = ARENA_ARRAY(a, uint32_t, (size_t)l->length + 2),
                       .next_begin = ARENA_ARRAY(a, uint32_t, l->nlives + 1u),
                       .next_end = ARENA_ARRAY(a, uint32_t, l->nlives + 1u),
-                      .live = ARENA_ARRAY(a, uint32_t, l->nparts + 1u),
+                      .live = ARENA_ARRAY(a, uint32_t, items->n + 1u),
                       .set = ARENA_ARRAY(a, uint64_t, c->words + 1u)};
-    sweep(&s, l, c);
+    sweep(&s, l, items->of, c);
     make_symmetric(c);
     arena_reset(a, mark);
     return c;

@@ -82,21 +82,24 @@ static void find_parts(struct arena *a, struct lives *l, const struct program *p
 
 static struct life new_life(uint32_t part)
 {
-    return (struct life){.part = part, .lo = UINT32_MAX, .sure_lo = UINT32_MAX};
+    return (struct life){.part = part, .lo = UINT32_MAX, .sure_lo = UINT32_MAX, .last = NONE};
 }
 
 static void extend_life(struct life *l, const struct clocks *c, const struct insn *n, uint32_t insn)
 {
     uint32_t before = c->before[insn], after = c->after[insn], end = n->queue == QUEUE_COMPUTE ? after + 1 : before;
-    l->lo = before < l->lo ? before : l->lo;
-    l->hi = after > l->hi ? after : l->hi;
+    uint32_t runs = n->queue == QUEUE_COMPUTE, lo = 2 * before + runs, hi = 2 * after + runs;
+    l->lo = lo < l->lo ? lo : l->lo;
+    l->hi = hi > l->hi ? hi : l->hi;
+    l->first = insn;
+    l->last = l->last == NONE ? insn : l->last;
     l->sure_lo = after < l->sure_lo ? after : l->sure_lo;
     l->sure_end = end > l->sure_end ? end : l->sure_end;
 }
 
 /* a part on the way back: the access that is looked at, what is read behind it, and the life that it is in */
 struct walked {
-    uint32_t insn, last, nlives; /* insn: of the access, NONE before the last one; last: that one's */
+    uint32_t insn, nlives; /* insn: of the access, NONE before the last one */
     uint64_t reads, covers, wanted;
     struct life life;
 };
@@ -116,9 +119,7 @@ static void end_life(struct walk *w, struct walked *x)
 /* the access of an instruction before the one that has been looked at */
 static void next_access(struct walk *w, struct walked *x, uint32_t insn)
 {
-    if (x->insn == NONE) {
-        x->last = insn;
-    } else {
+    if (x->insn != NONE) {
         x->wanted = (x->wanted & ~x->covers) | x->reads;
         if (!x->wanted)
             end_life(w, x);
@@ -155,19 +156,21 @@ static void walk_back(struct walk *w, const struct lives *l, const struct progra
             end_life(w, &w->parts[part]);
 }
 
-/* parts of the check are also used from the step's begin to the end of its early part */
-static void keep_for_check(struct lives *l, const struct program *p, const struct walked *parts)
+/* what lives in the check is also live from the step's begin to the end of its early part */
+static void keep_for_check(struct lives *l, const struct program *p)
 {
     uint32_t phase[NPHASES + 1], at[NPHASES + 1][NQUEUES];
     if (!program_phases(p, phase) || !program_phase_positions(p, at))
         return;
-    for (uint32_t part = 0; part < l->nparts; part++) {
-        if (parts[part].insn == NONE || parts[part].last < phase[PHASE_CHECK])
+    for (uint32_t i = 0, n = l->nlives; i < n; i++) {
+        if (l->lives[i].last < phase[PHASE_CHECK])
             continue;
         struct life *x = &l->lives[l->nlives++];
-        *x = new_life(part);
+        *x = new_life(l->lives[i].part);
+        x->same = i;
+        x->first = l->lives[i].first;
         x->lo = 0;
-        x->hi = at[PHASE_BODY][QUEUE_COMPUTE];
+        x->hi = 2 * at[PHASE_BODY][QUEUE_COMPUTE] + 1;
     }
 }
 
@@ -178,14 +181,17 @@ struct lives *place_lives(struct arena *a, const struct program *p)
     struct clocks c = find_clocks(a, p);
     struct walk w = {.arena = a};
     walk_back(&w, l, p, &c);
-    l->length = c.count[QUEUE_COMPUTE];
+    l->length = 2 * c.count[QUEUE_COMPUTE];
     l->nlives = (uint32_t)w.lives.n;
-    l->lives = ARENA_ARRAY(a, struct life, w.lives.n + l->nparts + 1);
-    uint32_t *next = ARENA_ARRAY(a, uint32_t, l->nparts + 1u), sum = 0;
-    for (uint32_t part = 0; part < l->nparts; part++)
-        next[part] = sum += w.parts[part].nlives;
+    l->lives = ARENA_ARRAY(a, struct life, 2 * w.lives.n + 1);
+    l->first_life = ARENA_ARRAY(a, uint32_t, l->nparts + 1u);
+    for (uint32_t part = 0, sum = 0; part < l->nparts; part++)
+        l->first_life[part] = sum += w.parts[part].nlives;
+    l->first_life[l->nparts] = l->nlives;
     for (size_t i = 0; i < w.lives.n; i++)
-        l->lives[--next[w.lives.at[i].part]] = w.lives.at[i];
-    keep_for_check(l, p, w.parts);
+        l->lives[--l->first_life[w.lives.at[i].part]] = w.lives.at[i];
+    for (uint32_t i = 0; i < l->nlives; i++)
+        l->lives[i].same = i;
+    keep_for_check(l, p);
     return l;
 }

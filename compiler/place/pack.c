@@ -1,8 +1,9 @@
 /* Packing: an offset for every item, so that two in conflict share no byte.
  *
  * Items are placed one by one at the lowest offset where they fit beside those that are there (Pisarchyk and Lee 2020, whose
- * order is by size).  The order decides how good that is, so two are tried, and the lower packing is kept; the second only
- * where the first ends well above the bound.  Cost: items squared. */
+ * order is by size).  The order decides how good that is, so several are tried, and the lowest packing is kept; the next only
+ * where the best one ends well above the bound.  A thorough packing tries more of them, and improves on the best one in rounds:
+ * what ended too high comes first in the next one (Joslin and Clements 1999).  Cost: items squared. */
 
 #include "compiler/place/place_private.h"
 
@@ -10,6 +11,7 @@
 #include <string.h>
 
 enum { ENOUGH = 100 }; /* above the bound by this part of it */
+enum { ROUNDS = 64, LARGE = 1000 }; /* rounds with few items; half of them with so many, fewer with more */
 
 struct item {
     uint32_t index;
@@ -70,21 +72,39 @@ static void insert(struct placed *p, uint32_t n, uint64_t start, uint64_t end, u
     p->index[low] = index;
 }
 
-/* false: it ends no lower than `limit` */
-static bool pack_in_order(const struct conflicts *c, const struct item *items, uint64_t limit, struct placed *placed,
-                          uint64_t *offset, uint64_t *top)
+struct packing {
+    const struct conflicts *c;
+    const struct items *of;
+    struct item *order;
+    struct placed placed;
+    uint64_t *tried, *best, best_top; /* offsets */
+};
+
+/* the end of the last item in the order at hand, or UINT64_MAX: it is no lower than `limit` */
+static uint64_t pack_in_order(struct packing *x, uint64_t limit)
 {
-    *top = 0;
+    const struct conflicts *c = x->c;
+    uint64_t top = 0;
     for (uint32_t n = 0; n < c->n; n++) {
-        const struct item *x = &items[n];
-        uint64_t at = lowest_fit(placed, n, c->bits + (size_t)x->index * c->words, x->bytes), end = at + x->bytes;
-        offset[x->index] = at;
+        const struct item *i = &x->order[n];
+        uint64_t at = lowest_fit(&x->placed, n, c->bits + (size_t)i->index * c->words, i->bytes), end = at + i->bytes;
+        x->tried[i->index] = at;
         if (end >= limit)
-            return false;
-        *top = end > *top ? end : *top;
-        insert(placed, n, at, end, x->index);
+            return UINT64_MAX;
+        top = end > top ? end : top;
+        insert(&x->placed, n, at, end, i->index);
     }
-    return true;
+    return top;
+}
+
+static bool keep_better(struct packing *x, uint64_t top)
+{
+    bool better = top < x->best_top;
+    if (better) {
+        x->best_top = top;
+        memcpy(x->best, x->tried, x->c->n * sizeof *x->best);
+    }
+    return better;
 }
 
 static uint64_t degree(const struct conflicts *c, uint32_t item)
@@ -95,31 +115,59 @@ static uint64_t degree(const struct conflicts *c, uint32_t item)
     return n;
 }
 
-/* by size, and by size times the number of items in conflict */
-enum order { BY_SIZE, BY_SIZE_AND_DEGREE, NORDERS };
+/* by size, alone or times the number of items in conflict or the time that it is live, and by that time alone */
+enum order { BY_SIZE, BY_SIZE_AND_DEGREE, BY_SIZE_AND_LENGTH, BY_LENGTH, NORDERS };
+enum { USUAL_ORDERS = BY_SIZE_AND_DEGREE + 1 };
 
-uint64_t place_pack(struct arena *a, const struct conflicts *c, const uint64_t *bytes, const uint32_t *start, uint64_t bound,
+static void sort_items(struct packing *x, enum order order)
+{
+    for (uint32_t i = 0; i < x->c->n; i++) {
+        uint64_t bytes = place_align(x->of->bytes[i]), size = bytes / PLACE_ALIGN, weight = size;
+        if (order == BY_SIZE_AND_DEGREE)
+            weight = size * (degree(x->c, i) + 1);
+        else if (order != BY_SIZE)
+            weight = x->of->length[i] * (order == BY_LENGTH ? 1 : size);
+        x->order[i] = (struct item){i, bytes, weight, x->of->start[i]};
+    }
+    qsort(x->order, x->c->n, sizeof *x->order, by_weight);
+}
+
+/* what ended above `enough` comes first, the rest as it was */
+static void put_first(struct packing *x, struct item *scratch, uint64_t enough)
+{
+    uint32_t n = 0, late = 0;
+    for (uint32_t k = 0; k < x->c->n; k++) {
+        struct item i = x->order[k];
+        if (x->tried[i.index] + i.bytes > enough)
+            x->order[n++] = i;
+        else
+            scratch[late++] = i;
+    }
+    memcpy(x->order + n, scratch, late * sizeof *scratch);
+}
+
+uint64_t place_pack(struct arena *a, const struct conflicts *c, const struct items *of, bool thorough, uint64_t bound,
                     uint64_t enough, uint64_t *offset)
 {
     struct arena_mark mark = arena_mark(a);
-    struct item *items = ARENA_ARRAY(a, struct item, c->n + 1u);
-    struct placed placed = new_placed(a, c->n);
-    uint64_t *tried = ARENA_ARRAY(a, uint64_t, c->n + 1u), best = UINT64_MAX;
+    struct packing x = {c, of, ARENA_ARRAY(a, struct item, c->n + 1u), new_placed(a, c->n), ARENA_ARRAY(a, uint64_t, c->n + 1u),
+                        offset, UINT64_MAX};
+    enum order best = BY_SIZE;
     enough = enough > bound + bound / ENOUGH ? enough : bound + bound / ENOUGH;
-    for (enum order order = 0; order < NORDERS && best > enough; order++) {
-        uint64_t top;
-        for (uint32_t i = 0; i < c->n; i++) {
-            items[i] = (struct item){i, place_align(bytes[i]), place_align(bytes[i]), start[i]};
-            if (order == BY_SIZE_AND_DEGREE)
-                items[i].weight = items[i].bytes / PLACE_ALIGN * (degree(c, i) + 1);
+    for (enum order order = 0; order < (thorough ? NORDERS : USUAL_ORDERS) && x.best_top > enough; order++) {
+        sort_items(&x, order);
+        best = keep_better(&x, pack_in_order(&x, x.best_top)) ? order : best;
+    }
+    if (thorough && x.best_top > enough) {
+        struct item *scratch = ARENA_ARRAY(a, struct item, c->n + 1u);
+        sort_items(&x, best);
+        keep_better(&x, pack_in_order(&x, UINT64_MAX));
+        uint64_t all = ROUNDS * LARGE * LARGE, round = (uint64_t)c->n * c->n + LARGE * LARGE;
+        for (uint64_t work = 0; work < all && x.best_top > enough; work += round) {
+            put_first(&x, scratch, enough);
+            keep_better(&x, pack_in_order(&x, UINT64_MAX));
         }
-        qsort(items, c->n, sizeof *items, by_weight);
-        bool better = pack_in_order(c, items, best, &placed, tried, &top);
-        if (!better)
-            continue;
-        best = top;
-        memcpy(offset, tried, c->n * sizeof *offset);
     }
     arena_reset(a, mark);
-    return best == UINT64_MAX ? 0 : best;
+    return x.best_top == UINT64_MAX ? 0 : x.best_top;
 }

@@ -78,13 +78,11 @@ static void pin(struct arena *a, struct example *x, uint64_t *state)
         x->sets[x->nsets++] = arena_printf(a, "microbatch=%u sequences", 1u << draw(state, 2));
 }
 
-static void print_plan(struct arena *a, const struct example *x, struct plan *p, struct rows *rows)
+/* s: that placing took, of all roles */
+static void print_plan(struct arena *a, const struct example *x, const struct plan *p, double s, struct rows *rows)
 {
-    double gib = 1 << 30, s = cpu_s();
+    double gib = 1 << 30;
     uint32_t fullest = 0;
-    for (uint32_t r = 0; r < p->nroles; r++)
-        place_program(a, p->train[r], 0);
-    s = cpu_s() - s;
     for (uint32_t r = 0; r < p->nroles; r++)
         if (p->train[r]->arena_bytes > p->train[fullest]->arena_bytes)
             fullest = r;
@@ -113,12 +111,18 @@ static bool bench(const struct example *x, uint64_t *state, struct arena *keep, 
         struct decision decision = found->candidates[state ? draw(state, found->ncandidates) : 0].decision;
         if (!(decision.room > 0) && decision.ep > 1)
             decision.room = 1.2 * job->train.imbalance;
-        p = compile_decision(a, job, topo, &decision, &(struct compile_options){0}, &why);
-    }
-    if (p) {
+        struct cost *cost;
+        p = compile_lowered(a, job, topo, &decision, &(struct compile_options){0}, true, &cost);
+        double s = cpu_s();
+        for (uint32_t r = 0; r < p->nroles; r++)
+            place_program(a, p->train[r], 0);
+        s = cpu_s() - s;
+        p->timeline = simulate(a, cost, (const struct program *const *)p->train, p->nroles, &why);
         struct rows own = {0};
-        print_plan(a, x, p, &own);
-        vec_push(keep, &rows->v, own.v.at[0]);
+        if (p->timeline)
+            print_plan(a, x, p, s, &own);
+        if (p->timeline)
+            vec_push(keep, &rows->v, own.v.at[0]);
         plan_close(p);
     }
     arena_free(a);

@@ -5,9 +5,11 @@
  * fire, and the last test when a rule has no case: it reads the messages' format strings out of the
  * verifier's source.  Where a rule is a second line behind another, the table says so. */
 
+#include "compiler/place/place.h"
 #include "compiler/support/vec.h"
 #include "compiler/verify/prove.h"
 #include "compiler/verify/reference.h"
+#include "runtime/program_share.h"
 #include "tests/compiler/random_plan.h"
 #include "tests/compiler/verify/alter.h"
 #include "tests/compiler/verify/refusals.h"
@@ -85,13 +87,24 @@ static void lay_apart(struct program *p)
     p->arena_bytes = end;
 }
 
+/* with all lives of a buffer in one place, so that altered operands say which buffer they mean, and no more */
 static struct plan *base_plan(struct arena *a, int k)
 {
     struct plan *p = text_plan(a, bases[k].job, bases[k].decision);
+    struct cost *cost;
+    struct plan *lowered = compile_lowered(a, p->job, p->topo, &p->decision, &(struct compile_options){0}, false, &cost);
     for (uint32_t r = 0; r < p->nroles; r++) {
-        lay_apart(p->train[r]);
-        lay_apart(p->eval[r]);
+        struct program **from[] = {&lowered->train[r], &lowered->eval[r]}, **to[] = {&p->train[r], &p->eval[r]};
+        for (int i = 0; i < 2; i++) {
+            struct program *q = *from[i];
+            *from[i] = *to[i];
+            *to[i] = q;
+            place_within(a, q, i ? program_host_bytes(p->train[r]) : 0, UINT64_MAX, 0);
+            program_unshare(q);
+            lay_apart(q);
+        }
     }
+    plan_close(lowered);
     return p;
 }
 
