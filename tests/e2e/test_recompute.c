@@ -85,7 +85,8 @@ static void check_case(size_t i)
            !memcmp(x.loss, y.loss, sizeof *x.loss * 2) &&
            !memcmp(x.grad_norm, y.grad_norm, sizeof *x.loss * 2);
     CU_ASSERT(same);
-    double most = cases[i].quick ? all : 1.03 * all; /* so small models may save no more than holes take */
+    bool tells = cases[i].quick && !strcmp(cases[i].schedule, "1f1b");
+    double most = tells ? all : 1.03 * all; /* else so small models may save no more than holes take */
     CU_ASSERT(some > 0 && some < most);
     if (!same || !(some > 0 && some < most))
         printf("\n    %s %s %s: %s, arena %.0f bytes, without %.0f", cases[i].model, cases[i].saving,

@@ -313,34 +313,39 @@ static double memory_off(const struct sample *s)
 /* Bounds that the table of 2,000 draws keeps with room: a model that misses some transfers or buffers does not. */
 static void expect(const struct sample *samples, uint32_t n)
 {
-    struct column time = {.values = calloc(n + 1, sizeof(double)), .n = n}, memory = time, arena = time;
+    struct column time = {.values = calloc(n + 1, sizeof(double)), .n = n}, memory = time, arena = time, spread = time;
     memory.values = calloc(n + 1, sizeof(double));
     arena.values = calloc(n + 1, sizeof(double));
+    spread.values = calloc(n + 1, sizeof(double));
     for (uint32_t i = 0; i < n; i++) {
         time.values[i] = samples[i].time;
         memory.values[i] = memory_off(&samples[i]);
         arena.values[i] = samples[i].arena;
+        spread.values[i] = samples[i].spread;
     }
-    for (uint32_t i = 0; i < n; i++)
-        CU_ASSERT(samples[i].spread < 0.4); /* of placing alone */
     settle(&time);
     settle(&memory);
     settle(&arena);
+    settle(&spread);
     CU_ASSERT(at_share(&time, 0.5) <= 0.002);
     CU_ASSERT(at_share(&time, 0.9) <= 0.012);
     CU_ASSERT(at_share(&time, 0.95) <= 0.02);
     CU_ASSERT(at_share(&time, 1) <= 0.1);
     CU_ASSERT(at_share(&memory, 0.5) <= 0.002);
-    CU_ASSERT(at_share(&memory, 0.9) <= 0.015);
-    CU_ASSERT(at_share(&memory, 0.95) <= 0.03);
+    CU_ASSERT(at_share(&memory, 0.9) <= 0.025);
+    CU_ASSERT(at_share(&memory, 0.95) <= 0.045);
     CU_ASSERT(at_share(&memory, 1) <= 0.25); /* logits of two microbatches in a pair's F and B, where programs have one */
-    CU_ASSERT(at_share(&arena, 0.5) <= 0.007);
-    CU_ASSERT(at_share(&arena, 0.9) <= 0.04);
+    CU_ASSERT(at_share(&arena, 0.5) <= 0.006);
+    CU_ASSERT(at_share(&arena, 0.9) <= 0.035);
+    CU_ASSERT(at_share(&spread, 0.5) <= 0.006); /* of placing alone */
+    CU_ASSERT(at_share(&spread, 0.9) <= 0.03);
+    CU_ASSERT(at_share(&spread, 1) <= 0.2);
     printf("time %.1f %.1f %.1f %%, memory %.1f %.1f %.1f %% ", 100 * at_share(&time, 0.5), 100 * at_share(&time, 0.9),
            100 * at_share(&time, 1), 100 * at_share(&memory, 0.5), 100 * at_share(&memory, 0.9), 100 * at_share(&memory, 1));
     free(time.values);
     free(memory.values);
     free(arena.values);
+    free(spread.values);
 }
 
 /* Programs take the memory that llmrun gives them, whatever stack's times their search goes by. */
