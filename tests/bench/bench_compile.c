@@ -69,11 +69,6 @@ static struct topo *make_cluster(struct arena *a, struct diag *d, const char *pa
     return topo_read(a, d, path);
 }
 
-static bool model_has_experts(const struct job *job)
-{
-    return model_active_parameters(&job->model) < model_parameters(&job->model);
-}
-
 static void count_bytes(const struct plan *p, size_t *bytes)
 {
     uint8_t *data;
@@ -142,7 +137,7 @@ static bool compile_first(struct arena *a, struct plan *p, const struct search_r
                           uint32_t *violations)
 {
     struct plan empty = *p;
-    bool experts = model_has_experts(p->job);
+    bool experts = model_has_experts(&p->job->model);
     for (uint32_t k = 0; k < found->ncandidates; k++)
         for (uint32_t turn = 0; turn < 1u + experts; turn++) {
             *p = empty;

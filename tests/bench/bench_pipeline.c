@@ -29,7 +29,8 @@ static void make_load(struct load *x, enum schedule_kind kind, uint32_t p, uint3
     x->d = (struct decision){.schedule = kind, .pp = p, .vpp = v, .nstages = p * v, .microbatches = m};
     for (uint32_t s = 0; s < x->d.nstages; s++) {
         double size = s + 1 == x->d.nstages ? 1.2 : 1;
-        x->stages[s] = (struct pipeline_stage){1 * size, 2 * size, 1.1 * size, 0.9 * size, 0.05, 0.05, 0, 0};
+        x->stages[s] = (struct pipeline_stage){.forward_s = 1 * size, .backward_s = 2 * size, .input_s = 1.1 * size,
+                                               .weight_s = 0.9 * size, .next_s = 0.05, .back_s = 0.05};
     }
     x->times = (struct pipeline_times){.stages = x->stages};
 }
