@@ -3,7 +3,8 @@
  * of realistic size.
  *
  * ESTIMATES=N draws, the first of them SEED; ESTIMATE=S shows draw S alone, with its model and where the time goes.  Prints
- * per schedule and per dimension how far apart they are, and the WORST=N draws of time and of memory. */
+ * per schedule and per dimension how far apart they are, and the WORST=N draws of time, of memory by arena and
+ * of memory by what may be live. */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/fit.h"
@@ -280,14 +281,20 @@ static void print_table(const struct sample *samples, uint32_t n)
         print_group(samples, n, groups[g]);
 }
 
-static void print_worst(const struct sample *samples, uint32_t n, bool time)
+/* what print_worst() goes by */
+static double off_by(const struct sample *s, const char *column)
+{
+    return !strcmp(column, "time") ? s->time : !strcmp(column, "arena") ? s->arena : s->possible;
+}
+
+static void print_worst(const struct sample *samples, uint32_t n, const char *column)
 {
     double below = INFINITY;
     for (uint64_t k = number("WORST", 6); k; k--) {
         const struct sample *worst = NULL;
         double most = 0;
         for (uint32_t i = 0; i < n; i++) {
-            double off = fabs(time ? samples[i].time : samples[i].arena);
+            double off = fabs(off_by(&samples[i], column));
             if (off < below && off > most) {
                 worst = &samples[i];
                 most = off;
@@ -296,8 +303,8 @@ static void print_worst(const struct sample *samples, uint32_t n, bool time)
         if (!worst)
             return;
         below = most;
-        printf("%s %+.1f%%: LLMC_BUILD=%s ESTIMATE=%llu %s/tests/run =estimates  #", time ? "time" : "memory",
-               100 * (time ? worst->time : worst->arena), e2e_build(), (unsigned long long)worst->seed, e2e_build());
+        printf("%s %+.1f%%: LLMC_BUILD=%s ESTIMATE=%llu %s/tests/run =estimates  #", column, 100 * off_by(worst, column),
+               e2e_build(), (unsigned long long)worst->seed, e2e_build());
         for (uint32_t i = 1; i < worst->ntags; i++)
             printf(" %s%s", worst->tags[i], i + 1 < worst->ntags ? "," : "\n");
     }
@@ -389,8 +396,9 @@ static void test_estimates(void)
         n += try_draw(first + i, one, &samples[n]);
     if (getenv("ESTIMATES") || one) {
         print_table(samples, n);
-        print_worst(samples, n, true);
-        print_worst(samples, n, false);
+        print_worst(samples, n, "time");
+        print_worst(samples, n, "arena");
+        print_worst(samples, n, "possible");
     }
     if (!one)
         expect(samples, n);
