@@ -25,7 +25,8 @@ struct cost_lives {
     double parked, left_parked, parked_input; /* of them: in host memory meanwhile; of that the block's input */
     double copied, fetched, fetched_input;    /* bytes that go to host memory; of them, what W has copied back, and its input */
     double forward, backward, input, weight; /* at the fullest moment of F, B, I and W */
-    double backward_of[4], input_of[4]; /* of B and I: once gradients of matrices are made (1), of experts (2), of both, before */
+    double backward_of[8], input_of[8]; /* of B and I, by bits: gradients of matrices are made, of experts; behind the last use of
+                                         * both as they were gathered */
     double workspace;
 };
 /* those of a block, followed when they are asked for: most blocks of a search never are */

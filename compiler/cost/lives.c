@@ -52,6 +52,12 @@ void lives_makes(struct lives *l, bool experts)
     lives_insn(l);
 }
 
+void lives_uses(struct lives *l)
+{
+    l->pass.used = (uint32_t)l->pass.insns.n;
+    lives_insn(l);
+}
+
 /* what brought it is over then */
 static void settle(struct lives *l, uint32_t store)
 {
@@ -126,6 +132,7 @@ static uint32_t insert(struct lives *l, uint32_t at, uint32_t n)
     l->pass.insns.at[at] = first;
     for (int k = 0; k < 2; k++)
         l->pass.begun[k] += l->pass.begun[k] != NONE && l->pass.begun[k] >= at;
+    l->pass.used += l->pass.used != NONE && l->pass.used >= at;
     return first;
 }
 
@@ -282,7 +289,7 @@ static uint32_t *nones(struct lives *l, uint32_t n)
 static void begin_pass(struct lives *l, uint32_t halves)
 {
     const struct expansion *e = l->e;
-    l->pass = (struct lives_pass){.begun = {NONE, NONE}};
+    l->pass = (struct lives_pass){.begun = {NONE, NONE}, .used = NONE};
     vec_reserve(l->arena, &l->pass.insns, 128);
     vec_reserve(l->arena, &l->pass.touches, 512);
     l->halves = halves;
@@ -343,7 +350,7 @@ static void begin_weights(struct lives *l)
 }
 
 /* The most bytes at a time.  live: by store, what is still needed behind the pass; then, what it needs of what was before.
- * parts: the same by whether gradients of matrices have been made, and of experts (1 and 2), or NULL. */
+ * parts: the same by what has been made and used (cost_lives.backward_of), or NULL. */
 static double most_live(const struct lives *l, const struct lives_pass *p, bool *live, double *parts)
 {
     struct arena_mark mark = arena_mark(l->arena);
@@ -363,7 +370,7 @@ static double most_live(const struct lives *l, const struct lives_pass *p, bool 
             live[t->store] &= !t->covers;
         }
         most = now > most ? now : most;
-        uint32_t part = (i >= p->begun[0] ? 1u : 0) + (i >= p->begun[1] ? 2u : 0);
+        uint32_t part = (i >= p->begun[0] ? 1u : 0) + (i >= p->begun[1] ? 2u : 0) + (p->used != NONE && i > p->used ? 4u : 0);
         if (parts && now > parts[part])
             parts[part] = now;
         for (size_t k = first; k < end; k++)
@@ -472,7 +479,7 @@ static void follow(struct lives *l, struct cost_lives *out)
     w = l->pass;
     bool *kept = ARENA_ARRAY(l->arena, bool, l->stores.n), *left = ARENA_ARRAY(l->arena, bool, l->stores.n);
     kept[l->stream] = true;
-    for (int k = 0; k < 4; k++)
+    for (int k = 0; k < 8; k++)
         out->backward_of[k] = out->input_of[k] = 0;
     out->backward = most_live(l, &b, kept, out->backward_of);
     kept[l->stream] = false;

@@ -32,6 +32,7 @@ struct lives_pass {
     VEC(struct lives_touch) touches;
     VEC(uint32_t) insns;
     uint32_t begun[2]; /* the instructions that are the first to make gradients of matrices, of experts; NONE: none does */
+    uint32_t used;     /* the last one that reads either; NONE: none does */
 };
 struct lives {
     struct arena *arena;
@@ -78,8 +79,9 @@ uint32_t lives_rows(struct lives *l, double rows, double cols);
 uint32_t lives_whole(struct lives *l, enum lives_whole kind, double cols);
 /* an instruction, and then what it touches; part: writes some of it */
 void lives_insn(struct lives *l);
-/* one that makes gradients of a block's matrices, or of its experts */
+/* one that makes gradients of a block's matrices, or of its experts; one that reads them */
 void lives_makes(struct lives *l, bool experts);
+void lives_uses(struct lives *l);
 void lives_read(struct lives *l, uint32_t store);
 void lives_write(struct lives *l, uint32_t store);
 void lives_part(struct lives *l, uint32_t store);

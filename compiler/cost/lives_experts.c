@@ -294,7 +294,7 @@ void lives_router_back(struct lives *l, uint32_t opr)
     if (m->balance > 0)
         lives_read(l, router_aux(l, opr, LOAD));
     uint32_t dx = lives_gradient(l, o->in[0], &adds);
-    lives_insn(l);
+    lives_uses(l);
     lives_give(l, dx, adds);
     lives_read(l, dlogits);
     uint32_t x = lives_kept(l, o->in[0]);
@@ -557,7 +557,9 @@ void lives_experts_back(struct lives *l, uint32_t opr)
     uint32_t up = kept(l, &x, UP, x.up);
     lives_move(l, dup, dhidden);
     lives_read(l, up);
-    lives_move(l, drows, dup);
+    lives_uses(l);
+    lives_write(l, drows);
+    lives_read(l, dup);
     uint32_t dx = lives_gradient(l, x.o->in[0], &adds);
     sum_rows(l, &x, brought(l, &x, drows, l->element * x.width), NONE, dx, adds);
     lives_makes(l, true);

@@ -71,7 +71,9 @@ static void linear(struct lives *l, const struct opr *o)
     uint32_t x = lives_value(l, o->in[0]), y = lives_value(l, o->out);
     double in = lives_cols(l, o->in[0]), out = lives_cols(l, o->out), rows = product_rows(l, o);
     uint32_t a = gathers(l, o) ? gather(l, WHOLE_INPUT, x, in) : x, c = o->row_parallel ? partial(l, y, out) : y;
-    lives_move(l, c, a);
+    lives_uses(l);
+    lives_write(l, c);
+    lives_read(l, a);
     if (o->row_parallel)
         reduce_into(l, c, y);
     if (!l->sizing)
@@ -89,7 +91,7 @@ static void input_gradient(struct lives *l, const struct opr *o, uint32_t dy)
     if (reduces && adds)
         sum = lives_rows(l, lives_value_rows(l, o->in[0]), cols);
     uint32_t c = reduces ? partial(l, sum, cols) : dx;
-    lives_insn(l);
+    lives_uses(l);
     lives_give(l, c, !reduces && adds);
     lives_read(l, dy);
     if (!reduces)

@@ -95,8 +95,8 @@ static void add_run(struct walk *w, const struct cost_block *b, const struct mom
 {
     struct moments_stage *s = w->out;
     double end = m->sent > 0 ? m->beside[0] + m->sent : 0, times = m->times, keep = m->each.keep, g = m->each.made;
-    double f = w->front.keep + m->forward, back = w->front.keep + cost_larger(m->backward, end);
-    double behind = (times - 1) * keep, first = w->front.keep + cost_larger(m->first_backward, end) - w->front.made;
+    double f = w->front.keep + m->forward, back = w->front.keep + cost_larger(moments_backward(&m->backward, 0, 0, 0), end);
+    double behind = (times - 1) * keep, first = w->front.keep + cost_larger(moments_backward(&m->first_backward, 0, 0, 0), end) - w->front.made;
     struct moments_run r = {.forward = {f, f + behind},
                             .backward = {back, back + behind},
                             .first_backward = {first, first + behind - (times - 1) * g}};
@@ -158,22 +158,32 @@ static void merge_block(struct moments_block *to, const struct moments_block *b)
     add_moments(&each, &b->each, b->times / all);
     to->times = all;
     to->each = each;
-    double *most[] = {&to->forward, &to->backward, &to->input, &to->weight, &to->first_backward, &to->begin_backward, &to->first_input,
-                      &to->end, &to->sent};
-    const double *own[] = {&b->forward, &b->backward, &b->input, &b->weight, &b->first_backward, &b->begin_backward, &b->first_input,
-                           &b->end, &b->sent};
+    double *most[] = {&to->forward, &to->input, &to->weight, &to->first_input, &to->end, &to->sent,
+                      &to->backward.begin, &to->backward.made, &to->backward.used,
+                      &to->first_backward.begin, &to->first_backward.made, &to->first_backward.used};
+    const double *own[] = {&b->forward, &b->input, &b->weight, &b->first_input, &b->end, &b->sent,
+                           &b->backward.begin, &b->backward.made, &b->backward.used,
+                           &b->first_backward.begin, &b->first_backward.made, &b->first_backward.used};
     for (size_t k = 0; k < sizeof most / sizeof *most; k++)
         *most[k] = cost_larger(*most[k], *own[k]);
 }
 
-/* The most of a pass by what gradients it has made by then, less those that it lacks: its matrices' and its experts', and before
- * any are made all of those on their way to shards. */
-static double without(const double of[4], const double gradients[2], double shards)
+/* The most of a pass at moments [from, to) of cost_lives.backward_of, less the gradients that it lacks then: its matrices' and its
+ * experts'. */
+static double without(const double of[8], uint32_t from, uint32_t to, const double gradients[2])
 {
-    double most = of[0] - gradients[0] - gradients[1] - shards;
-    for (int k = 1; k < 4; k++)
-        most = cost_larger(most, of[k] - (k & 1 ? 0 : gradients[0]) - (k & 2 ? 0 : gradients[1]));
+    double most = -INFINITY;
+    for (uint32_t k = from; k < to; k++)
+        if (of[k] > 0)
+            most = cost_larger(most, of[k] - (k & 1 ? 0 : gradients[0]) - (k & 2 ? 0 : gradients[1]));
     return most;
+}
+
+static struct moments_backward backward_of(const struct cost_lives *v, const double gradients[2], double parked)
+{
+    return (struct moments_backward){.begin = without(v->backward_of, 0, 1, gradients) + parked,
+                                     .made = without(v->backward_of, 1, 4, gradients) + parked,
+                                     .used = without(v->backward_of, 4, 8, gradients) + parked};
 }
 
 /* of a run of blocks: what each leaves, and its passes */
@@ -206,12 +216,10 @@ static void block_of(const struct walk *w, const struct cost_block *b, const str
         whole[k] = apart ? 0 : x->made * h->gradients[k];
     }
     const double all[] = {0, 0}, own[] = {whole[0] + x->made * h->gradients[2], whole[1]};
-    const double now[] = {cost_smaller(early, x->made * b->early_matrices), x->made * h->experts}, shards = zero2 ? x->made * h->made : 0;
-    bool known = converts(x) || x->c->job->wishes.never_overlap & OVERLAP_DP; /* when the last of its microbatch's are sent */
-    to->backward = without(v->backward_of, all, known ? shards : 0) + parked;
-    to->first_backward = without(v->backward_of, own, known ? shards : 0) + parked;
-    to->begin_backward = without(v->backward_of, own, shards) + parked;
-    to->first_input = without(v->input_of, now, 0) + parked;
+    const double now[] = {cost_smaller(early, x->made * b->early_matrices), x->made * h->experts};
+    to->backward = backward_of(v, all, parked);
+    to->first_backward = backward_of(v, own, parked);
+    to->first_input = without(v->input_of, 0, 8, now) + parked;
 }
 
 /* Front to back; what a stage's later blocks hold is then known as a sum less those in front.  Backward passes come from the
@@ -223,7 +231,9 @@ static void add_blocks(struct walk *w, const struct cost_block *b, const struct 
     block_of(w, b, v, h, times, m);
     const struct moments_sums *f = &m->in_front, *e = &m->each;
     at_ends(&s->forward, f->keep + m->forward, e->keep, times);
-    at_ends(&s->backward, f->keep + m->backward, e->keep, times);
+    at_ends(&s->backward.begin, f->keep + m->backward.begin, e->keep, times);
+    at_ends(&s->backward.made, f->keep + m->backward.made, e->keep, times);
+    at_ends(&s->backward.used, f->keep + m->backward.used, e->keep, times);
     at_ends(&s->input, f->keep + m->input - f->left - e->left, e->keep - e->left, times);
     at_ends(&s->weight, f->left + m->weight, e->left, times);
     if (m->sent > 0) {
@@ -232,7 +242,9 @@ static void add_blocks(struct walk *w, const struct cost_block *b, const struct 
     }
     if (w->paired)
         add_run(w, b, m);
-    s->turns = cost_larger(s->turns, m->backward - e->keep);
+    s->turns.begin = cost_larger(s->turns.begin, m->backward.begin - e->keep);
+    s->turns.made = cost_larger(s->turns.made, m->backward.made - e->keep);
+    s->turns.used = cost_larger(s->turns.used, m->backward.used - e->keep);
     if (m == &spare)
         merge_block(&s->blocks[MOMENTS_BLOCKS - 1], &spare);
     else
@@ -287,7 +299,8 @@ static double places_of(const struct cost_rooms *x, uint32_t r)
 static void begin_stage(struct moments_stage *out)
 {
     memset(out, 0, offsetof(struct moments_stage, runs));
-    out->forward = out->backward = out->input = out->weight = out->backward_end = out->weight_end = -INFINITY;
+    out->forward = out->input = out->weight = out->backward_end = out->weight_end = -INFINITY;
+    out->backward = out->turns = (struct moments_backward){-INFINITY, -INFINITY, -INFINITY};
 }
 
 static void end_stage(const struct walk *w, const struct own_sums *sums, double copied)
@@ -295,7 +308,10 @@ static void end_stage(const struct walk *w, const struct own_sums *sums, double 
     const struct cost_rooms *x = w->x;
     struct moments_stage *out = w->out;
     out->keep = w->front.keep;
-    out->turns += x->least ? -INFINITY : w->front.keep; /* some schedules place better */
+    double turns = x->least ? -INFINITY : w->front.keep; /* some schedules place better */
+    out->turns.begin += turns;
+    out->turns.made += turns;
+    out->turns.used += turns;
     out->left = w->front.left;
     out->made = w->front.made;
     out->early = w->front.early;
@@ -438,13 +454,16 @@ static struct moments_shards shards_made(const struct cost_rooms *x, const struc
     bool shards = x->c->decision->zero >= 2, blocks = x->c->job->wishes.never_overlap & OVERLAP_DP;
     double made = shards ? x->made * h->made : 0, part = shards ? x->reduced * h->part : 0;
     double sent = shards ? x->reduced * h->made : 0;
-    if (!converts(x)) /* a microbatch's sums are waited for with the next one's */
-        return (struct moments_shards){.blocks = blocks, .first = made, .next = blocks ? made : 2 * made,
-                                       .then = {blocks ? 0 : 2 * made + part, blocks ? 0 : made + part},
-                                       .beside = {blocks ? made + part : 0, blocks ? made + part : made}};
-    double then = blocks ? 0 : sent + part, beside = blocks ? made + part : made;
-    return (struct moments_shards){.blocks = blocks, .first = made, .next = blocks ? made : made + sent + part,
-                                   .then = {then, then}, .beside = {beside, beside}};
+    double before = blocks ? 0 : converts(x) ? sent : made, then = before + part;
+    bool zero3 = x->c->decision->zero >= 3;
+    return (struct moments_shards){.own = made,
+                                   .before = {converts(x) ? then : before, then},
+                                   .part = part,
+                                   .most = made + before + part,
+                                   .then = {converts(x) || blocks ? then : 2 * made + part, then},
+                                   .uses = zero3 && !blocks ? (double)x->ahead : INFINITY,
+                                   .unsure = !converts(x) && !blocks && !zero3,
+                                   .blocks = blocks};
 }
 
 /* between stages on different ranks, and between passes */
@@ -453,7 +472,6 @@ static void add_transfers(const struct cost_rooms *x, uint32_t stage, struct mom
     const struct decision *d = x->c->decision;
     uint32_t r = cost_stage_rank(d, stage);
     bool before = stage && cost_stage_rank(d, stage - 1) != r, behind = stage + 1 < d->nstages && cost_stage_rank(d, stage + 1) != r;
-    s->passes_back = stage && cost_rank_stages(d) == 1;
     s->sent = behind && !x->least ? x->s->boundary_bytes : 0;
     s->received = (before || behind) && !x->least ? x->s->boundary_bytes : 0;
 }

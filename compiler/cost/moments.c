@@ -9,14 +9,18 @@
 #include "compiler/cost/pipeline_private.h"
 #include "compiler/model/actions.h"
 
+#include <math.h>
+
 enum { PAIRS = 4 }; /* stages whose pairs are remembered */
 struct order {
     const struct decision *d;
     const struct moments_stage *stages;
     double held, gradients; /* now; of the actions before */
     const struct moments_shards *shards;
-    double made;            /* gradients of shards on their way */
+    double made, made_uses; /* gradients of shards on their way; uses of parameters that they stay through */
     uint64_t begun[2];      /* stages that have had their first I; their first B or W */
+    uint32_t used;          /* the action that used parameters last: 2 * its stage + (is it a B or I) */
+    struct moments between; /* of a W since then, should they stay for the next use */
     uint32_t left[DECISION_MOST_VPP]; /* by stage: actions to come that make gradients of weights */
     double uses, copies, whole;       /* of gathered parameters, and from host memory, to come; of B or I among these */
     uint64_t pairs, pairs_left;       /* of actions that run together: all of them, those to come */
@@ -24,14 +28,13 @@ struct order {
     double (*beside)[PAIRS][2];
     bool turns, copying;    /* slots of a stage go round; there are copies */
     bool ends;              /* last actions of stages find other things than those before */
-    bool settled;           /* the last action that made gradients was not the first one of its stage */
     struct moments most;
     double enough; /* bytes that tell what is asked for */
 };
 
 static inline void look(struct order *x, double bytes)
 {
-    double all = x->held + x->gradients + x->made + bytes;
+    double all = x->held + x->gradients + bytes;
     if (all > x->most.bytes)
         x->most = (struct moments){all, x->held, x->gradients};
 }
@@ -50,6 +53,42 @@ static inline bool runs_out(const struct order *x)
     return (x->shards->gathered > 0 && x->uses < x->shards->places) || (x->copying && (x->copies < 3 || x->whole <= 0));
 }
 
+/* gradients on their way with those of a block that makes some */
+static inline double making(const struct order *x)
+{
+    double all = x->made + x->shards->own;
+    return all < x->shards->most ? all : x->shards->most;
+}
+
+/* are gradients on their way waited for by an action that takes gathered parameters? */
+static inline bool waits(const struct order *x)
+{
+    return x->made_uses < INFINITY && x->made > x->shards->part;
+}
+
+/* Uses of an action that are one with the last use before: F and B meet in a stage's last block, B and F in its first one. */
+static inline bool shared(const struct order *x, uint32_t c, bool back)
+{
+    const struct moments_stage *s = &x->stages[c];
+    bool meets = back || (s->uses[0] <= s->uses[1] && s->uses[1] <= s->uses[0]);
+    return x->used == 2 * c + !back ? meets : x->used == 2 * c + back && s->uses[back] <= 1;
+}
+
+/* behind an action that takes gathered parameters */
+static inline void pass_uses(struct order *x, uint32_t c, bool back)
+{
+    if (x->shards->gathered <= 0)
+        return;
+    bool shares = shared(x, c, back);
+    if (shares && x->between.bytes > x->most.bytes)
+        x->most = x->between;
+    x->between.bytes = 0;
+    x->made_uses -= x->stages[c].uses[back] - shares;
+    x->used = 2 * c + back;
+    if (x->made_uses <= 0 && x->made > x->shards->part)
+        x->made = x->shards->part;
+}
+
 /* an action that takes gathered parameters, and copies back from host memory */
 static inline void use(struct order *x, const struct moments_stage *s, bool back)
 {
@@ -65,10 +104,12 @@ static void forward(struct order *x, uint32_t c)
     const struct moments_stage *s = &x->stages[c];
     use(x, s, false);
     x->held -= s->sent;
-    if (runs_out(x))
-        look(x, moments_action(s, x->shards, 'F', &(struct moments_at){.uses = x->uses - s->passes_on}));
+    if (runs_out(x) || waits(x))
+        look(x, moments_action(s, x->shards, 'F', &(struct moments_at){.made = x->made, .made_uses = x->made_uses + shared(x, c, false),
+                                                                      .uses = x->uses - s->passes_on}));
     else
-        look(x, s->forward + places(x));
+        look(x, s->forward + places(x) + x->made);
+    pass_uses(x, c, false);
     x->held += s->keep + s->sent;
 }
 
@@ -100,27 +141,29 @@ static void note_made(struct order *x, uint32_t c)
         x->gradients += s->after - s->made;
     x->begun[0] |= (uint64_t)1 << c;
     x->begun[1] |= (uint64_t)1 << c;
-    x->settled = settled;
     x->made = x->shards->then[settled];
+    x->made_uses = x->shards->uses;
 }
 
-/* B or W, whatever it finds; usual: all gradients of its stage, and end: while some of them are converted */
-static void look_made(struct order *x, uint32_t c, char kind, double usual, double end)
+/* B or W, whatever it finds */
+static void look_made(struct order *x, uint32_t c, char kind)
 {
     const struct moments_stage *s = &x->stages[c];
     const struct moments_shards *shards = x->shards;
     bool last = x->left[c] == 1 && (s->after < s->made || s->after > s->made);
-    if (had(x, c, true) && !last && !runs_out(x)) {
-        look(x, usual + places(x) - (kind == 'W' && !s->passes_back ? shards->gathered : 0) + shards->beside[x->settled]);
-        look(x, end + (shards->blocks ? 0 : places(x)) + shards->beside[x->settled]);
+    if (had(x, c, true) && !last && !runs_out(x) && x->made >= shards->then[1] && x->made <= shards->then[1] && shards->gathered <= 0) {
+        double rest = x->made + shards->own;
+        look(x, kind == 'W' ? s->weight + rest : moments_backward(&s->backward, x->made, rest, 0));
+        look(x, (kind == 'W' ? s->weight_end : s->backward_end) + rest);
         return;
     }
-    struct moments_at at = {had(x, c, true), had(x, c, false), last, shards->beside[x->settled], shards->beside[x->settled], x->uses, x->copies, x->whole > 0};
-    if (!x->begun[1]) {
-        at.first = shards->first;
-        at.next = shards->next;
-    }
-    look(x, moments_action(s, shards, kind, &at));
+    double uses = x->made_uses + (kind == 'B' && shared(x, c, true));
+    double bytes = moments_action(s, shards, kind, &(struct moments_at){had(x, c, true), had(x, c, false), last, x->made, uses, x->uses,
+                                                                       x->copies, x->whole > 0});
+    look(x, bytes);
+    double stays = x->held + x->gradients + bytes + (x->uses >= shards->places ? shards->gathered : 0);
+    if (kind == 'W' && stays > x->between.bytes)
+        x->between = (struct moments){stays, x->held, x->gradients};
 }
 
 static void backward(struct order *x, uint32_t c)
@@ -129,9 +172,10 @@ static void backward(struct order *x, uint32_t c)
     x->held -= s->keep + s->received;
     use(x, s, true);
     if (x->turns && had(x, c, true))
-        look(x, s->turns + x->shards->beside[x->settled] + (runs_out(x) ? 0 : places(x)));
-    look_made(x, c, 'B', s->backward, s->backward_end);
+        look(x, moments_backward(&s->turns, x->made, making(x), x->shards->gathered) + (runs_out(x) ? 0 : places(x)));
+    look_made(x, c, 'B');
     x->held += s->received;
+    pass_uses(x, c, true);
     note_made(x, c);
 }
 
@@ -141,11 +185,13 @@ static void input(struct order *x, uint32_t c)
     bool early = had(x, c, false);
     x->held -= s->keep + s->received;
     use(x, s, true);
-    if (early && !runs_out(x))
-        look(x, s->input + places(x));
+    if (early && !runs_out(x) && !waits(x))
+        look(x, s->input + places(x) + x->made);
     else
-        look(x, moments_action(s, x->shards, 'I', &(struct moments_at){had(x, c, true), early, .uses = x->uses, .copies = x->copies,
-                                                                      .whole = x->whole > 0}));
+        look(x, moments_action(s, x->shards, 'I', &(struct moments_at){had(x, c, true), early, .made = x->made,
+                                                                      .made_uses = x->made_uses + shared(x, c, true),
+                                                                      .uses = x->uses, .copies = x->copies, .whole = x->whole > 0}));
+    pass_uses(x, c, true);
     x->gradients += early ? 0 : s->early;
     x->begun[0] |= (uint64_t)1 << c;
     x->held += s->left + s->received;
@@ -156,7 +202,7 @@ static void weight(struct order *x, uint32_t c)
     const struct moments_stage *s = &x->stages[c];
     x->held -= s->left;
     x->copies -= s->copies;
-    look_made(x, c, 'W', s->weight, s->weight_end);
+    look_made(x, c, 'W');
     note_made(x, c);
 }
 
@@ -167,8 +213,8 @@ static double beside(struct order *x, uint32_t f, uint32_t b, bool first, double
     if (x->paired & bit)
         return x->beside[f][b][first];
     const struct moments_stage *s = &x->stages[b];
-    double all = x->stages[f].forward + s->backward + (first ? s->gradients : 0);
-    if (x->held + x->gradients + x->made + all + most <= x->most.bytes)
+    double all = x->stages[f].forward + moments_backward(&s->backward, 0, 0, 0) + (first ? s->gradients : 0);
+    if (x->held + x->gradients + all + most <= x->most.bytes)
         return all;
     double bytes = moments_beside(&x->stages[f], s, first);
     if (bit)
@@ -187,9 +233,10 @@ static void both(struct order *x, uint32_t f, uint32_t b)
     use(x, &x->stages[f], false);
     use(x, s, true);
     double most = shards->gathered * (shards->places + shards->places_beside);
-    most += x->begun[1] ? shards->beside[x->settled] : shards->first > shards->next ? shards->first : shards->next;
+    most += x->begun[1] ? making(x) : shards->most;
     double bytes = beside(x, f, b, first, most) - (first && had(x, b, false) ? s->early : 0);
     look(x, bytes + most);
+    x->used = UINT32_MAX;
     note_made(x, b);
     x->pairs_left -= x->pairs_left > 0;
     x->held += x->stages[f].keep + x->stages[f].sent + s->received;
@@ -259,12 +306,12 @@ static void stretch(struct order *x, uint64_t times, const struct action_of *a, 
 {
     if (is_told(x))
         return;
-    double before = x->held, gradients = x->gradients + x->made;
+    double before = x->held, gradients = x->gradients, made = x->made;
     if (times)
         round_of(x, a, n);
     double change = x->held - before;
     uint64_t left = times ? times - 1 : 0;
-    if (left && (x->gradients + x->made < gradients || x->gradients + x->made > gradients)) {
+    if (left && (x->gradients < gradients || x->gradients > gradients || x->made < made || x->made > made)) {
         round_of(x, a, n);
         left--;
     }
@@ -557,7 +604,7 @@ struct moments pipeline_moments(const struct decision *d, uint32_t rank, const s
                                 const struct moments_shards *shards, double enough)
 {
     double known[PAIRS][PAIRS][2];
-    struct order x = {.d = d, .stages = stages, .shards = shards, .beside = known, .enough = enough};
+    struct order x = {.d = d, .stages = stages, .shards = shards, .beside = known, .used = UINT32_MAX, .enough = enough};
     uint32_t p = d->pp, m = d->microbatches, other = p - 1 - rank, group = d->schedule_group ? d->schedule_group : p;
     begin_order(&x, rank);
     look_early(&x);

@@ -17,15 +17,20 @@ struct moments_run {
  * between ranks; uses of gathered parameters in F and in B or I; copies back from host memory in B, I or W.  in_front: the same of the stage's blocks in front of the
  * first of them. */
 #define MOMENTS_BLOCKS 12
+/* the most of a B: before it makes gradients of matrices; then; and behind the last use of its parameters as they were gathered */
+struct moments_backward {
+    double begin, made, used;
+};
 struct moments_sums {
     double keep, left, made, early, after, uses[2], copies;
 };
 struct moments_block {
     double times;
     struct moments_sums each, in_front;
-    double forward, backward, input, weight; /* the most of its passes, with what it has kept and finds of its microbatch */
-    double first_backward, first_input;      /* while its own gradients are not there from the begin; */
-    double begin_backward;                   /* nor others' on their way */
+    double forward, input, weight; /* the most of its passes, with what it has kept and finds of its microbatch */
+    struct moments_backward backward;
+    struct moments_backward first_backward;  /* while its own gradients are not there from the begin */
+    double first_input;
     double scattered;                        /* of made: sums of what is scattered, which come behind the block */
     double end;                              /* of its gradients while they are converted behind their last microbatch; 0: they aren't */
     double sent;                             /* what every microbatch's are converted to, on their way to shards */
@@ -38,12 +43,12 @@ struct moments_stage {
     double made, after; /* of gradients, without vectors': as they are made, in the format of sums */
     double sent, received; /* what it sends lies there until it sends the next one, and so does a gradient that is to come */
     double uses[2], copies;
-    bool passes_on;     /* its last block's use in F is that of the B that follows, */
-    bool passes_back;   /* and its first one's in B or I is that of the next F */
+    bool passes_on;     /* its last block's use in F is that of the B that follows */
     /* the most of an action while it runs, with what it finds of its microbatch and what it leaves, when all its gradients are
      * there; end: while some are converted on their way to shards */
-    double forward, backward, input, weight, backward_end, weight_end;
-    double turns; /* of B, while microbatches in flight take turns with slots: all blocks' are taken then */
+    double forward, input, weight, backward_end, weight_end;
+    struct moments_backward backward;
+    struct moments_backward turns; /* of B, while microbatches in flight take turns with slots: all blocks' are taken then */
     uint32_t nruns, nblocks;
     struct moments_run runs[MOMENTS_RUNS]; /* front to back; where two actions run beside one another */
     struct moments_block blocks[MOMENTS_BLOCKS];
@@ -53,13 +58,16 @@ struct moments {
     double kept;      /* what lies there for other actions; */
     double gradients;
 };
-/* Gradients on their way to the ranks that share them: while a rank makes those of its first block, of the others in its first
- * such action; behind a stage's first such action, and behind others; and besides them while it makes any.  foretold: of all
- * stages, which the first `early` forwards of a step find.
+/* Gradients on their way to the ranks that share them: `own` of a block as it makes them; of the one before, as long as nothing
+ * waits for their sums, in the first such action of a stage and in others; `part`: this rank's, until it is added up; no more than
+ * `most` of them.  then: those that such actions leave, which stay through `uses` uses of parameters, asked for before.  unsure: sums
+ * that nothing is added to are waited for where their place is needed again.  foretold: of all stages, which the first `early`
+ * forwards of a step find.
  * gathered: a place for a block's parameters; as many of `places` are taken as uses are left, or one while a block runs
  * (`blocks`); `beside` more are of actions that run beside another. */
 struct moments_shards {
-    double first, next, then[2], beside[2];
+    double own, before[2], part, most, then[2], uses;
+    bool unsure;
     double foretold;
     uint32_t early;
     double gathered, places, places_beside;
@@ -69,10 +77,12 @@ struct moments_shards {
 /* the most of a stage's action of a kind (F, B, I or W) at a moment of the step */
 struct moments_at {
     bool had, early, last; /* B or W of the stage have been, or I; this is the last of them */
-    double first, next;    /* gradients on their way, in its last block and in the others */
+    double made, made_uses; /* gradients on their way of the actions before; uses of parameters that they stay through */
     double uses, copies;   /* of gathered parameters, and from host memory, behind it; */
     bool whole;            /* some of them of B or I */
 };
+/* of a B that finds `before`, and `rest` once it makes gradients; place: of its own parameters, as they are gathered */
+double moments_backward(const struct moments_backward *b, double before, double rest, double place);
 double moments_action(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at);
 /* of a forward beside a backward; first: of its stage */
 double moments_beside(const struct moments_stage *f, const struct moments_stage *b, bool first);

@@ -33,10 +33,10 @@ static double uses_left(const struct pass *p, const struct moments_block *b, dou
     return (p->kind == 'W' ? 0 : b->in_front.uses[1] + (k + 1) * b->each.uses[1]) + p->at->uses;
 }
 
-/* W uses none, so that one is free unless the next F has it again */
+/* W uses none, so that one is free unless what was used last is used next */
 static double gathered(const struct pass *p, const struct moments_block *b, double k)
 {
-    return p->shards->gathered * smaller(p->shards->places - (p->kind == 'W' && !p->s->passes_back), uses_left(p, b, k));
+    return p->shards->gathered * smaller(p->shards->places - (p->kind == 'W'), uses_left(p, b, k));
 }
 
 /* A copy back waits for one of two places, which the block but one before it leaves: so what comes behind all of them is there
@@ -62,6 +62,24 @@ static double gradients(const struct pass *p, const struct moments_block *b, dou
     return in_front + own + (at->last ? after : made) - (at->had ? s->made : at->early ? s->early : 0);
 }
 
+double moments_backward(const struct moments_backward *b, double before, double rest, double place)
+{
+    return larger(b->begin + before, larger(b->made, b->used - place) + rest);
+}
+
+/* Gradients on their way that are not the k-th block's: in the first block of an action those of actions before, as far as they
+ * have not been waited for; in a later one that makes gradients, those of the one before. */
+static double on_way(const struct pass *p, const struct moments_block *b, double k, bool first)
+{
+    const struct moments_at *at = p->at;
+    const struct moments_sums *f = &b->in_front, *e = &b->each;
+    double used = p->kind == 'F' ? f->uses[0] + k * e->uses[0] : p->kind == 'W' ? 0 : p->s->uses[1] - f->uses[1] - (k + 1) * e->uses[1];
+    double before = used < at->made_uses ? at->made : smaller(at->made, p->shards->part);
+    if (p->kind == 'F' || p->kind == 'I' || first)
+        return before;
+    return larger(before, p->shards->before[at->had]);
+}
+
 /* of the k-th block of a run */
 static double at_block(const struct pass *p, const struct moments_block *b, double k)
 {
@@ -70,24 +88,24 @@ static double at_block(const struct pass *p, const struct moments_block *b, doub
     double kept = f->keep + k * e->keep, left = f->left + k * e->left;
     double places = gathered(p, b, k) - (at->whole || p->kind == 'F' ? 0 : b->others[p->kind == 'W']);
     bool first = !at->had, last_block = b == p->s->blocks + p->s->nblocks - 1 && k >= b->times - 1;
-    double on_way = last_block ? at->first : at->next;
+    const struct moments_shards *shards = p->shards;
+    double before = on_way(p, b, k, last_block), rest = smaller(before + shards->own, larger(before, shards->most));
     if (p->kind == 'F')
-        return kept + b->forward + places;
+        return kept + b->forward + places + before;
     if (p->kind == 'I')
         return kept + p->s->left - left - e->left + (first && !at->early ? b->first_input : b->input) + places +
-               fetched(p, b, k, false) + gradients(p, b, k, 0);
-    bool begins = last_block && (at->first < at->next || at->first > at->next);
-    double most = p->kind == 'W'          ? left + b->weight
-                  : !first || at->early   ? kept + b->backward
-                  : begins                ? kept + b->begin_backward
-                                          : kept + b->first_backward;
+               fetched(p, b, k, false) + gradients(p, b, k, 0) + before;
+    bool sure = !shards->unsure || last_block || (!first && before <= shards->before[1]);
+    double most = p->kind == 'W' ? left + b->weight + rest
+                                 : kept + moments_backward(first && !at->early ? &b->first_backward : &b->backward, sure ? before : rest, rest,
+                                                      b->scattered > 0 || shards->blocks ? shards->gathered * e->uses[1] : 0);
     double ends = b->beside[p->kind == 'W'] + (p->kind == 'W' ? left : kept) + (p->shards->blocks ? 0 : places) + fetched(p, b, k, true);
     most += places + fetched(p, b, k, false) + gradients(p, b, k, first ? e->made - b->scattered : e->made);
     if (at->last && b->end > 0)
-        most = larger(most, ends + gradients(p, b, k, b->end));
+        most = larger(most, ends + gradients(p, b, k, b->end) + rest);
     if (b->sent > 0)
-        most = larger(most, ends + b->sent + gradients(p, b, k, e->made));
-    return most + on_way;
+        most = larger(most, ends + b->sent + gradients(p, b, k, e->made) + rest);
+    return most;
 }
 
 /* the block from which on, or up to which, fewer uses are left than there are places */
@@ -97,6 +115,17 @@ static double bend(const struct pass *p, const struct moments_block *b)
     if (each <= 0 || p->kind == 'W' || p->shards->gathered <= 0)
         return 0;
     double k = ceil((p->kind == 'F' ? from : -from) / each);
+    return larger(0, smaller(k, b->times - 1));
+}
+
+/* the last block that runs while gradients of the actions before are on their way */
+static double behind(const struct pass *p, const struct moments_block *b)
+{
+    const struct moments_at *at = p->at;
+    double each = b->each.uses[p->kind != 'F'], in_front = b->in_front.uses[p->kind != 'F'];
+    if (each <= 0 || p->kind == 'W' || at->made_uses >= INFINITY)
+        return 0;
+    double k = p->kind == 'F' ? ceil((at->made_uses - in_front) / each) - 1 : floor((p->s->uses[1] - in_front - at->made_uses) / each);
     return larger(0, smaller(k, b->times - 1));
 }
 
@@ -112,7 +141,7 @@ double moments_action(const struct moments_stage *s, const struct moments_shards
         if (last > 1 && i + 1 == s->nblocks && kind != 'F') /* in front of the one that comes first */
             most = larger(most, at_block(&p, b, last - 1));
         if (last > 1 && shards->gathered > 0)
-            most = larger(most, at_block(&p, b, bend(&p, b)));
+            most = larger(larger(most, at_block(&p, b, bend(&p, b))), at_block(&p, b, behind(&p, b)));
         for (double k = 1; k < 3 && k < last && shards->fetched > 0; k++)
             most = larger(most, at_block(&p, b, k));
     }

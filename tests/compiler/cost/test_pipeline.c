@@ -7,6 +7,7 @@
 #include <CUnit/Basic.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define MOST_STAGES 64
 #define INSTANCES 1500
@@ -262,7 +263,8 @@ static void draw_blocks(uint64_t *state, struct moments_stage *x, double runs)
 {
     struct moments_sums front = {0};
     x->nblocks = 2;
-    x->forward = x->backward = x->input = x->weight = 0;
+    x->forward = x->input = x->weight = 0;
+    x->backward = (struct moments_backward){0};
     x->backward_end = x->weight_end = -INFINITY;
     for (uint32_t i = 0; i < x->nblocks; i++) {
         struct moments_block *b = &x->blocks[i];
@@ -270,17 +272,23 @@ static void draw_blocks(uint64_t *state, struct moments_stage *x, double runs)
         *b = (struct moments_block){.times = floor(draw(state, 1, 4)), .in_front = front};
         b->each = (struct moments_sums){keep, left, made, draw(state, 0, 0.5), draw(state, 0.5, 20), {1, i || draw(state, 0, 2) >= 1}, 0};
         b->forward = keep + runs + draw(state, 0, 1);
-        b->backward = keep + runs + draw(state, 0, 1);
+        b->backward.begin = keep + runs + draw(state, 0, 1);
+        b->backward.made = keep + runs + draw(state, 0, 1);
+        b->backward.used = keep + runs + draw(state, 0, 1);
         b->input = keep + left;
         b->weight = left + draw(state, 0, 1);
-        b->first_backward = b->backward - draw(state, 0, 0.5);
-        b->begin_backward = b->first_backward;
+        b->first_backward.begin = b->backward.begin - draw(state, 0, 0.5);
+        b->first_backward.made = b->backward.made - draw(state, 0, 0.5);
+        b->first_backward.used = b->backward.used - draw(state, 0, 0.5);
+        b->scattered = draw(state, 0, 2) < 1 ? 0 : draw(state, 0, made);
         b->first_input = b->input - draw(state, 0, 0.2);
         b->end = fmax(made, b->each.after) + draw(state, 0, 4);
         b->beside[0] = draw(state, 0, 1);
         for (double k = 0; k < b->times; k++) {
             x->forward = fmax(x->forward, front.keep + b->forward);
-            x->backward = fmax(x->backward, front.keep + b->backward);
+            x->backward.begin = fmax(x->backward.begin, front.keep + b->backward.begin);
+            x->backward.made = fmax(x->backward.made, front.keep + b->backward.made);
+            x->backward.used = fmax(x->backward.used, front.keep + b->backward.used);
             x->input = fmax(x->input, front.keep + b->input - front.left - left);
             x->weight = fmax(x->weight, front.left + b->weight);
             front.keep += keep;
@@ -301,13 +309,15 @@ static void draw_blocks(uint64_t *state, struct moments_stage *x, double runs)
     x->uses[0] = front.uses[0];
     x->uses[1] = front.uses[1];
     x->input += x->left;
-    x->turns = x->backward;
-    x->passes_back = draw(state, 0, 2) >= 1;
+    x->turns = (struct moments_backward){-INFINITY, -INFINITY, -INFINITY};
 }
 
 /* a rank's order so far: what a stage's microbatches hold, and which of its gradients there are */
 struct walked {
     double held, most, uses; /* uses: of gathered parameters to come */
+    double made, made_uses;  /* gradients on their way; uses that they stay through */
+    double used;             /* the block that used parameters last, counted through stages; -1: none has */
+    bool stays;              /* it is the next one that does, too */
     bool input[2 * MOST_STAGES], weight[2 * MOST_STAGES];
     uint32_t left[2 * MOST_STAGES];
 };
@@ -318,29 +328,53 @@ static double gradients_of(const struct walked *w, const struct moments_stage *x
     return w->weight[c] ? vectors + (w->left[c] ? x->made : x->after) : w->input[c] ? x->early : 0;
 }
 
+/* the block that an action uses first, or last, counted as in struct walked */
+static double used_block(const struct moments_stage *x, uint32_t c, char kind, bool last)
+{
+    double all = x->blocks[0].times + x->blocks[1].times, unused = kind == 'F' || x->blocks[0].each.uses[1] > 0 ? 0 : x->blocks[0].times;
+    return 100.0 * c + ((kind == 'F') == last ? all - 1 : unused);
+}
+
+/* is that the one before */
+static bool shares(const struct walked *w, const struct moments_stage *x, uint32_t c, char kind)
+{
+    return kind != 'W' && fabs(used_block(x, c, kind, false) - w->used) < 0.5;
+}
+
 /* of the n-th of a stage's blocks, by itself, while an action runs: its bytes with its stage's gradients */
-static double block_bytes(const struct walked *w, const struct moments_stage *x, uint32_t c, char kind, double n, double gathered,
-                          double places)
+static double block_bytes(const struct walked *w, const struct moments_stage *x, uint32_t c, char kind, double n,
+                          const struct moments_shards *shards)
 {
     const struct moments_block *b = &x->blocks[n >= x->blocks[0].times];
     double k = n - (b == x->blocks ? 0 : x->blocks[0].times), keep = b->in_front.keep + k * b->each.keep;
     double left = b->in_front.left + k * b->each.left, uses = w->uses, vectors = w->weight[c] ? x->gradients - x->made : 0, own = 0;
+    double before = w->made, used = 0;
     for (double at = 0, all = x->blocks[0].times + x->blocks[1].times; at < all; at++) {
         const struct moments_sums *o = &x->blocks[at >= x->blocks[0].times].each;
         bool done = at > n, last = kind != 'I' && w->left[c] == 1;
-        double before = w->weight[c] ? o->made : w->input[c] ? o->early : 0;
-        double behind = kind == 'I' ? fmax(before, o->early) : last ? o->after : o->made;
+        double had = w->weight[c] ? o->made : w->input[c] ? o->early : 0;
+        double behind = kind == 'I' ? fmax(had, o->early) : last ? o->after : o->made;
         uses += kind == 'F' ? (at >= n) * o->uses[0] : kind == 'W' ? 0 : (at <= n) * o->uses[1];
-        own += at < n ? before : done ? behind : kind == 'I' ? fmax(before, o->early) : o->made;
+        own += at < n ? had : done ? behind : kind == 'I' ? fmax(had, o->early) : o->made;
+        used += kind == 'F' ? (at < n) * o->uses[0] : kind == 'W' ? 0 : (at > n) * o->uses[1];
     }
-    double there = gathered * fmin(places - (kind == 'W' && !x->passes_back), uses);
+    before = used < w->made_uses + shares(w, x, c, kind) ? before : fmin(before, shards->part);
+    double there = shards->gathered * fmin(shards->places - (kind == 'W' && !w->stays), uses);
     if (kind == 'F')
-        return keep + b->forward + there + gradients_of(w, x, c);
+        return keep + b->forward + there + gradients_of(w, x, c) + before;
     if (kind == 'I')
-        return keep + x->left - left - b->each.left + (w->input[c] ? b->input : b->first_input) + there + own + vectors;
-    double first = kind == 'W' ? left + b->weight : keep + (w->input[c] ? b->backward : b->first_backward);
-    double end = (kind == 'W' ? left : keep + b->beside[0]) + b->end - b->each.made;
-    return fmax(first, w->left[c] == 1 ? end : 0) + there + own + vectors;
+        return keep + x->left - left - b->each.left + (w->input[c] ? b->input : b->first_input) + there + own + vectors + before;
+    if (n < x->blocks[0].times + x->blocks[1].times - 1)
+        before = fmax(before, shards->before[w->weight[c]]);
+    double made = fmax(before, fmin(before + shards->own, shards->most)), end = (kind == 'W' ? left : keep + b->beside[0]) + b->end - b->each.made;
+    double most = left + b->weight + made;
+    if (kind == 'B') {
+        const struct moments_backward *of = w->input[c] ? &b->backward : &b->first_backward;
+        double place = b->scattered > 0 ? shards->gathered * b->each.uses[1] : 0;
+        most = keep + fmax(of->begin + before, made + fmax(of->made, of->used - place));
+    }
+    own -= w->weight[c] ? 0 : b->scattered;
+    return fmax(most + own, w->left[c] == 1 ? end + own + (w->weight[c] ? 0 : b->scattered) + made : 0) + there + vectors;
 }
 
 static double others_gradients(const struct walked *w, const struct moments_stage *stages, uint32_t but)
@@ -351,11 +385,23 @@ static double others_gradients(const struct walked *w, const struct moments_stag
     return bytes;
 }
 
+/* is the block that was used last used next, behind the k-th action */
+static bool uses_again(const struct walked *w, const struct schedule *s, uint32_t r, uint32_t k, const struct decision *d,
+                       const struct moments_stage *stages)
+{
+    while (++k < s->nactions[r] && strchr("OW", s->actions[r][k].kind))
+        ;
+    if (k == s->nactions[r])
+        return false;
+    uint32_t c = s->actions[r][k].stage / d->pp;
+    return shares(w, &stages[c], c, s->actions[r][k].kind);
+}
+
 /* the fullest moment, action by action and block by block */
 static double walked_bytes(const struct schedule *s, uint32_t r, const struct decision *d, const struct moments_stage *stages,
                            const struct moments_shards *shards)
 {
-    struct walked w = {0};
+    struct walked w = {.used = -1};
     for (uint32_t k = 0; k < s->nactions[r]; k++) {
         const struct action *a = &s->actions[r][k];
         uint32_t c = a->stage / d->pp;
@@ -372,13 +418,18 @@ static double walked_bytes(const struct schedule *s, uint32_t r, const struct de
         w.uses -= a->kind == 'W' ? 0 : x->uses[a->kind != 'F'];
         if (a->pair)
             continue;
+        w.stays = uses_again(&w, s, r, k, d, stages);
         w.held -= a->kind == 'F' ? 0 : a->kind == 'W' ? x->left : x->keep;
         double bytes = 0, all = x->blocks[0].times + x->blocks[1].times;
         for (double n = 0; n < all && !f; n++)
-            bytes = fmax(bytes, block_bytes(&w, x, c, a->kind, n, shards->gathered, shards->places));
+            bytes = fmax(bytes, block_bytes(&w, x, c, a->kind, n, shards));
         if (f)
             bytes = beside(f, x, !w.weight[c]) + (w.weight[c] ? gradients_of(&w, x, c) : 0);
         w.most = fmax(w.most, w.held + others_gradients(&w, stages, c) + bytes);
+        w.made_uses -= a->kind == 'W' ? 0 : x->uses[a->kind != 'F'] - shares(&w, x, c, a->kind);
+        w.used = a->kind == 'W' ? w.used : used_block(x, c, a->kind, true);
+        w.made = weighs ? shards->then[w.weight[c]] : w.made_uses > 0 ? w.made : fmin(w.made, shards->part);
+        w.made_uses = weighs ? shards->uses : w.made_uses;
         w.left[c] -= weighs;
         w.input[c] |= a->kind != 'F';
         w.weight[c] |= weighs;
@@ -404,7 +455,10 @@ static void test_moments(void)
             }
             for (uint32_t r = 0; r < x.d.pp; r++)
                 for (double gathered = 0; gathered <= (pairs ? 0 : 64); gathered = 8 * gathered + 1) {
-                    const struct moments_shards shards = {.gathered = gathered, .places = 1 + i % 5};
+                    double own = pairs ? 0 : draw(&state, 0, 8), before = pairs ? 0 : draw(&state, 0, 8), part = before / 4;
+                    const struct moments_shards shards = {.gathered = gathered, .places = 1 + i % 5, .own = own, .before = {before, before + part},
+                                                          .part = part, .most = own + before + part, .uses = gathered > 0 && i % 3 ? (double)(i % 3) : INFINITY,
+                                                          .then = {own + before + part, before + part}};
                     double most = pipeline_moments(&x.d, r, stages, &shards, INFINITY).bytes, want = walked_bytes(s, r, &x.d, stages, &shards);
                     CU_ASSERT_DOUBLE_EQUAL(most, want, (pairs ? 3e-3 : 1e-9) * want);
                 }
