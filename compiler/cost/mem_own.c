@@ -460,9 +460,10 @@ static struct moments_shards shards_made(const struct cost_rooms *x, const struc
                                    .before = {converts(x) ? then : before, then},
                                    .part = part,
                                    .most = made + before + part,
-                                   .then = {converts(x) || blocks ? then : 2 * made + part, then},
+                                   .then = {converts(x) ? then : blocks ? 0 : 2 * made + part, then},
                                    .uses = zero3 && !blocks ? (double)x->ahead : INFINITY,
                                    .unsure = !converts(x) && !blocks && !zero3,
+                                   .converted = converts(x),
                                    .blocks = blocks};
 }
 

@@ -20,7 +20,7 @@ struct order {
     double made, made_uses; /* gradients of shards on their way; uses of parameters that they stay through */
     uint64_t begun[2];      /* stages that have had their first I; their first B or W */
     uint32_t used;          /* the action that used parameters last: 2 * its stage + (is it a B or I) */
-    struct moments between; /* of a W since then, should they stay for the next use */
+    struct moments between; /* of a B or W since then, should they stay for the next use */
     uint32_t left[DECISION_MOST_VPP]; /* by stage: actions to come that make gradients of weights */
     double uses, copies, whole;       /* of gathered parameters, and from host memory, to come; of B or I among these */
     uint64_t pairs, pairs_left;       /* of actions that run together: all of them, those to come */
@@ -74,17 +74,23 @@ static inline bool shared(const struct order *x, uint32_t c, bool back)
     return x->used == 2 * c + !back ? meets : x->used == 2 * c + back && s->uses[back] <= 1;
 }
 
-/* behind an action that takes gathered parameters */
-static inline void pass_uses(struct order *x, uint32_t c, bool back)
+/* an action that takes gathered parameters; is its first use one with the last one before? */
+static inline bool begin_uses(struct order *x, uint32_t c, bool back)
 {
     if (x->shards->gathered <= 0)
-        return;
+        return false;
     bool shares = shared(x, c, back);
     if (shares && x->between.bytes > x->most.bytes)
         x->most = x->between;
     x->between.bytes = 0;
-    x->made_uses -= x->stages[c].uses[back] - shares;
     x->used = 2 * c + back;
+    return shares;
+}
+
+/* behind so many of them */
+static inline void end_uses(struct order *x, double uses)
+{
+    x->made_uses -= uses;
     if (x->made_uses <= 0 && x->made > x->shards->part)
         x->made = x->shards->part;
 }
@@ -102,14 +108,15 @@ static inline void use(struct order *x, const struct moments_stage *s, bool back
 static void forward(struct order *x, uint32_t c)
 {
     const struct moments_stage *s = &x->stages[c];
+    bool shares = begin_uses(x, c, false);
     use(x, s, false);
     x->held -= s->sent;
     if (runs_out(x) || waits(x))
-        look(x, moments_action(s, x->shards, 'F', &(struct moments_at){.made = x->made, .made_uses = x->made_uses + shared(x, c, false),
+        look(x, moments_action(s, x->shards, 'F', &(struct moments_at){.made = x->made, .made_uses = x->made_uses + shares,
                                                                       .uses = x->uses - s->passes_on}));
     else
         look(x, s->forward + places(x) + x->made);
-    pass_uses(x, c, false);
+    end_uses(x, s->uses[0] - shares);
     x->held += s->keep + s->sent;
 }
 
@@ -145,8 +152,8 @@ static void note_made(struct order *x, uint32_t c)
     x->made_uses = x->shards->uses;
 }
 
-/* B or W, whatever it finds */
-static void look_made(struct order *x, uint32_t c, char kind)
+/* B or W, whatever it finds; shares: its first use of parameters is the last one before */
+static void look_made(struct order *x, uint32_t c, char kind, bool shares)
 {
     const struct moments_stage *s = &x->stages[c];
     const struct moments_shards *shards = x->shards;
@@ -157,13 +164,14 @@ static void look_made(struct order *x, uint32_t c, char kind)
         look(x, (kind == 'W' ? s->weight_end : s->backward_end) + rest);
         return;
     }
-    double uses = x->made_uses + (kind == 'B' && shared(x, c, true));
-    double bytes = moments_action(s, shards, kind, &(struct moments_at){had(x, c, true), had(x, c, false), last, x->made, uses, x->uses,
-                                                                       x->copies, x->whole > 0});
+    const struct moments_at at = {had(x, c, true), had(x, c, false), last, x->made, x->made_uses + shares, x->uses, x->copies, x->whole > 0, false};
+    double bytes = moments_action(s, shards, kind, &at);
     look(x, bytes);
-    double stays = x->held + x->gradients + bytes + (x->uses >= shards->places ? shards->gathered : 0);
-    if (kind == 'W' && stays > x->between.bytes)
-        x->between = (struct moments){stays, x->held, x->gradients};
+    if (shards->gathered <= 0)
+        return;
+    bytes = kind == 'B' ? moments_front(s, shards, kind, &at) : bytes + (x->uses >= shards->places ? shards->gathered : 0);
+    if (x->held + x->gradients + bytes > x->between.bytes)
+        x->between = (struct moments){x->held + x->gradients + bytes, x->held, x->gradients};
 }
 
 static void backward(struct order *x, uint32_t c)
@@ -173,25 +181,24 @@ static void backward(struct order *x, uint32_t c)
     use(x, s, true);
     if (x->turns && had(x, c, true))
         look(x, moments_backward(&s->turns, x->made, making(x), x->shards->gathered) + (runs_out(x) ? 0 : places(x)));
-    look_made(x, c, 'B');
+    look_made(x, c, 'B', begin_uses(x, c, true));
     x->held += s->received;
-    pass_uses(x, c, true);
     note_made(x, c);
 }
 
 static void input(struct order *x, uint32_t c)
 {
     const struct moments_stage *s = &x->stages[c];
-    bool early = had(x, c, false);
+    bool early = had(x, c, false), shares = begin_uses(x, c, true);
     x->held -= s->keep + s->received;
     use(x, s, true);
     if (early && !runs_out(x) && !waits(x))
         look(x, s->input + places(x) + x->made);
     else
         look(x, moments_action(s, x->shards, 'I', &(struct moments_at){had(x, c, true), early, .made = x->made,
-                                                                      .made_uses = x->made_uses + shared(x, c, true),
+                                                                      .made_uses = x->made_uses + shares,
                                                                       .uses = x->uses, .copies = x->copies, .whole = x->whole > 0}));
-    pass_uses(x, c, true);
+    end_uses(x, s->uses[1] - shares);
     x->gradients += early ? 0 : s->early;
     x->begun[0] |= (uint64_t)1 << c;
     x->held += s->left + s->received;
@@ -202,7 +209,7 @@ static void weight(struct order *x, uint32_t c)
     const struct moments_stage *s = &x->stages[c];
     x->held -= s->left;
     x->copies -= s->copies;
-    look_made(x, c, 'W');
+    look_made(x, c, 'W', false);
     note_made(x, c);
 }
 

@@ -61,13 +61,13 @@ struct moments {
 /* Gradients on their way to the ranks that share them: `own` of a block as it makes them; of the one before, as long as nothing
  * waits for their sums, in the first such action of a stage and in others; `part`: this rank's, until it is added up; no more than
  * `most` of them.  then: those that such actions leave, which stay through `uses` uses of parameters, asked for before.  unsure: sums
- * that nothing is added to are waited for where their place is needed again.  foretold: of all stages, which the first `early`
+ * that nothing is added to are waited for where their place is needed again.  converted: between ranks they have another format.  foretold: of all stages, which the first `early`
  * forwards of a step find.
  * gathered: a place for a block's parameters; as many of `places` are taken as uses are left, or one while a block runs
  * (`blocks`); `beside` more are of actions that run beside another. */
 struct moments_shards {
     double own, before[2], part, most, then[2], uses;
-    bool unsure;
+    bool unsure, converted;
     double foretold;
     uint32_t early;
     double gathered, places, places_beside;
@@ -80,10 +80,13 @@ struct moments_at {
     double made, made_uses; /* gradients on their way of the actions before; uses of parameters that they stay through */
     double uses, copies;   /* of gathered parameters, and from host memory, behind it; */
     bool whole;            /* some of them of B or I */
+    bool stays;            /* the parameters that are used last are needed again next */
 };
 /* of a B that finds `before`, and `rest` once it makes gradients; place: of its own parameters, as they are gathered */
 double moments_backward(const struct moments_backward *b, double before, double rest, double place);
 double moments_action(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at);
+/* the same of its frontmost block alone, where its parameters are needed again next */
+double moments_front(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at);
 /* of a forward beside a backward; first: of its stage */
 double moments_beside(const struct moments_stage *f, const struct moments_stage *b, bool first);
 /* Stages: as a rank has them (cost_rank_stage()), in DualPipe the one nearer to the entry of its copy's pipeline first.  Once a

@@ -96,15 +96,22 @@ static double at_block(const struct pass *p, const struct moments_block *b, doub
         return kept + p->s->left - left - e->left + (first && !at->early ? b->first_input : b->input) + places +
                fetched(p, b, k, false) + gradients(p, b, k, 0) + before;
     bool sure = !shards->unsure || last_block || (!first && before <= shards->before[1]);
+    bool ends_use = b->scattered > 0 || shards->blocks, stays = at->stays && k <= 0;
+    double place = p->kind == 'B' && ends_use && !stays ? shards->gathered * e->uses[1] : 0;
+    double own = e->made - (first ? b->scattered : 0), back = 0; /* sums of the block before, converted back behind this one */
+    if (first && shards->converted && !last_block)
+        back = k < b->times - 1 ? b->scattered : b[1].scattered;
     double most = p->kind == 'W' ? left + b->weight + rest
-                                 : kept + moments_backward(first && !at->early ? &b->first_backward : &b->backward, sure ? before : rest, rest,
-                                                      b->scattered > 0 || shards->blocks ? shards->gathered * e->uses[1] : 0);
+                                 : kept + moments_backward(first && !at->early ? &b->first_backward : &b->backward, sure ? before : rest,
+                                                           rest, place);
     double ends = b->beside[p->kind == 'W'] + (p->kind == 'W' ? left : kept) + (p->shards->blocks ? 0 : places) + fetched(p, b, k, true);
-    most += places + fetched(p, b, k, false) + gradients(p, b, k, first ? e->made - b->scattered : e->made);
+    most += places + fetched(p, b, k, false) + gradients(p, b, k, own) - back;
     if (at->last && b->end > 0)
         most = larger(most, ends + gradients(p, b, k, b->end) + rest);
-    if (b->sent > 0)
-        most = larger(most, ends + b->sent + gradients(p, b, k, e->made) + rest);
+    if (b->sent > 0) { /* as they are converted, and behind that */
+        double sent = shards->blocks ? rest : larger(rest - place - back, rest - shards->own + shards->part);
+        most = larger(most, ends + b->sent + gradients(p, b, k, own) + sent);
+    }
     return most;
 }
 
@@ -146,6 +153,16 @@ double moments_action(const struct moments_stage *s, const struct moments_shards
             most = larger(most, at_block(&p, b, k));
     }
     return most;
+}
+
+double moments_front(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at)
+{
+    uint32_t i = 0;
+    while (i + 1 < s->nblocks && s->blocks[i].each.uses[1] <= 0)
+        i++;
+    struct moments_at own = *at;
+    own.stays = true;
+    return s->nblocks ? at_block(&(struct pass){s, shards, &own, kind}, &s->blocks[i], 0) : 0;
 }
 
 /* the most of a forward beside a backward, both at equal shares of their time: where one of them begins or ends a run */

@@ -370,7 +370,8 @@ static double block_bytes(const struct walked *w, const struct moments_stage *x,
     double most = left + b->weight + made;
     if (kind == 'B') {
         const struct moments_backward *of = w->input[c] ? &b->backward : &b->first_backward;
-        double place = b->scattered > 0 ? shards->gathered * b->each.uses[1] : 0;
+        double frontmost = x->blocks[0].each.uses[1] > 0 ? 0 : x->blocks[0].times;
+        double place = b->scattered > 0 && (n > frontmost || !w->stays) ? shards->gathered * b->each.uses[1] : 0;
         most = keep + fmax(of->begin + before, made + fmax(of->made, of->used - place));
     }
     own -= w->weight[c] ? 0 : b->scattered;
@@ -418,7 +419,9 @@ static double walked_bytes(const struct schedule *s, uint32_t r, const struct de
         w.uses -= a->kind == 'W' ? 0 : x->uses[a->kind != 'F'];
         if (a->pair)
             continue;
-        w.stays = uses_again(&w, s, r, k, d, stages);
+        struct walked behind = w;
+        behind.used = a->kind == 'W' ? w.used : used_block(x, c, a->kind, true);
+        w.stays = uses_again(&behind, s, r, k, d, stages);
         w.held -= a->kind == 'F' ? 0 : a->kind == 'W' ? x->left : x->keep;
         double bytes = 0, all = x->blocks[0].times + x->blocks[1].times;
         for (double n = 0; n < all && !f; n++)
