@@ -242,9 +242,6 @@ static void add_blocks(struct walk *w, const struct cost_block *b, const struct 
     }
     if (w->paired)
         add_run(w, b, m);
-    s->turns.begin = cost_larger(s->turns.begin, m->backward.begin - e->keep);
-    s->turns.made = cost_larger(s->turns.made, m->backward.made - e->keep);
-    s->turns.used = cost_larger(s->turns.used, m->backward.used - e->keep);
     if (m == &spare)
         merge_block(&s->blocks[MOMENTS_BLOCKS - 1], &spare);
     else
@@ -300,7 +297,7 @@ static void begin_stage(struct moments_stage *out)
 {
     memset(out, 0, offsetof(struct moments_stage, runs));
     out->forward = out->input = out->weight = out->backward_end = out->weight_end = -INFINITY;
-    out->backward = out->turns = (struct moments_backward){-INFINITY, -INFINITY, -INFINITY};
+    out->backward = (struct moments_backward){-INFINITY, -INFINITY, -INFINITY};
 }
 
 static void end_stage(const struct walk *w, const struct own_sums *sums, double copied)
@@ -308,10 +305,6 @@ static void end_stage(const struct walk *w, const struct own_sums *sums, double 
     const struct cost_rooms *x = w->x;
     struct moments_stage *out = w->out;
     out->keep = w->front.keep;
-    double turns = x->least ? -INFINITY : w->front.keep; /* some schedules place better */
-    out->turns.begin += turns;
-    out->turns.made += turns;
-    out->turns.used += turns;
     out->left = w->front.left;
     out->made = w->front.made;
     out->early = w->front.early;

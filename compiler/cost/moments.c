@@ -26,17 +26,28 @@ struct order {
     uint64_t pairs, pairs_left;       /* of actions that run together: all of them, those to come */
     uint32_t paired;                  /* bits of those that are known: */
     double (*beside)[PAIRS][2];
-    bool turns, copying;    /* slots of a stage go round; there are copies */
+    bool copying;           /* there are copies */
     bool ends;              /* last actions of stages find other things than those before */
     struct moments most;
     double enough; /* bytes that tell what is asked for */
 };
+
+static inline double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
 
 static inline void look(struct order *x, double bytes)
 {
     double all = x->held + x->gradients + bytes;
     if (all > x->most.bytes)
         x->most = (struct moments){all, x->held, x->gradients};
+}
+
+/* would that be no more than the fullest moment so far? */
+static inline bool is_less(const struct order *x, double bytes)
+{
+    return x->held + x->gradients + bytes <= x->most.bytes;
 }
 
 /* places for parameters while as many uses of them follow as there are places, or more; of actions beside others, from the first
@@ -111,7 +122,9 @@ static void forward(struct order *x, uint32_t c)
     bool shares = begin_uses(x, c, false);
     use(x, s, false);
     x->held -= s->sent;
-    if (runs_out(x) || waits(x))
+    if (is_less(x, s->forward + places(x) + x->made))
+        ;
+    else if (runs_out(x) || waits(x))
         look(x, moments_action(s, x->shards, 'F', &(struct moments_at){.made = x->made, .made_uses = x->made_uses + shares,
                                                                       .uses = x->uses - s->passes_on}));
     else
@@ -164,6 +177,9 @@ static void look_made(struct order *x, uint32_t c, char kind, bool shares)
         look(x, (kind == 'W' ? s->weight_end : s->backward_end) + rest);
         return;
     }
+    double most = kind == 'W' ? larger(s->weight, s->weight_end) : larger(moments_backward(&s->backward, 0, 0, 0), s->backward_end);
+    if (had(x, c, true) && !last && !x->copying && is_less(x, most + places(x) + shards->most))
+        return;
     const struct moments_at at = {had(x, c, true), had(x, c, false), last, x->made, x->made_uses + shares, x->uses, x->copies, x->whole > 0, false};
     double bytes = moments_action(s, shards, kind, &at);
     look(x, bytes);
@@ -179,8 +195,6 @@ static void backward(struct order *x, uint32_t c)
     const struct moments_stage *s = &x->stages[c];
     x->held -= s->keep + s->received;
     use(x, s, true);
-    if (x->turns && had(x, c, true))
-        look(x, moments_backward(&s->turns, x->made, making(x), x->shards->gathered) + (runs_out(x) ? 0 : places(x)));
     look_made(x, c, 'B', begin_uses(x, c, true));
     x->held += s->received;
     note_made(x, c);
@@ -192,7 +206,9 @@ static void input(struct order *x, uint32_t c)
     bool early = had(x, c, false), shares = begin_uses(x, c, true);
     x->held -= s->keep + s->received;
     use(x, s, true);
-    if (early && !runs_out(x) && !waits(x))
+    if (early && !x->copying && is_less(x, s->input + places(x) + x->made))
+        ;
+    else if (early && !runs_out(x) && !waits(x))
         look(x, s->input + places(x) + x->made);
     else
         look(x, moments_action(s, x->shards, 'I', &(struct moments_at){had(x, c, true), early, .made = x->made,
@@ -346,9 +362,7 @@ static void run_1f1b(struct order *x, uint32_t ahead)
 {
     uint32_t m = x->d->microbatches, w = least(ahead, m);
     STRETCH(x, w, {'F', 0, 0});
-    x->turns = w > 0 && m - w >= 2;
     STRETCH(x, m - w, {'F', 0, 0}, {'B', 0, 0});
-    x->turns = false;
     STRETCH(x, w, {'B', 0, 0});
 }
 

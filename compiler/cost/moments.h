@@ -48,7 +48,6 @@ struct moments_stage {
      * there; end: while some are converted on their way to shards */
     double forward, input, weight, backward_end, weight_end;
     struct moments_backward backward;
-    struct moments_backward turns; /* of B, while microbatches in flight take turns with slots: all blocks' are taken then */
     uint32_t nruns, nblocks;
     struct moments_run runs[MOMENTS_RUNS]; /* front to back; where two actions run beside one another */
     struct moments_block blocks[MOMENTS_BLOCKS];
@@ -83,7 +82,11 @@ struct moments_at {
     bool stays;            /* the parameters that are used last are needed again next */
 };
 /* of a B that finds `before`, and `rest` once it makes gradients; place: of its own parameters, as they are gathered */
-double moments_backward(const struct moments_backward *b, double before, double rest, double place);
+static inline double moments_backward(const struct moments_backward *b, double before, double rest, double place)
+{
+    double made = b->made > b->used - place ? b->made + rest : b->used - place + rest;
+    return b->begin + before > made ? b->begin + before : made;
+}
 double moments_action(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at);
 /* the same of its frontmost block alone, where its parameters are needed again next */
 double moments_front(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at);

@@ -62,17 +62,14 @@ static double gradients(const struct pass *p, const struct moments_block *b, dou
     return in_front + own + (at->last ? after : made) - (at->had ? s->made : at->early ? s->early : 0);
 }
 
-double moments_backward(const struct moments_backward *b, double before, double rest, double place)
-{
-    return larger(b->begin + before, larger(b->made, b->used - place) + rest);
-}
-
 /* Gradients on their way that are not the k-th block's: in the first block of an action those of actions before, as far as they
  * have not been waited for; in a later one that makes gradients, those of the one before. */
 static double on_way(const struct pass *p, const struct moments_block *b, double k, bool first)
 {
     const struct moments_at *at = p->at;
     const struct moments_sums *f = &b->in_front, *e = &b->each;
+    if (p->shards->most <= 0)
+        return 0;
     double used = p->kind == 'F' ? f->uses[0] + k * e->uses[0] : p->kind == 'W' ? 0 : p->s->uses[1] - f->uses[1] - (k + 1) * e->uses[1];
     double before = used < at->made_uses ? at->made : smaller(at->made, p->shards->part);
     if (p->kind == 'F' || p->kind == 'I' || first)

@@ -309,7 +309,6 @@ static void draw_blocks(uint64_t *state, struct moments_stage *x, double runs)
     x->uses[0] = front.uses[0];
     x->uses[1] = front.uses[1];
     x->input += x->left;
-    x->turns = (struct moments_backward){-INFINITY, -INFINITY, -INFINITY};
 }
 
 /* a rank's order so far: what a stage's microbatches hold, and which of its gradients there are */
