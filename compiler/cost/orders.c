@@ -1,0 +1,304 @@
+/* The orders of actions that schedules have, as compiler/schedule writes them, in stretches for moments.c. */
+
+#include "compiler/cost/moments_private.h"
+#include "compiler/cost/pipeline_private.h"
+#include "compiler/model/actions.h"
+
+static void one(struct order *x, char kind, uint32_t stage)
+{
+    moments_round(x, &(struct action_of){kind, stage, 0}, 1);
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- one stage ---- */
+
+/* `ahead` forwards, then one of each in turn */
+static void run_1f1b(struct order *x, uint32_t ahead)
+{
+    uint32_t m = x->d->microbatches, w = least(ahead, m);
+    STRETCH(x, w, {'F', 0, 0});
+    STRETCH(x, m - w, {'F', 0, 0}, {'B', 0, 0});
+    STRETCH(x, w, {'B', 0, 0});
+}
+
+/* the first I has `ahead` forwards before it, W comes `lag` microbatches after I; forward: behind them in a round */
+static void run_zb_h(struct order *x, uint32_t ahead, uint32_t lag, bool behind)
+{
+    uint32_t m = x->d->microbatches, w = least(ahead, m), forwards = m - w, cut = least(lag, m);
+    STRETCH(x, w, {'F', 0, 0});
+    for (uint32_t k = 0, end; k < m; k = end) {
+        struct action_of round[3];
+        uint32_t n = 0;
+        end = k < forwards ? forwards : m;
+        end = k < cut && cut < end ? cut : end;
+        if (k < forwards && !behind)
+            round[n++] = (struct action_of){'F', 0, 0};
+        round[n++] = (struct action_of){'I', 0, 0};
+        if (k >= lag)
+            round[n++] = (struct action_of){'W', 0, 0};
+        if (k < forwards && behind)
+            round[n++] = (struct action_of){'F', 0, 0};
+        moments_stretch(x, end - k, round, n);
+    }
+    STRETCH(x, cut, {'W', 0, 0});
+}
+
+/* ---- looped stages ---- */
+
+/* a place in the order of forwards: the chunk, how many more of it come in a row, and the microbatches of rounds before */
+struct looped {
+    uint64_t base, left;
+    uint32_t chunk;
+};
+
+static uint64_t round_size(const struct order *x, uint32_t group, uint64_t base)
+{
+    uint64_t m = x->d->microbatches;
+    return m - base < group ? m - base : group;
+}
+
+static void advance(const struct order *x, uint32_t group, struct looped *at, uint64_t by)
+{
+    at->left -= by;
+    if (at->left)
+        return;
+    if (++at->chunk == x->d->vpp) {
+        at->chunk = 0;
+        at->base += group;
+    }
+    if (at->base < x->d->microbatches)
+        at->left = round_size(x, group, at->base);
+}
+
+static void run_looped(struct order *x, uint32_t r, uint32_t group, bool pairs)
+{
+    uint32_t p = x->d->pp, v = x->d->vpp, m = x->d->microbatches;
+    uint64_t all = (uint64_t)m * v, w = 2 * (uint64_t)(p - 1 - r) + (uint64_t)(v - 1) * group + pairs, f = 0, b = 0, more;
+    uint64_t round = m % group ? 0 : (uint64_t)group * v; /* every round is like the one before */
+    struct looped forward = {.left = round_size(x, group, 0)}, backward = forward;
+    w = w < all ? w : all;
+    x->pairs = x->pairs_left = pairs ? all - w : 0;
+    for (; f < w && !moments_told(x); f += more) {
+        uint32_t c = forward.chunk;
+        more = forward.left < w - f ? forward.left : w - f;
+        STRETCH(x, more, {'F', c, 0});
+        advance(x, group, &forward, more);
+    }
+    while (b < all && !moments_told(x)) {
+        uint32_t cf = forward.chunk, cb = v - 1 - backward.chunk;
+        more = backward.left;
+        if (f < all) {
+            more = forward.left < more ? forward.left : more;
+            if (pairs)
+                STRETCH(x, more, {'P', cf, cb});
+            else
+                STRETCH(x, more, {'F', cf, 0}, {'B', cb, 0});
+            advance(x, group, &forward, more);
+            f += more;
+        } else {
+            STRETCH(x, more, {'B', cb, 0});
+        }
+        advance(x, group, &backward, more);
+        b += more;
+        if (round && !backward.chunk && backward.left == group && f + 2 * round <= all) {
+            uint64_t rounds = (all - f) / round - 1;
+            f += rounds * round;
+            b += rounds * round;
+            forward.base += rounds * group;
+            backward.base += rounds * group;
+            for (uint32_t c = 0; c < v; c++)
+                moments_skip(x, &(struct action_of){pairs ? 'P' : 'B', c, c}, 1, rounds * group);
+            for (uint32_t c = 0; c < v && !pairs; c++)
+                moments_skip(x, &(struct action_of){'F', c, c}, 1, rounds * group);
+        }
+    }
+}
+
+/* ---- folded stages ---- */
+
+struct fold {
+    struct order *x;
+    uint32_t m, f[2], i[2], w[2];
+};
+
+static void fold(struct fold *x, char kind, uint32_t c)
+{
+    uint32_t *done = kind == 'F' ? x->f : kind == 'I' ? x->i : x->w;
+    if (done[c]++ < x->m)
+        moments_round(x->x, &(struct action_of){kind, c, 0}, 1);
+}
+
+static void run_zb_v(struct order *o, uint32_t r)
+{
+    uint32_t p = o->d->pp, m = o->d->microbatches, all = m > 2 * p - 1 ? m : 2 * p - 1;
+    struct fold x = {.x = o, .m = m};
+    for (uint32_t k = 0; k < 2 * (p - r) - 1; k++)
+        fold(&x, 'F', 0);
+    for (uint32_t k = 0; k < r; k++) {
+        fold(&x, 'F', 1);
+        fold(&x, 'F', 0);
+    }
+    for (uint32_t k = 0; k < p - r; k++) {
+        fold(&x, 'F', 1);
+        fold(&x, 'I', 1);
+        fold(&x, 'W', 1);
+    }
+    for (uint32_t rounds = 0; x.f[1] < x.f[0] || x.f[0] < all; rounds++) {
+        if (rounds == 3 && x.f[0] + 1 < all && m == all) { /* every round is like the one before */
+            uint32_t more = all - x.f[0] - 1;
+            for (uint32_t c = 0; c < 2; c++) {
+                x.f[c] += more;
+                x.i[c] += more;
+                x.w[c] += more;
+                moments_skip(o, (const struct action_of[]){{'F', c, 0}, {'I', c, 0}, {'W', c, 0}}, 3, more);
+            }
+        }
+        if (x.f[0] < all)
+            fold(&x, 'F', 0);
+        fold(&x, 'I', 0);
+        fold(&x, 'W', 0);
+        fold(&x, 'F', 1);
+        fold(&x, 'I', 1);
+        fold(&x, 'W', 1);
+    }
+    for (uint32_t k = 0; k < r; k++) {
+        fold(&x, 'I', 0);
+        fold(&x, 'I', 1);
+    }
+    for (uint32_t k = 0; k < p - r; k++) {
+        fold(&x, 'I', 0);
+        fold(&x, 'W', 0);
+    }
+    for (int c = 1; c >= 0; c--)
+        while (x.w[c] < x.i[c])
+            fold(&x, 'W', (uint32_t)c);
+}
+
+/* the block of six slots again and again, for microbatches that there are */
+static void run_block(struct order *x, uint32_t r)
+{
+    static const struct action_of kinds[] = {[SLOT_F] = {'F', 0, 0},   [SLOT_F2] = {'F', 1, 0}, [SLOT_I2] = {'I', 1, 0},
+                                             [SLOT_W2] = {'W', 1, 0}, [SLOT_I] = {'I', 0, 0},  [SLOT_W] = {'W', 0, 0}};
+    uint32_t at[NSLOTS], by_time[6], m = x->d->microbatches, last = 0;
+    pipeline_block(x->d->schedule, x->d->pp, r, at);
+    for (uint32_t k = 0; k < NSLOTS; k++) {
+        by_time[at[k] % 6] = k;
+        last = at[k] / 6 > last ? at[k] / 6 : last;
+    }
+    for (uint32_t cycle = 0; cycle < m + last + 1; cycle++) {
+        if (cycle == last + 2 && m > cycle + 1) { /* every cycle is like the one before, until forwards end */
+            moments_skip(x, kinds, NSLOTS, m - 1 - cycle);
+            cycle = m - 1;
+        }
+        for (uint32_t k = 0; k < 6; k++) {
+            uint32_t slot = by_time[k], first = at[slot] / 6;
+            if (cycle >= first && cycle - first < m)
+                moments_round(x, &kinds[slot], 1);
+        }
+    }
+}
+
+/* ---- both directions ---- */
+
+/* phases as in compiler/schedule/dualpipe.c; slot 0: the stage whose entry is nearer */
+static void run_dual(struct order *x, uint32_t h, uint32_t n, uint32_t all, uint32_t near)
+{
+    uint32_t outer = n - h - 1, far = 1 - near, steady = all + h + 1 - 2 * n, late = 0;
+    x->pairs = x->pairs_left = 2 * (uint64_t)steady - (steady && h == n - 1) + outer;
+    x->copies += (outer + (h + 2) / 2) * x->stages[near].copies + (outer + (h + 1) / 2) * x->stages[far].copies; /* of halves */
+    STRETCH(x, 2 * outer, {'F', near, 0});
+    STRETCH(x, h + 1, {'F', near, 0}, {'F', far, 0});
+    STRETCH(x, outer, {'I', far, 0}, {'W', far, 0}, {'F', far, 0});
+    if (steady && h == n - 1) {
+        STRETCH(x, 1, {'F', near, 0}, {'B', far, 0}, {'P', far, near});
+        steady--;
+    }
+    STRETCH(x, steady, {'P', near, far}, {'P', far, near});
+    STRETCH(x, outer, {'B', far, 0}, {'P', far, near});
+    char left[2 * 256];
+    for (uint32_t k = 0; k < 2 * (h + 1); k++) {
+        uint32_t slot = k % 2 ? near : far;
+        if (k <= h) {
+            one(x, 'B', slot);
+        } else {
+            one(x, 'I', slot);
+            left[late++ % sizeof left] = (char)slot;
+        }
+    }
+    uint32_t done = 0;
+    for (uint32_t k = 0; k < outer; k++) {
+        one(x, 'W', (uint32_t)left[done++ % sizeof left]);
+        one(x, 'I', near);
+        left[late++ % sizeof left] = (char)near;
+    }
+    while (done < late)
+        one(x, 'W', (uint32_t)left[done++ % sizeof left]);
+}
+
+/* ---- all ---- */
+
+static void run_listed(struct order *x, const struct schedule *s, uint32_t r)
+{
+    for (uint32_t k = 0; k < s->nactions[r]; k++) {
+        const struct action *a = &s->actions[r][k];
+        struct action_of own = {a->kind, a->stage / x->d->pp, 0};
+        moments_round(x, &own, a->kind != 'O');
+    }
+}
+
+struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,
+                                const struct moments_shards *shards, double enough)
+{
+    double known[PAIRS][PAIRS][2];
+    struct order x = {.d = d, .stages = stages, .shards = shards, .beside = known, .used = UINT32_MAX, .enough = enough};
+    uint32_t p = d->pp, m = d->microbatches, other = p - 1 - rank, group = d->schedule_group ? d->schedule_group : p;
+    moments_begin(&x, rank);
+    switch (d->schedule) {
+    case SCHED_AUTO:
+    case SCHED_FILE:
+        if (d->listed)
+            run_listed(&x, d->listed, rank);
+        else
+            for (uint32_t c = 0; c < d->vpp; c++)
+                STRETCH(&x, m, {'F', c, 0});
+        break;
+    case SCHED_GPIPE:
+    case NSCHEDULES:
+        run_1f1b(&x, m);
+        break;
+    case SCHED_1F1B:
+        run_1f1b(&x, other);
+        break;
+    case SCHED_EAGER_1F1B:
+        run_1f1b(&x, 2 * other);
+        break;
+    case SCHED_ZB_H1:
+        run_zb_h(&x, other, rank, false);
+        break;
+    case SCHED_ZB_H2:
+        run_zb_h(&x, 2 * (p - rank) - 1, 2 * rank, true);
+        break;
+    case SCHED_INTERLEAVED:
+    case SCHED_COMBINED_1F1B:
+        run_looped(&x, rank, group, d->schedule == SCHED_COMBINED_1F1B);
+        break;
+    case SCHED_ZB_V:
+        run_zb_v(&x, rank);
+        break;
+    case SCHED_V_HALF:
+    case SCHED_V_MIN:
+        run_block(&x, rank);
+        break;
+    case SCHED_DUALPIPE_V:
+        run_dual(&x, rank, p, m, 0);
+        break;
+    case SCHED_DUALPIPE:
+        run_dual(&x, rank < other ? rank : other, p / 2, m / 2, rank < other ? 0 : 1);
+        break;
+    }
+    return x.most;
+}
