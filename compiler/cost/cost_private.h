@@ -61,6 +61,7 @@ struct cost_block {
     double whole_matrices;                  /* of matrices: those that tp does not split */
     double early_matrices;                  /* elements of buckets of matrices that I makes gradients of */
     bool early;                             /* where the backward is split, some of its matrices' gradients are made with I */
+    bool whole_late;                        /* and some of whole_matrices' with W */
     /* parameter elements on this rank: matrices split or whole, vectors split or whole over tp, experts */
     double matrices, vectors_split, vectors_whole, experts;
     double key_matrices, key_vectors; /* of matrices and vectors_split: of key heads that several tp ranks hold */

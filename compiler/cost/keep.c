@@ -302,6 +302,7 @@ static void count_weights(struct keep *b)
                 b->out->matrices += own;
                 split[t->split != SPLIT_NONE] += own;
                 early[t->split != SPLIT_NONE] |= !expand_puts_off(b->e, o);
+                b->out->whole_late |= t->split == SPLIT_NONE && expand_puts_off(b->e, o);
             }
             else if (t->split == SPLIT_NONE)
                 b->out->vectors_whole += own;

@@ -61,6 +61,23 @@ static double passes(const struct least *x)
     return x->ending == ENDS_MIRRORED ? x->d->microbatches / 2 : x->d->microbatches;
 }
 
+/* With blocks: other transfers of a piece's pass, F, B, I or W, that run beside what it gathers and sums, at most; longer: and
+ * of layers that recompute more. */
+static double hidden_s(const struct least *x, const struct pipeline_piece *p, int pass, bool longer)
+{
+    double gather_s = p->gathers && pass < 3 ? p->gather_s : 0, sums_s = pass % 2 ? p->convert_s + p->sum_s + p->finish_s + p->add_s : 0;
+    bool any = longer || x->d->listed || decision_pairs(x->d->schedule) || x->d->schedule == SCHED_AUTO;
+    return !x->t->blocks ? 0 : any ? (p->waits ? gather_s + sums_s : 0) : p->beside[pass];
+}
+
+/* the same of all microbatches */
+static double hidden_all_s(const struct least *x, const struct pipeline_piece *p)
+{
+    double backward = cost_larger(hidden_s(x, p, 1, false), hidden_s(x, p, 2, false) + hidden_s(x, p, 3, false));
+    double n = passes(x);
+    return p->count * ((p->gathers ? n * hidden_s(x, p, 0, false) : 0) + (p->gathers || p->scatters ? n : 1) * backward);
+}
+
 /* ---- before the first action ---- */
 
 /* parameters that are gathered as the step begins, of one rank: of vectors, of pieces */
@@ -115,7 +132,7 @@ static double opening_s(const struct least *x, bool longer)
         const struct pipeline_piece *p = &m->pieces[k];
         now_s =
             behind_moves(p->count, p->forward * takes, p->gather_s, now_s, p->gathers ? &wire_s : &head_s);
-        blocked_s += p->gathers ? p->count * p->gather_s : 0;
+        blocked_s += p->gathers ? p->count * cost_larger(0, p->gather_s - hidden_s(x, p, 0, longer)) : 0;
     }
     return x->t->blocks ? blocked_s : cost_larger(0, now_s - takes);
 }
@@ -140,13 +157,14 @@ static struct pass some_pass(const struct least *x, uint32_t stage, bool split, 
     for (uint32_t k = m->npieces; k-- > 0;) {
         const struct pipeline_piece *p = &m->pieces[k];
         double own_s = (split ? p->weight : p->backward) * makes_s + p->forward * again_s,
-               sum_s = p->sum_s + p->finish_s;
+               sum_s = split && p->early && !x->t->blocks ? 0 : p->sum_s + p->finish_s; /* may be through before */
         double add_s = p->scatters && passes(x) > 1 ? p->add_s : 0;
         wire_s = cost_larger(wire_s + p->count * sum_s,
                              now_s + cost_larger(own_s + p->count * sum_s, p->count * own_s + sum_s));
         now_s += p->count * own_s;
-        all_s += p->count * (sum_s + add_s);
-        out.least_s = sum_s + cost_larger(add_s, m->sum_s);
+        double hides_s = hidden_s(x, p, split ? 3 : 1, longer);
+        all_s += p->count * cost_larger(0, sum_s + add_s - hides_s);
+        out.least_s = cost_larger(0, sum_s - hides_s) + cost_larger(hides_s > 0 ? 0 : add_s, m->sum_s);
     }
     out.least_s = m->npieces ? out.least_s : m->sum_s;
     out.through_s = x->t->blocks ? out.takes_s + all_s + m->sum_s : cost_larger(wire_s, now_s) + m->sum_s;
@@ -244,6 +262,7 @@ static struct load stage_load(const struct least *x, uint32_t stage)
         out.wire_s += p->count * (sums * p->sum_s + p->finish_s);
         out.adds_s += p->scatters && n > 2 ? p->count * (n - 2) * p->add_s : 0; /* those of the last pass aside */
         out.copies_s += 2 * n * p->count * p->park_s;
+        out.kernels_s -= hidden_all_s(x, p);
         if (!p->gathers)
             continue;
         first = forth > 0 ? first : p->gather_s;
@@ -359,12 +378,15 @@ double cost_least_stretch(const struct cost *c, const struct pipeline_times *tim
         double forth = gathers_s(m, true, ahead), back = gathers_s(m, false, ahead),
                sums = scatters_s(m, behind), parks = parks_s(m);
         double held = times->blocks ? 0 : times->held; /* a part of the action */
+        double hidden[4] = {0};
+        for (uint32_t k = 0; k < 4 * m->npieces; k++)
+            hidden[k % 4] += m->pieces[k / 4].count * hidden_s(&x, &m->pieces[k / 4], (int)(k % 4), false);
         stages[i] = *st;
-        longer += stretch(&stages[i].forward_s, cost_larger(forth - held * st->next_s, 0), times->blocks);
+        longer += stretch(&stages[i].forward_s, cost_larger(forth - hidden[0] - held * st->next_s, 0), times->blocks);
         longer +=
-            stretch(&stages[i].backward_s, cost_larger(back + sums - held * st->back_s, 0), times->blocks);
-        longer += stretch(&stages[i].input_s, cost_larger(back - held * st->back_s, 0), times->blocks);
-        longer += stretch(&stages[i].weight_s, sums, times->blocks);
+            stretch(&stages[i].backward_s, cost_larger(back + sums - hidden[1] - held * st->back_s, 0), times->blocks);
+        longer += stretch(&stages[i].input_s, cost_larger(back - hidden[2] - held * st->back_s, 0), times->blocks);
+        longer += stretch(&stages[i].weight_s, cost_larger(sums - hidden[3], 0), times->blocks);
         if (!times->blocks && parks > 0) {
             longer += stretch(&stages[i].forward_s, cost_larger(parks - held * st->next_s, 0), false);
             longer += stretch(&stages[i].backward_s, cost_larger(parks - held * st->back_s, 0), false);

@@ -180,6 +180,27 @@ static void add_free(struct maker *x, const struct cost_block *b, struct pipelin
     arena_reset(x->arena, mark);
 }
 
+/* Where parameters and gradients go in turn with kernels, other transfers of a pass run beside them (compiler/lower/shard.c). */
+static void add_beside(struct maker *x, const struct cost_block *b, bool layer, struct pipeline_piece *p)
+{
+    static const uint32_t passes[] = {WALK_F, WALK_B, WALK_I, WALK_W};
+    struct arena_mark mark = arena_mark(x->arena);
+    struct walk w;
+    double sums_s = p->sum_s + (p->scatters ? 0 : p->finish_s);
+    if (b->forward_comm_s + b->backward_comm_s <= 0 || (!p->gathers && sums_s <= 0))
+        return;
+    p->waits = true;
+    cost_block_walk(x->arena, x->c, x->s, b, &w);
+    for (int k = 0; k < 4; k++) {
+        double front_s = p->gathers && k < 3 && (k == 0 || p->reads) ? p->gather_s : 0, behind_s = k % 2 ? sums_s : 0;
+        struct walk_strand alone = walk_strand_new(x->arena, &w, passes[k]);
+        struct walk_strand turns = walk_strand_turns(x->arena, &alone, front_s, behind_s);
+        if (k || decision_cuts(x->c->job, x->c->decision) > 1)
+            p->beside[k] = fmax(0, walk_exposed_s(&alone, layer, false) - walk_exposed_s(&turns, layer, false));
+    }
+    arena_reset(x->arena, mark);
+}
+
 static struct pipeline_piece make_piece(struct maker *x, const struct cost_block *b, uint32_t count, bool reads)
 {
     struct pipeline_piece p = {.count = count, .reads = reads, .exchanges = b->experts > 0};
@@ -195,8 +216,13 @@ static struct pipeline_piece make_piece(struct maker *x, const struct cost_block
     bool whole = (x->splits && b->early) || shared;
     add_bucket(x, &x->by.dense, b->matrices - b->key_matrices - b->whole_matrices, whole, false, &p);
     add_bucket(x, &x->by.keys, b->key_matrices, whole, false, &p);
+    bool late = p.sum_s + p.finish_s > 0;
     add_bucket(x, &x->by.dense, b->whole_matrices, whole, true, &p);
+    late |= b->whole_late && p.sum_s + p.finish_s > 0;
     add_bucket(x, &x->by.experts, b->experts, whole, false, &p);
+    if (x->c->job->wishes.never_overlap & OVERLAP_DP)
+        add_beside(x, b, b != &x->s->embed && b != &x->s->head && b != &x->s->predict, &p);
+    p.early = x->splits && !late && !p.scatters && p.convert_s <= 0 && p.sum_s + p.finish_s > 0;
     return p;
 }
 
@@ -326,10 +352,13 @@ static void tie_ends(const struct maker *x, struct pipeline_moves *moves, struct
         return;
     }
     double own = first->scatters ? elements / x->by.dense.shard.n : elements;
-    double late = cost_group_s(c, OP_ALL_REDUCE, x->by.dense.gradient * own, &c->tie) + first->finish_s;
+    double tie_s = cost_group_s(c, OP_ALL_REDUCE, x->by.dense.gradient * own, &c->tie), late = first->finish_s;
+    bool apart = c->job->wishes.never_overlap & OVERLAP_DP; /* all other sums are on the kernels' queue */
     late += first->scatters ? 0 : first->sum_s + first->convert_s;
-    moves[0].late_s += late;
-    moves[d->nstages - 1].late_s += late;
+    first->ties = last->ties = true;
+    moves[0].late_s += late + (apart ? 0 : tie_s);
+    moves[d->nstages - 1].late_s += late + (apart ? 0 : tie_s);
+    moves[0].tie_s = moves[d->nstages - 1].tie_s = apart ? tie_s : 0;
     struct pipeline_piece *both[] = {first, m->tied ? last : NULL};
     for (int k = 0; k < 2 && both[k]; k++) {
         both[k]->sum_s = both[k]->scatters ? both[k]->sum_s : 0;

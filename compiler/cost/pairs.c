@@ -23,6 +23,7 @@ struct cost_pairs {
     struct arena *arena;
     const struct cost *c;
     const struct cost_shape *s;
+    const struct pipeline_moves *moves; /* NULL, or by stage: what the kernels' queue carries in turn */
     struct block_steps *blocks;
     uint32_t nblocks, nkinds, *kind_of; /* kind_of: by stage */
     struct kind *kinds;
@@ -61,6 +62,21 @@ static uint32_t blocks_of(const struct cost_pairs *p, uint32_t stage, const stru
     return n;
 }
 
+/* of a microbatch somewhere in a step, with what is gathered in front of each piece and summed behind it */
+static void add_turns(const struct cost_pairs *p, uint32_t stage, int pass, struct walk_strand *parts, uint32_t n)
+{
+    const struct pipeline_moves *m = &p->moves[stage];
+    for (uint32_t i = 0, k = 0; k < m->npieces; k++) {
+        const struct pipeline_piece *x = &m->pieces[k];
+        double front_s = x->gathers && (pass == 0 || x->reads) ? x->gather_s : 0,
+               behind_s = pass && x->scatters ? x->convert_s + x->sum_s + x->add_s : 0;
+        for (uint32_t end = i + x->count; i < end && i < n; i++) {
+            struct walk_strand *part = &parts[pass ? n - 1 - i : i];
+            *part = walk_strand_turns(p->arena, part, front_s, behind_s);
+        }
+    }
+}
+
 /* Kernels take what the stage's sums say of them: other stacks than llmrun wait for their hosts. */
 static void make_kind(struct cost_pairs *p, struct kind *k)
 {
@@ -72,6 +88,8 @@ static void make_kind(struct cost_pairs *p, struct kind *k)
         struct walk_strand *parts = ARENA_ARRAY(p->arena, struct walk_strand, n + 1);
         for (uint32_t i = 0; i < n; i++)
             parts[i] = steps_of(p, blocks[pass ? n - 1 - i : i])->pass[pass];
+        if (p->moves)
+            add_turns(p, k->stage, pass, parts, n);
         k->pass[pass] = walk_strand_join(p->arena, parts, n, pass ? sum.backward_s : sum.forward_s);
     }
     k->made = true;
@@ -88,14 +106,14 @@ static bool same_blocks(const struct cost_pairs *p, uint32_t i, uint32_t j)
     return true;
 }
 
-struct cost_pairs *cost_pairs_new(struct arena *a, const struct cost *c, const struct cost_shape *s)
+struct cost_pairs *cost_pairs_new(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct pipeline_moves *turns)
 {
     const struct decision *d = c->decision;
     bool may = decision_pairs(d->schedule) || d->schedule == SCHED_AUTO || d->listed;
     if (!may || c->job->wishes.never_overlap & OVERLAP_ALL_TO_ALL)
         return NULL;
     struct cost_pairs *p = ARENA_NEW(a, struct cost_pairs);
-    *p = (struct cost_pairs){.arena = a, .c = c, .s = s};
+    *p = (struct cost_pairs){.arena = a, .c = c, .s = s, .moves = turns};
     p->blocks = ARENA_ARRAY(a, struct block_steps, 2 * s->ndistinct + 4u);
     p->kind_of = ARENA_ARRAY(a, uint32_t, d->nstages);
     p->kinds = ARENA_ARRAY(a, struct kind, d->nstages);
@@ -109,6 +127,13 @@ struct cost_pairs *cost_pairs_new(struct arena *a, const struct cost *c, const s
     }
     p->known = ARENA_ARRAY(a, struct cost_pair, (size_t)p->nkinds * p->nkinds);
     return p;
+}
+
+/* whoever runs the pair adds the turns to it */
+static struct cost_pair without_turns(const struct cost_pair *x, double turns_s, double least_s)
+{
+    double end_s = cost_larger(x->end_s, least_s) - turns_s, share = end_s / x->end_s;
+    return (struct cost_pair){share * x->forward_s, share * x->backward_s, end_s};
 }
 
 struct cost_pair cost_pair(struct cost_pairs *p, uint32_t forward, uint32_t backward, double forward_s, double backward_s,
@@ -127,6 +152,9 @@ struct cost_pair cost_pair(struct cost_pairs *p, uint32_t forward, uint32_t back
         walk_together(&f->pass[0], &b->pass[1], decision_exchanges_apart(p->c->job, p->c->decision), &x->forward_s, &x->backward_s);
         x->end_s = x->forward_s > x->backward_s ? x->forward_s : x->backward_s;
     }
+    double turns_s = f->pass[0].turns_s + b->pass[1].turns_s;
+    if (turns_s > 0) /* any transfer may run beside them */
+        return without_turns(x, turns_s, least_s);
     double longer = x->end_s < least_s ? least_s - x->end_s : 0;
     return (struct cost_pair){cost_larger(x->forward_s + longer, forward_s), cost_larger(x->backward_s + longer, backward_s),
                               x->end_s + longer};

@@ -44,7 +44,12 @@ struct pipeline_piece {
     double finish_s;                         /* after the last one, what is left: sums over replicas */
     bool gathers, scatters, reads;           /* every use, every microbatch; does backward read its parameters? */
     bool exchanges;                          /* rows with experts' ranks */
+    bool ties;                               /* completes the table that both ends of the pipeline have */
+    bool early;                              /* all that it sums was made by the stage's last I: the sum need not wait for W */
     double free_forward, free_backward;      /* shares of its passes before the first of them */
+    /* of F, B, I and W, with blocks: exposed transfers of other kinds that run beside what is gathered and summed in turn */
+    double beside[4];
+    bool waits; /* its passes have such transfers */
     double park_s, fetch_s;                  /* copies of what it keeps to host memory, or back; back for its weights alone */
     const struct pipeline_copy *copies;      /* of which: one value each, in the order in which they go and come */
     uint32_t ncopies;
@@ -54,6 +59,7 @@ struct pipeline_moves {
     const struct pipeline_piece *pieces; /* in the model's order */
     double gather_s, sum_s;              /* of its vectors, once a step */
     double late_s;                       /* sums that come after all else, together with the mirror rank */
+    double tie_s;                        /* with blocks: in front of them, as soon as both ends' tables are complete */
 };
 /* by pipeline rank: the optimizer's update, which the next step begins behind, and the norm that it waits for */
 struct pipeline_update {

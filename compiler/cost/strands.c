@@ -10,6 +10,7 @@ struct strand {
     double share;   /* reciprocal of all its seconds */
     double done;    /* share of them that was run */
     double ready_s; /* the next kernel's input is there */
+    double turned_s;
     double kernels_s, there_s[NWALK_ROOMS], free_s[NWALK_ROOMS];
     bool apart;
 };
@@ -35,7 +36,7 @@ static void settle(struct strand *x)
 /* of the next step */
 static uint32_t queue_of(const struct strand *x)
 {
-    return x->at->kind == WALK_KERNEL ? WALK_COMPUTE : x->at->queue == WALK_DP && !x->apart ? WALK_TP : x->at->queue;
+    return x->at->kind == WALK_KERNEL || x->at->kind == WALK_TURN ? WALK_COMPUTE : x->at->queue == WALK_DP && !x->apart ? WALK_TP : x->at->queue;
 }
 
 static double start_s(const double *queue_s, const struct strand *x)
@@ -45,6 +46,8 @@ static double start_s(const double *queue_s, const struct strand *x)
         return later(at, x->free_s[x->at->room]);
     if (x->at->kind == WALK_ONWARD)
         return later(at, x->there_s[WALK_OWN + x->at->room]);
+    if (x->at->kind == WALK_TURN)
+        return later(at, x->kernels_s);
     return later(at, x->at->kind == WALK_KERNEL ? x->ready_s : later(x->ready_s, x->kernels_s));
 }
 
@@ -56,6 +59,8 @@ static void run_next(double *queue_s, struct strand *x)
         x->kernels_s = end;
     else if (x->at->kind == WALK_BLOCK)
         x->ready_s = end;
+    else if (x->at->kind == WALK_TURN)
+        x->turned_s = end;
     else if (x->at->kind == WALK_ONWARD)
         x->there_s[WALK_WHOLE + x->at->room] = end;
     else
@@ -74,7 +79,7 @@ static struct strand new_strand(const struct walk_strand *s, bool apart)
 
 static double end_s(const struct strand *x)
 {
-    double end = later(x->ready_s, x->kernels_s);
+    double end = later(later(x->ready_s, x->kernels_s), x->turned_s);
     for (int k = 0; k < NWALK_ROOMS; k++)
         end = later(end, x->there_s[k]);
     return end;

@@ -5,7 +5,8 @@
 #include <string.h>
 
 struct clocks {
-    double kernels_s, queue_s[NWALK_QUEUES];
+    double kernels_s, made_s; /* their queue is free; what was made or came last is there */
+    double queue_s[NWALK_QUEUES];
     double there_s[NWALK_ROOMS], free_s[NWALK_ROOMS];
 };
 
@@ -71,25 +72,30 @@ static void take(struct clocks *c, const struct walk_step *s, bool apart)
     double *queue_s = &c->queue_s[s->queue == WALK_DP && !apart ? WALK_TP : s->queue];
     switch ((enum walk_kind)s->kind) {
     case WALK_KERNEL:
+        c->made_s = c->kernels_s += s->seconds;
+        break;
+    case WALK_TURN:
         c->kernels_s += s->seconds;
         break;
     case WALK_BLOCK:
-        c->kernels_s = *queue_s = later(*queue_s, c->kernels_s) + s->seconds;
+        c->made_s = *queue_s = later(*queue_s, c->made_s) + s->seconds;
+        c->kernels_s = later(c->kernels_s, c->made_s);
         break;
     case WALK_AHEAD:
         c->there_s[s->room] = *queue_s = later(*queue_s, c->free_s[s->room]) + s->seconds;
         break;
     case WALK_BEHIND:
-        c->there_s[s->room] = *queue_s = later(*queue_s, c->kernels_s) + s->seconds;
+        c->there_s[s->room] = *queue_s = later(*queue_s, c->made_s) + s->seconds;
         break;
     case WALK_USE:
         c->kernels_s = later(c->kernels_s, c->there_s[s->room]);
+        c->made_s = later(c->made_s, c->there_s[s->room]);
         break;
     case WALK_FREE:
-        c->free_s[s->room] = c->kernels_s;
+        c->free_s[s->room] = c->made_s;
         break;
     case WALK_MADE:
-        c->there_s[s->room] = c->kernels_s;
+        c->there_s[s->room] = c->made_s;
         break;
     case WALK_ONWARD:
         *queue_s = later(*queue_s, c->there_s[WALK_OWN + s->room]) + s->seconds;
@@ -139,6 +145,7 @@ struct walk_strand walk_strand_join(struct arena *a, const struct walk_strand *p
     for (size_t i = 0; i < n; i++) {
         x.n += parts[i].n;
         x.kernels_s += parts[i].kernels_s;
+        x.turns_s += parts[i].turns_s;
         x.all_s += parts[i].all_s - parts[i].kernels_s;
     }
     double factor = x.kernels_s > 0 ? kernels_s / x.kernels_s : 1;
@@ -155,18 +162,29 @@ struct walk_strand walk_strand_join(struct arena *a, const struct walk_strand *p
     return x;
 }
 
+struct walk_strand walk_strand_turns(struct arena *a, const struct walk_strand *x, double front_s, double behind_s)
+{
+    struct walk_step *at = ARENA_ARRAY(a, struct walk_step, x->n + 2);
+    at[0] = (struct walk_step){.kind = WALK_TURN, .queue = WALK_COMPUTE, .seconds = front_s};
+    memcpy(at + 1, x->at, x->n * sizeof *at);
+    at[x->n + 1] = at[0];
+    at[x->n + 1].seconds = behind_s;
+    double turns_s = front_s + behind_s;
+    return (struct walk_strand){at, x->n + 2, x->all_s + turns_s, x->kernels_s, x->turns_s + turns_s};
+}
+
 double walk_exposed_s(const struct walk_strand *x, bool round, bool apart)
 {
     struct clocks c = {0};
     double before_s = 0;
-    if (x->all_s <= x->kernels_s)
+    if (x->all_s <= x->kernels_s + x->turns_s)
         return 0;
     for (int k = 0; k < 1 + round; k++) {
         before_s = c.kernels_s;
         for (size_t i = 0; i < x->n; i++)
             take(&c, &x->at[i], apart);
     }
-    double exposed_s = c.kernels_s - before_s - x->kernels_s;
+    double exposed_s = c.kernels_s - before_s - x->kernels_s - x->turns_s;
     return exposed_s > 0 ? exposed_s : 0;
 }
 

@@ -23,7 +23,8 @@ enum walk_kind {
     WALK_USE,    /* the next kernel needs what comes into that room; */
     WALK_FREE,   /* nothing does any more */
     WALK_MADE,   /* kernels have made what that room holds */
-    WALK_ONWARD  /* a transfer of what the room of a rank's own rows holds, to that of whole rows */
+    WALK_ONWARD, /* a transfer of what the room of a rank's own rows holds, to that of whole rows */
+    WALK_TURN    /* the kernels' queue carries what no transfer of this pass waits for */
 };
 #define WALK_CUTS 4 /* decision_cuts(), at most: parts of a rank's own rows, and of whole ones */
 /* gathered inputs and gradients of outputs of products; their inputs' gradients; keys with values, sums of their gradients */
@@ -56,12 +57,14 @@ void walk_reduced(struct walk *w, uint32_t passes, uint32_t n, double kernel_s, 
 struct walk_strand {
     const struct walk_step *at;
     size_t n;
-    double all_s, kernels_s;
+    double all_s, kernels_s, turns_s;
 };
 struct walk_strand walk_strand_new(struct arena *a, const struct walk *w, uint32_t pass);
 /* kernels_s: of all kernels, whatever they take by themselves */
 struct walk_strand walk_strand_join(struct arena *a, const struct walk_strand *parts, size_t n, double kernels_s);
-/* Seconds by which a pass outlasts its kernels; round: behind one of its like, else by itself.  apart: with queues as the steps
+/* The same with turns of the kernels' queue in front and behind: parameters that are gathered there, sums of gradients. */
+struct walk_strand walk_strand_turns(struct arena *a, const struct walk_strand *x, double front_s, double behind_s);
+/* Seconds by which a pass outlasts its kernels and turns; round: behind one of its like, else by itself.  apart: with queues as the steps
  * have them, else with one for all transfers. */
 double walk_exposed_s(const struct walk_strand *x, bool round, bool apart);
 /* seconds before the first transfer on a queue */

@@ -67,7 +67,7 @@ static bool make_schedule(struct searching *s, struct cost *c, const struct sear
     double step_s;
     c->decision = d;
     cost_pipeline(c, &h->shape, s->ranks, s->stages, &times);
-    times.pairs = cost_pairs_new(s->arena, c, &h->shape);
+    times.pairs = cost_pairs_new(s->arena, c, &h->shape, NULL);
     struct schedule_costs costs = {.times = &times,
                                    .keep_bytes = room->keep,
                                    .late_bytes = room->late,

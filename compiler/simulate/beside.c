@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+static const char kinds[] = "FBIW";
+
 #define MOST_AHEAD (DECISION_MOST_PREFETCH + 1u)
 
 /* a piece in the order of the rank's uses: of action `at`, the index-th of the stage's pieces */
@@ -24,19 +26,26 @@ struct gathered {
     double there_s[MOST_AHEAD], read_s[MOST_AHEAD];
 };
 
+/* the last gradients of inputs so far: their end, and seconds by themselves */
+struct input_pass {
+    double end_s, takes_s;
+};
+
 struct beside {
     const struct schedule *s;
     const struct pipeline_times *t;
     uint32_t rank, depth, *left; /* left: backward passes by chunk of the rank that still make gradients */
     bool *begun, *opened;        /* by stage: some microbatch's gradients are made; parameters have been used */
     double *head_s;              /* by stage: when the first of its pieces begins to be gathered at the step's begin */
+    struct input_pass *input;    /* by stage */
     double wire_s;               /* the queue is free */
     struct gathered gathered[2];
     /* gradients */
     uint32_t made;
     double made_free_s[2], pending_s, pending_add_s, pending_finish_s;
     bool pending;
-    double late_s; /* what is summed with the mirror rank at the end */
+    double late_s; /* what is summed with the mirror rank at the end; */
+    double tied_s, tie_s; /* the table that is summed with the other end is complete; that sum */
     /* copies to host memory and back: their queue; a value's place, of two, is free; it has come there */
     double copies_s, *place_s[2][2], *there_s[2][2]; /* of the first and the second action of a pair; by value */
     uint32_t *first;                /* by stage: number of its first piece on this rank */
@@ -45,6 +54,11 @@ struct beside {
 static double later(double a, double b)
 {
     return a > b ? a : b;
+}
+
+static double smaller(double a, double b)
+{
+    return a < b ? a : b;
 }
 
 static uint32_t chain_stage(const struct beside *b, uint32_t stage)
@@ -65,6 +79,7 @@ struct beside *beside_new(struct arena *a, const struct schedule *s, const struc
     b->begun = ARENA_ARRAY(a, bool, s->nstages);
     b->opened = ARENA_ARRAY(a, bool, s->nstages);
     b->head_s = ARENA_ARRAY(a, double, s->nstages);
+    b->input = ARENA_ARRAY(a, struct input_pass, s->nstages);
     b->first = ARENA_ARRAY(a, uint32_t, s->nstages);
     for (int i = 0; i < 4 && t->nplaces; i++) {
         b->place_s[i % 2][i / 2] = ARENA_ARRAY(a, double, t->nplaces);
@@ -157,15 +172,17 @@ static double add_part(struct beside *b, double now_s)
     return now_s;
 }
 
-/* the gradients of one piece, made at now_s; until when kernels are busy with them */
-static double made_piece(struct beside *b, const struct pipeline_piece *p, bool begun, bool last, double now_s)
+/* the gradients of one piece, made at now_s, for their sum at ready_s; until when kernels are busy with them */
+static double made_piece(struct beside *b, const struct pipeline_piece *p, bool begun, bool last, double now_s, double ready_s)
 {
     now_s += p->scatters || last ? p->convert_s : 0;
+    if (last && p->ties)
+        b->tied_s = now_s;
     if (!p->scatters) {
         if (last && b->t->blocks) {
             now_s += p->sum_s + p->finish_s;
         } else if (last) {
-            sum_up(b, now_s, p->sum_s + p->finish_s);
+            sum_up(b, p->early ? ready_s : now_s, p->sum_s + p->finish_s);
         }
         return now_s;
     }
@@ -231,9 +248,10 @@ static double share_of(const struct pipeline_piece *p, char kind)
 struct pass {
     const struct action *x;
     const struct pipeline_moves *m;
-    bool makes, last, opens, second;
+    bool makes, last, opens, second, paired;
     uint32_t index, again, number; /* the next piece, the again-th of its run of equal ones; its number on this rank */
     double takes_s, done, head_s;  /* done: share of takes_s that is through */
+    double before;                 /* share of an I's seconds in front of the next piece */
     bool open;                     /* the next piece's parameters were asked for; */
     double there_s;                /* when they are there */
 };
@@ -312,6 +330,7 @@ static struct pass begin_pass(struct beside *b, uint32_t k, double takes_s)
     a.last = a.makes && --b->left[x->stage] == 0;
     a.opens = x->kind == 'F' && !b->opened[x->stage] && !b->t->blocks;
     a.second = k && b->s->actions[b->rank][k - 1].pair;
+    a.paired = a.second || x->pair;
     a.number = b->first[x->stage];
     for (uint32_t i = 0; x->kind != 'F' && i < a.m->npieces; i++)
         a.number += a.m->pieces[i].count;
@@ -354,6 +373,14 @@ static double take_one(struct beside *b, struct pass *a, const struct pipeline_p
     return now_s + own_s;
 }
 
+/* in a W: when the next piece's gradients of inputs had been made */
+static double input_made_s(const struct beside *b, const struct pass *a, const struct pipeline_piece *p, double now_s)
+{
+    const struct input_pass *i = &b->input[a->x->stage];
+    double left = 1 - a->before - p->input;
+    return a->x->kind == 'W' ? i->end_s - (left > 0 ? left : 0) * i->takes_s : now_s;
+}
+
 /* The next piece, or a run of equal ones where nothing travels; *sent_s: when it is through, before its gradients are. */
 static double take_piece(struct beside *b, struct pass *a, double now_s, double free_s, double *sent_s)
 {
@@ -361,6 +388,7 @@ static double take_piece(struct beside *b, struct pass *a, double now_s, double 
     bool gathered = uses(b, a->x, a->index, &p), back = a->x->kind != 'F';
     open_next(b, a, free_s);
     double share = share_of(p, a->x->kind), own_s = share * a->takes_s;
+    double turns_s = a->open && a->there_s > 0 ? p->gather_s : 0;
     bool waits = b->t->crowded && p->exchanges && b->wire_s > now_s;
     if (!gathered && !(a->makes && (p->scatters || a->last)) && !(a->opens && p->gather_s > 0) && !waits && copies_s(p, a->x->kind) <= 0) {
         uint32_t left = p->count - a->again;
@@ -369,6 +397,7 @@ static double take_piece(struct beside *b, struct pass *a, double now_s, double 
             fetch(b, a, 2 + k);
         a->number += back ? 0u - left : left;
         a->done += left * share;
+        a->before += left * p->input;
         a->again = p->count;
     } else {
         *sent_s = now_s = take_one(b, a, p, now_s);
@@ -377,7 +406,10 @@ static double take_piece(struct beside *b, struct pass *a, double now_s, double 
         else if (back)
             fetch(b, a, 2);
         if (a->makes)
-            now_s = made_piece(b, p, b->begun[a->x->stage], a->last, now_s);
+            now_s = made_piece(b, p, b->begun[a->x->stage], a->last, now_s, input_made_s(b, a, p, now_s));
+        if (b->t->blocks && !a->paired)
+            now_s -= smaller(p->beside[strchr(kinds, a->x->kind) - kinds], turns_s + now_s - *sent_s);
+        a->before += p->input;
         a->number += back ? 0u - 1u : 1;
         a->done += share;
         a->again++;
@@ -395,6 +427,8 @@ static double end_pass(struct beside *b, const struct pass *a, double now_s)
         now_s += a->m->sum_s;
     else if (a->last)
         sum_up(b, now_s, a->m->sum_s);
+    if (a->x->kind == 'I')
+        b->input[a->x->stage] = (struct input_pass){now_s, a->takes_s};
     b->begun[a->x->stage] |= a->makes;
     b->opened[a->x->stage] |= a->x->kind == 'F';
     return now_s;
@@ -457,13 +491,20 @@ void beside_settle(struct beside *const *all, uint32_t nranks, const double *end
         struct beside *b = all[r];
         whole_s[r] = add_part(b, ended_s[r]);
         whole_s[r] = later(whole_s[r], b->wire_s);
-        for (uint32_t i = 0; i < b->s->nstages; i++)
+        for (uint32_t i = 0; i < b->s->nstages; i++) {
             b->late_s += b->s->stage_rank[i] == r ? moves_of(b, i)->late_s : 0;
+            b->tie_s = b->s->stage_rank[i] == r ? later(b->tie_s, moves_of(b, i)->tie_s) : b->tie_s;
+        }
     }
     for (uint32_t r = 0; 2 * r + 1 < nranks; r++) { /* both ends of the pipeline, or mirror ranks, add theirs together */
         uint32_t mirror = nranks - 1 - r;
         double both_s = later(whole_s[r], whole_s[mirror]), late_s = all[r]->late_s;
-        if (late_s > 0)
+        double tied_s = later(all[r]->tied_s, all[mirror]->tied_s) + all[r]->tie_s;
+        if (all[r]->tie_s > 0) {
+            whole_s[r] = later(whole_s[r], tied_s) + late_s;
+            whole_s[mirror] = later(whole_s[mirror], tied_s) + late_s;
+        } else if (late_s > 0) {
             whole_s[r] = whole_s[mirror] = both_s + late_s;
+        }
     }
 }

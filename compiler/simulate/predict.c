@@ -50,12 +50,16 @@ void predict_step(struct arena *a, const struct cost *c, const struct cost_shape
     struct pipeline_stage *stages = ARENA_ARRAY(a, struct pipeline_stage, d->nstages);
     cost_pipeline(c, shape, ranks, stages, &times);
     cost_clear_copies(c, shape, stages);
-    times.pairs = cost_pairs_new(a, c, shape);
+    times.pairs = cost_pairs_new(a, c, shape, NULL);
     const struct schedule *s = schedule_new(a, d);
     double pipeline_s = simulate_actions(a, s, &times, NULL, NULL), free_s = pipeline_s;
     cost_moves(a, c, shape, ranks, &times);
+    struct cost_pairs *alone = times.pairs;
+    if (times.blocks)
+        times.pairs = cost_pairs_new(a, c, shape, times.moves);
     double whole_s = simulate_actions(a, s, &times, NULL, NULL);
     times.moves = NULL;
+    times.pairs = alone;
     if (d->pp > 1) {
         cost_clear_transfers(d, stages);
         free_s = simulate_actions(a, s, &times, NULL, NULL);
