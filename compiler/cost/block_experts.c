@@ -75,7 +75,7 @@ static void add_steps(struct block *b, const struct opr *o, const struct experts
 {
     const struct decision *d = b->d;
     struct walk *w = &b->walk;
-    bool nodes = x->from.rows > 0;
+    bool nodes = x->from.far_s > 0;
     enum walk_queue far = nodes ? WALK_DP : WALK_TP, near = !nodes && (d->cp > 1 || d->sp) ? WALK_DP : WALK_TP;
     uint32_t weighs = WALK_B | (expand_puts_off(b->e, o) ? WALK_W : WALK_I);
     w->queue = nodes ? far : near;
@@ -88,19 +88,25 @@ static void add_steps(struct block *b, const struct opr *o, const struct experts
     walk_forward(w, WALK_KERNEL, 0, x->down[PRODUCT_FORWARD], x->again);
     travel(b, far, near, &x->from, x->share, false, forward_transfer, x->again);
     walk_forward(w, WALK_KERNEL, 0, x->back_s, x->again);
+    double small_s = x->from.backward_s / (nodes ? 3 : 2); /* rows' weights; their gradients, on both ways */
     w->queue = near;
-    walk_add(w, WALK_BLOCK, 0, WALK_B | WALK_I, x->from.backward_s / 2);
+    walk_add(w, WALK_BEHIND, WALK_CHOICES, WALK_B | WALK_I, small_s);
     walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->there_s + x->fixed_s);
     travel(b, far, near, &x->to, x->share, true, backward_transfer, false); /* gradients as rows before */
     walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->came_s);
-    walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->down[PRODUCT_INPUT] + x->weigh);
+    walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->down[PRODUCT_INPUT]);
+    walk_add(w, WALK_USE, WALK_CHOICES, WALK_B | WALK_I, 0);
+    walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->weigh);
     w->queue = near;
-    walk_add(w, WALK_BLOCK, 0, WALK_B | WALK_I, x->from.backward_s / 2);
+    walk_add(w, WALK_BEHIND, WALK_CHOICES, WALK_B | WALK_I, small_s);
     walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->act_back - x->weigh + x->up[PRODUCT_INPUT]);
+    w->queue = far;
+    walk_add(w, WALK_BEHIND, WALK_CHOICES, WALK_B | WALK_I, nodes ? small_s : 0);
     travel(b, far, near, &x->from, x->share, false, backward_transfer, false);
     walk_add(w, WALK_USE, WALK_REDUCED, WALK_B | WALK_I, 0); /* of shared experts: what comes now is added to it */
     walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->back_s);
     walk_add(w, WALK_KERNEL, 0, weighs, x->up[PRODUCT_WEIGHT] + x->down[PRODUCT_WEIGHT]);
+    walk_add(w, WALK_USE, WALK_CHOICES, WALK_B | WALK_I, 0); /* by the router */
 }
 
 /* Kernels that move rows within memory.  Rows that travel in 8 bits are made so before, and into numbers behind; other stacks'
@@ -127,7 +133,9 @@ void block_experts(struct block *b, const struct opr *o)
     struct experts x = {.again = block_recomputes(b, o, PART_MOE)};
     price_products(b, o, moved, routed, &x);
     x.fixed_s = 1e-6 * p->moe_layer_us + (c->type->scale_up.span > 1 ? 0 : 1e-6 * p->moe_wait_us);
-    double dispatch = cost_travel_s(c, m, &x.to, &x.from), forward = x.act + x.fixed_s, backward = x.act_back + x.fixed_s;
+    double dispatch = cost_travel_s(c, m, &x.to, &x.from);
+    cost_emitted_ways(c, m, &x.to, &x.from);
+    double forward = x.act + x.fixed_s, backward = x.act_back + x.fixed_s;
     double conversions = price_moves(b, chosen, moved * b->d->etp, &x), move_s = x.there_s + x.came_s + x.back_s;
     forward += x.up[PRODUCT_FORWARD] + x.down[PRODUCT_FORWARD] + move_s;
     for (enum product k = PRODUCT_INPUT; k <= PRODUCT_WEIGHT; k++)

@@ -183,6 +183,8 @@ double cost_far_rows(const struct cost *c, const struct moe *m, double tokens);
 /* Rows of a microbatch to the experts of a layer and back, as the profile's stack sends them, with what ranks that share an
  * expert gather and sum: seconds by themselves; each of the ways. */
 double cost_travel_s(const struct cost *c, const struct moe *m, struct cost_exchange *to, struct cost_exchange *from);
+/* the same seconds of another stack's in the ways of the emitted programs: far_s of each */
+void cost_emitted_ways(const struct cost *c, const struct moe *m, struct cost_exchange *to, struct cost_exchange *from);
 double cost_sent_bytes(const struct cost *c); /* of a token's row, or its gradient, on its way to an expert */
 /* words.c: conversions of a layer's values to 8 bits and back, of operator i: forward, when it runs again, and backward; kernels,
  * and seconds.  NULL: there are none.  Bytes of rows in 8 bits, in parts side by side */

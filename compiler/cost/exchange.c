@@ -178,3 +178,19 @@ double cost_travel_s(const struct cost *c, const struct moe *m, struct cost_exch
     }
     return seconds + to->shared_s + from->shared_s;
 }
+
+void cost_emitted_ways(const struct cost *c, const struct moe *m, struct cost_exchange *to, struct cost_exchange *from)
+{
+    const struct decision *d = c->decision;
+    if (!c->job->wishes.emitted || c->profile->allocator < 0.5 || cost_exchange_nodes(c) < 2)
+        return;
+    double tokens = (double)c->job->train.sequence * d->microbatch / d->cp / d->tp;
+    double row = (c->job->train.precision == DT_FP32 ? 4 : 2) * (double)c->job->model.width;
+    struct cost_exchange *each[] = {to, from};
+    for (int k = 0; k < 2; k++) {
+        double bytes = k ? row : cost_sent_bytes(c);
+        double far = cost_group_s(c, OP_ALL_TO_ALL, far_rows(c, c->buffers, m, tokens) * bytes, &c->far);
+        double near = cost_group_s(c, OP_ALL_TO_ALL, tokens * m->active * rows_of(c, c->buffers, m) * bytes, &c->near);
+        each[k]->far_s = each[k]->way_s * far / (far + near);
+    }
+}

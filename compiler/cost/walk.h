@@ -27,8 +27,9 @@ enum walk_kind {
     WALK_TURN    /* the kernels' queue carries what no transfer of this pass waits for */
 };
 #define WALK_CUTS 4 /* decision_cuts(), at most: parts of a rank's own rows, and of whole ones */
-/* gathered inputs and gradients of outputs of products; their inputs' gradients; keys with values, sums of their gradients */
-enum walk_room { WALK_INPUT, WALK_OUTPUT, WALK_REDUCED, WALK_KEYS, WALK_SUMS, WALK_OWN, WALK_WHOLE = WALK_OWN + WALK_CUTS,
+/* gathered inputs and gradients of outputs of products; their inputs' gradients; keys with values, sums of their gradients; numbers
+ * of experts' rows */
+enum walk_room { WALK_INPUT, WALK_OUTPUT, WALK_REDUCED, WALK_KEYS, WALK_SUMS, WALK_CHOICES, WALK_OWN, WALK_WHOLE = WALK_OWN + WALK_CUTS,
                  NWALK_ROOMS = WALK_WHOLE + WALK_CUTS };
 struct walk_step {
     uint8_t kind, room, passes, queue;

@@ -411,21 +411,40 @@ void lower_experts(struct lower *l, uint32_t piece, uint32_t opr)
     sum_rows(l, &e, back, e.weight, lower_value(l, piece, e.o->out), MARK_WRITE);
 }
 
-/* The gradients of the choices' weights, from those of the rows' weights. */
-static void weights_back(struct lower *l, const struct experts *e, struct mat drow)
+/* Gradients of the choices' weights, from those of the rows' weights, on their way home: small, but perhaps behind large transfers
+ * of another microbatch.  Only the router needs them, so nothing waits before all else of the experts is done. */
+struct weights_back {
+    struct mat home, there, came, dweight;
+};
+
+static struct weights_back send_weights(struct lower *l, const struct experts *e, struct mat drow)
 {
-    struct mat home = drow, dweight = lower_temp(l, "dweight", DTYPE_F32, l->local, e->m->active);
-    struct mat there = over_nodes(l) ? node_temp(l, e, "nodedweight", dweight) : dweight;
+    struct weights_back w = {.home = drow, .dweight = lower_temp(l, "dweight", DTYPE_F32, l->local, e->m->active)};
+    w.there = over_nodes(l) ? node_temp(l, e, "nodedweight", w.dweight) : w.dweight;
     if (exchanges(l)) {
-        home = sent_temp(l, "dwsent", e->m, DTYPE_F32, 1);
-        exchange_back(l, drow, home, "dwsummed");
+        w.home = sent_temp(l, "dwsent", e->m, DTYPE_F32, 1);
+        exchange_back(l, drow, w.home, "dwsummed");
     }
+    return w;
+}
+
+/* behind the other kernels that rows' transfers wait for */
+static void gather_weights(struct lower *l, const struct experts *e, struct weights_back *w)
+{
     uint32_t i = lower_insn(l, OP_COMBINE_W);
-    ARG(l, i, COMBINE_W, dweight, there, MARK_WRITE);
-    ARG(l, i, COMBINE_W, x, home, MARK_READ);
+    ARG(l, i, COMBINE_W, dweight, w->there, MARK_WRITE);
+    ARG(l, i, COMBINE_W, x, w->home, MARK_READ);
     ARG(l, i, COMBINE_W, place, e->place, MARK_READ);
+    if (!over_nodes(l))
+        return;
+    w->came = node_temp(l, e, "fardweight", w->there);
+    lower_collective(l, OP_ALL_TO_ALL, far_queue(l), l->mesh.dim[MESH_EP_FAR], w->there, w->came);
+}
+
+static void sum_weights(struct lower *l, const struct experts *e, const struct weights_back *w)
+{
     if (over_nodes(l)) /* of a token's row the columns of choices elsewhere are 0 */
-        bring(l, e, there, "fardweight", dweight, MARK_WRITE);
+        combine(l, w->came, e->home, no_mat(), w->dweight, MARK_WRITE);
 }
 
 void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
@@ -456,7 +475,7 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
     ARG(l, i, WEIGH_I, weight, weight, MARK_READ);
     if (e.o->nbiases)
         bias_weights_back(l, piece, &e, dback, drow);
-    weights_back(l, &e, drow);
+    struct weights_back weights = send_weights(l, &e, drow);
     lower_activation_back(l, &e.m->expert, kept(l, piece, &e, opr, EXPERTS_UP, "ups", down * w, down), dup, dhidden);
     for (uint32_t k = 0; k < down; k++)
         grouped(l, &e, OP_GROUPED_NN, drows, projection(&e, dup, k),
@@ -467,6 +486,7 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
         dx_rows = sent_temp(l, "dsent", e.m, l->ctype, h);
         exchange_back(l, drows, dx_rows, "summed");
     }
+    gather_weights(l, &e, &weights);
     sum_rows(l, &e, dx_rows, no_mat(), dx, mark);
     mark = lower_contribution(l, piece, e.o->weight);
     grouped(l, &e, OP_GROUPED_TN, lower_one_weight(l, piece, e.o, down, true), dback, weighted, mark);
@@ -474,6 +494,7 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
     for (uint32_t k = 0; k < down; k++)
         grouped(l, &e, OP_GROUPED_TN, lower_one_weight(l, piece, e.o, k, true), projection(&e, dup, k), rows,
                 mark);
+    sum_weights(l, &e, &weights);
     if (!e.o->nbiases)
         return;
     mark = lower_contribution(l, piece, e.o->bias);
