@@ -167,6 +167,22 @@ static void linear(struct block *b, const struct opr *o)
     walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | (expand_puts_off(b->e, o) ? WALK_W : WALK_I), weight + bias);
 }
 
+/* Kernels of llmrun's router that take as long as they take to start: logits, places, loads of experts and their balance. */
+static double router_launches_s(const struct block *b, const struct moe *m)
+{
+    return b->c->profile->allocator < 0.5 ? (2 + (m->balance > 0 ? 2 : 0) + (m->bias ? 1 : 0)) * b->c->device.launch_s : 0;
+}
+
+/* loads of experts, of whole sequences for the balance loss, where several ranks have parts of them */
+static double balance_s(const struct block *b, const struct moe *m)
+{
+    double bytes = 8.0 * m->experts * b->d->microbatch;
+    if (m->balance <= 0 || b->c->profile->allocator > 0.5)
+        return 0;
+    double tp = b->d->sp ? cost_collective_s(b->c, OP_ALL_REDUCE, bytes, AXIS_BIT(AXIS_TP)) : 0;
+    return fmax(tp, cost_collective_s(b->c, OP_ALL_REDUCE, bytes, AXIS_BIT(AXIS_CP)));
+}
+
 static void stream(struct block *b, const struct opr *o)
 {
     const struct cost *c = b->c;
@@ -223,7 +239,9 @@ static void stream(struct block *b, const struct opr *o)
         b->out.forward_comm_s += 2 * cost_collective_s(c, OP_ALL_REDUCE, 8 * b->tokens, AXIS_BIT(AXIS_TP));
         break;
     case OPR_ROUTER:
-        block_add_time(b, cost_stream_s(c, in + 6 * out), 4, cost_stream_s(c, 2 * in + 6 * out), 6, block_recomputes(b, o, PART_MOE));
+        block_add_time(b, cost_stream_s(c, in + 6 * out) + router_launches_s(b, o->moe), 4, cost_stream_s(c, 2 * in + 6 * out), 6,
+                       block_recomputes(b, o, PART_MOE));
+        b->out.forward_comm_s += balance_s(b, o->moe);
         break;
     case OPR_LINEAR:
     case OPR_ATTENTION:
@@ -303,7 +321,7 @@ static void plain(struct block *b, const struct opr *o)
     double again_s = now->again_s - before.again_s, backward_s = now->backward_s - before.backward_s - again_s;
     uint32_t late = expand_puts_off(b->e, o) ? WALK_W : WALK_I;
     forward_kernels(b, o, now->forward_s - before.forward_s, again_s);
-    walk_forward(&b->walk, WALK_BLOCK, 0, now->forward_comm_s - before.forward_comm_s, false);
+    walk_forward(&b->walk, WALK_BLOCK, 0, now->forward_comm_s - before.forward_comm_s, runs_again && o->kind == OPR_ROUTER);
     if (o->kind == OPR_EMBED && b->d->sp && b->d->tp > 1) { /* with the weights' gradients */
         double bytes = b->tokens * b->element * (double)b->c->job->model.width / b->runs;
         walk_add(&b->walk, WALK_BLOCK, 0, WALK_B | WALK_W, b->runs * cost_collective_s(b->c, OP_ALL_GATHER, bytes, AXIS_BIT(AXIS_TP)));

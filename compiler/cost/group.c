@@ -54,6 +54,19 @@ static bool beyond_domain(const struct cost *c, uint32_t last)
     return domain && domain < c->type->gpus && last >= domain;
 }
 
+/* Groups lie one behind the other, `extent` ranks each, and the first one within its domain at a level.  Where they don't fill
+ * domains, one lies across the end of the first: the level at which its members meet. */
+static uint32_t across(const struct cost *c, uint32_t level, uint64_t extent, uint64_t last)
+{
+    const struct decision *d = c->decision;
+    uint64_t span = level ? c->topo->tiers[level - 1].span : c->type->scale_up.span, domain = (span ? span : 1) * c->type->gpus;
+    uint64_t all = c->mesh.nranks / c->mesh.size[AXIS_PP], first = (domain - 1) / extent * extent;
+    if (domain % extent == 0 || all % extent || first + extent > c->mesh.nranks || mesh_run(&c->mesh, all) != all)
+        return level; /* or pp lies between them */
+    uint32_t met = mesh_level(c->topo, d->nodes, c->type->gpus, (uint32_t)first, (uint32_t)(first + last));
+    return met > level ? met : level;
+}
+
 /* n ranks, `stride` apart in the number without pp, from rank 0 */
 static struct cost_group run_group(const struct cost *c, uint32_t n, uint32_t stride, uint32_t moves)
 {
@@ -74,6 +87,8 @@ static struct cost_group run_group(const struct cost *c, uint32_t n, uint32_t st
         if (low == n)
             break;
     }
+    for (uint32_t level = across(c, g.level, (uint64_t)n * stride, (uint64_t)(n - 1) * stride); g.level < level && g.level + 1 < COST_LEVELS;)
+        g.below[++g.level] = n;
     g.beyond = beyond_domain(c, (uint32_t)mesh_unfold(&c->mesh, (uint64_t)(g.below[0] - 1) * stride));
     finish(c, &g, moves);
     return g;
