@@ -320,6 +320,10 @@ static void plain(struct block *b, const struct opr *o)
         walk_forward(&b->walk, WALK_FREE, WALK_INPUT, 0, runs_again);
     double again_s = now->again_s - before.again_s, backward_s = now->backward_s - before.backward_s - again_s;
     uint32_t late = expand_puts_off(b->e, o) ? WALK_W : WALK_I;
+    if (o->kind == OPR_KEYS) {
+        block_keys(b, o, now->forward_s - before.forward_s, backward_s, runs_again);
+        return;
+    }
     forward_kernels(b, o, now->forward_s - before.forward_s, again_s);
     walk_forward(&b->walk, WALK_BLOCK, 0, now->forward_comm_s - before.forward_comm_s, runs_again && o->kind == OPR_ROUTER);
     if (o->kind == OPR_EMBED && b->d->sp && b->d->tp > 1) { /* with the weights' gradients */

@@ -44,6 +44,7 @@ void block_cut_products(const struct block *b, const struct opr *o, bool whole, 
 /* transfers around a product over tp: bytes of its whole output and input, seconds of all parts of its products */
 void block_tensor_parallel(struct block *b, const struct opr *o, double out, double in, double forward_s, double input_s,
                            double weight_s);
+void block_keys(struct block *b, const struct opr *o, double forward_s, double backward_s, bool again);
 /* where rows are cut: does an operator work on the rank's rows run by run? */
 bool block_on_own_rows(const struct block *b, const struct opr *o);
 /* forward kernels on a rank's own rows, so far, into the walk */

@@ -126,6 +126,31 @@ void block_tensor_parallel(struct block *b, const struct opr *o, double out, dou
     (b->cuts > 1 ? cut_transfers : whole_transfers)(b, o, out, in, forward_s, input_s, weight_s);
 }
 
+/* MLA's rotated keys, which every head has: a rank's rows of them are gathered, and the heads' gradients of them summed
+ * (compiler/lower/heads.c).  kernels: seconds forward and backward */
+void block_keys(struct block *b, const struct opr *o, double forward_s, double backward_s, bool again)
+{
+    const struct cost *c = b->c;
+    struct walk *w = &b->walk;
+    double bytes = b->tokens * b->element * (double)b->e->values[o->in[1]].cols;
+    uint32_t n = b->d->sp ? b->runs : b->cuts, forward = WALK_F | (again ? WALK_AGAIN : 0), back = WALK_B | WALK_I;
+    bool own = c->profile->allocator < 0.5 && b->d->tp > 1;
+    double gather = own && b->d->sp ? cost_collective_s(c, OP_ALL_GATHER, bytes / n, AXIS_BIT(AXIS_TP)) : 0;
+    double reduce = own ? cost_collective_s(c, b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE, bytes / n, AXIS_BIT(AXIS_TP)) : 0;
+    block_flush_own(b);
+    for (uint32_t i = 0; i < n; i++)
+        walk_add(w, n > 1 ? WALK_ONWARD : WALK_BLOCK, i, forward, gather);
+    for (uint32_t i = 0; i < n && n > 1 && gather > 0; i++)
+        walk_add(w, WALK_USE, WALK_WHOLE + i, forward, 0);
+    walk_forward(w, WALK_KERNEL, 0, forward_s, again);
+    walk_add(w, WALK_KERNEL, 0, back, backward_s);
+    for (uint32_t i = 0; i < n; i++)
+        walk_add(w, n > 1 ? WALK_BEHIND : WALK_BLOCK, n > 1 ? WALK_OWN + i : 0, back, reduce);
+    b->out.forward_comm_s += n * gather;
+    block_add_backward_comm(b, n * reduce + (again ? n * gather : 0));
+    b->out.again_s += again ? n * gather : 0;
+}
+
 void block_cut_products(const struct block *b, const struct opr *o, bool whole, uint32_t parts[3])
 {
     parts[PRODUCT_FORWARD] = o->row_parallel && !whole ? b->cuts : b->runs;
