@@ -13,6 +13,7 @@ struct share {
 /* of a pass, by operator: forward kernels, in F or when they run again; backward ones */
 struct shares {
     struct share *forward, *backward;
+    struct share experts; /* between where rows are weighed and the products of weights */
 };
 struct reader {
     struct arena *arena;
@@ -30,7 +31,7 @@ static void widen(struct share *x, double begin, double end)
 
 static struct shares shares_new(struct arena *a, const struct expansion *e, const struct walk *w, uint32_t pass)
 {
-    struct shares t = {ARENA_ARRAY(a, struct share, e->noprs), ARENA_ARRAY(a, struct share, e->noprs)};
+    struct shares t = {.forward = ARENA_ARRAY(a, struct share, e->noprs), .backward = ARENA_ARRAY(a, struct share, e->noprs)};
     struct walk_strand x = walk_strand_new(a, w, pass);
     size_t again = 0;
     double now = 0, whole = x.all_s > 0 ? x.all_s : 1;
@@ -40,6 +41,11 @@ static struct shares shares_new(struct arena *a, const struct expansion *e, cons
         double begin = now / whole;
         now += x.at[i].seconds;
         widen(&(i < again ? t.forward : t.backward)[x.at[i].opr], begin, now / whole);
+        if (i >= again && e->oprs[x.at[i].opr].kind == OPR_EXPERTS) {
+            bool weighs = x.at[i].kind == WALK_USE && x.at[i].room == WALK_CHOICES && t.experts.begin <= 0;
+            t.experts.begin = weighs ? begin : t.experts.begin;
+            t.experts.end = x.at[i].kind == WALK_KERNEL ? begin : t.experts.end;
+        }
     }
     return t;
 }
@@ -91,7 +97,15 @@ static void find_reader(const struct reader *m, uint32_t opr, uint32_t part, str
     c->made = part == 0 && o->kind == OPR_EXPERTS ? f->begin : down;
     if (m->plan.needed[opr])
         read_back(m, c, opr, true);
-    read_back(m, c, opr, false);
+    if (o->kind != OPR_EXPERTS || m->plan.needed[opr]) {
+        read_back(m, c, opr, false);
+        return;
+    }
+    for (int k = 0; k < 2; k++) { /* rows for gradients of weights; inputs and output of the activation before */
+        const struct shares *t = &m->pass[1 + k];
+        struct share rows = {t->experts.end, t->backward[opr].end};
+        read_at(&c->read[k], part == 0 ? &rows : &t->experts);
+    }
 }
 
 /* of a stack whose blocks nobody follows: all at once, out from the begin of F on, in before a backward pass */

@@ -267,10 +267,17 @@ static struct strand new_strand(const struct lower *l, uint32_t first, uint32_t 
     return s;
 }
 
+/* Does it bring back what lies in host memory?  Kernels wait for that, but for what goes there only its place does. */
+static bool fetches(const struct lower *l, const struct insn *n)
+{
+    const struct operand *x = &l->p->operands[n->operand + OPND(COPY, x)];
+    return n->op == OP_COPY && n->queue == QUEUE_COPY && l->p->buffers[x->buffer].host;
+}
+
 static double start_ns(const struct lower *l, const struct watch *w, const struct strand *s)
 {
     const struct insn *n = &l->p->insns[s->next];
-    double at = w->queue_ns[n->queue];
+    double at = fetches(l, n) ? 0 : w->queue_ns[n->queue];
     for (uint32_t k = n->operand; k < n->operand + isa_info((enum op)n->op)->noperands; k++) {
         const struct operand *o = &l->p->operands[k];
         if (o->buffer == NONE)
@@ -286,7 +293,8 @@ static double start_ns(const struct lower *l, const struct watch *w, const struc
 static void run_next(const struct lower *l, struct watch *w, struct strand *s)
 {
     const struct insn *n = &l->p->insns[s->next];
-    double takes = (double)cost_insn_ns(l->cost, l->p, s->next, false), end = start_ns(l, w, s) + takes;
+    double takes = (double)cost_insn_ns(l->cost, l->p, s->next, false), start = start_ns(l, w, s), free = w->queue_ns[n->queue];
+    double end = (free > start ? free : start) + takes;
     w->queue_ns[n->queue] = end;
     for (uint32_t k = n->operand; k < n->operand + isa_info((enum op)n->op)->noperands; k++) {
         const struct operand *o = &l->p->operands[k];
