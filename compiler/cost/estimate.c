@@ -184,7 +184,8 @@ void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost
                                                 .backward_hidden_s = st.backward_hidden_s};
         }
     }
-    *times = (struct pipeline_times){.stages = stages, .skewed = decision_skews(c->job, d) || c->profile->post_validation > 0.5};
+    *times = (struct pipeline_times){.stages = stages, .skewed = decision_skews(c->job, d) || c->profile->post_validation > 0.5,
+                                      .validated = decision_skews(c->job, d)};
     times->held = w->never_overlap & OVERLAP_PP ? 1 : w->overlap & OVERLAP_PP ? 0 : c->profile->pp_shown;
 }
 

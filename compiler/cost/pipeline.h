@@ -79,6 +79,7 @@ struct pipeline_times {
     double agree_s;       /* what all ranks sum of the norm */
     bool skewed;   /* schedules that are meant for it: every rank's optimizer step follows its own last action.  The
                       emitted programs clip by a norm that all ranks must know first. */
+    bool validated; /* so, and what a rank does behind schedule_early() waits until the step before is known to be good */
     double held;   /* share of a transfer that the sender computes nothing in: 0 = overlapped, 1 = blocking */
     double jitter; /* simulation only: every duration is off by a random share, uniform within +-jitter, from
                       `seed` */

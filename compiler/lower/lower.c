@@ -365,25 +365,10 @@ static void lower_actions_together(struct lower *l, const struct schedule *s, co
     lower_remember(l, s, a, first);
 }
 
-/* Forward passes in front of the first seam: a rank that ends its step earlier than the last one begins the next with as
- * many as it may be ahead.  Of one rank's the next one has all, or all but the last, whose SEND stands behind the seam. */
-static uint32_t early_forwards(const struct schedule *s, uint32_t nroles, uint32_t role)
-{
-    uint32_t early = 0;
-    for (uint32_t r = nroles - 1; r-- > role;) {
-        uint32_t lead = 0;
-        while (lead < s->nactions[r] && lead <= early && s->actions[r][lead].kind == 'F' && s->actions[r][lead].stage == r &&
-               s->actions[r][lead].microbatch == lead && !s->actions[r][lead].pair)
-            lead++;
-        early = lead;
-    }
-    return early;
-}
-
 static void lower_early(struct lower *l, const struct schedule *s)
 {
-    uint32_t early = early_forwards(s, l->d->pp, l->role),
-             next = l->role + 1 < l->d->pp ? early_forwards(s, l->d->pp, l->role + 1) : 0;
+    uint32_t early = schedule_early(s, l->role),
+             next = l->role + 1 < l->d->pp ? schedule_early(s, l->role + 1) : 0;
     for (uint32_t i = 0; i < early; i++) {
         l->seam_next = i + 1 == early && next < early;
         lower_action(l, s, &s->actions[l->role][i]);

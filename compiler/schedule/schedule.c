@@ -192,6 +192,19 @@ static void forward_any(struct schedule *s, const struct schedule *train, uint32
                 schedule_append(s, r, 'F', stage, (uint32_t)((key - stage) / step));
 }
 
+uint32_t schedule_early(const struct schedule *s, uint32_t rank)
+{
+    uint32_t early = 0;
+    for (uint32_t r = s->nranks - 1; r-- > rank;) {
+        uint32_t lead = 0;
+        while (lead < s->nactions[r] && lead <= early && s->actions[r][lead].kind == 'F' && s->actions[r][lead].stage == r &&
+               s->actions[r][lead].microbatch == lead && !s->actions[r][lead].pair)
+            lead++;
+        early = lead;
+    }
+    return early;
+}
+
 struct schedule *schedule_forward(struct arena *a, const struct schedule *train)
 {
     uint32_t m = train->microbatches * train->copies, most = 0;

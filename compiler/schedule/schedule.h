@@ -14,6 +14,10 @@ const char *schedule_unsupported(struct arena *a, const struct decision *d);
 struct schedule *schedule_new(struct arena *a, const struct decision *d);
 /* which pipeline rank runs a stage */
 uint32_t schedule_rank(const struct schedule *s, uint32_t stage);
+/* Forward passes in front of the first seam, where steps follow each other on every rank by itself: a rank that ends its step
+ * earlier than the last one begins the next with as many as it may be ahead.  Of one rank's the next one has all, or all but the
+ * last, whose SEND stands behind the seam. */
+uint32_t schedule_early(const struct schedule *s, uint32_t rank);
 /* Forward only, for evaluation: no B and no O, every stage where `train` has it.  Of two copies the first runs all
  * microbatches; the other's stages have a rank but no actions. */
 struct schedule *schedule_forward(struct arena *a, const struct schedule *train);

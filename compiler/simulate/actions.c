@@ -42,6 +42,8 @@ struct act_run {
     bool *stacked;
     struct act_rank *ranks;
     struct beside **beside; /* by rank; NULL: actions alone */
+    const uint32_t *early;  /* by rank: actions that run before the step before is known to be good; NULL: it is */
+    double validated_s;     /* when it is known */
 };
 
 static void wake(struct act_run *run, uint32_t rank)
@@ -163,8 +165,9 @@ static void advance(struct act_run *run, uint32_t r)
     for (; at < end && at->kind != 'O'; at += at->pair ? 2 : 1) {
         double ready = ready_s(run, at), takes;
         struct cost_pair pair = {0};
-        if (ready < 0)
+        if (ready < 0 || (run->early && at - s->actions[r] >= run->early[r]))
             break;
+        ready = later(ready, run->validated_s);
         if (at->pair) {
             double other = ready_s(run, at + 1);
             if (other < 0)
@@ -227,6 +230,27 @@ static void prepare_stages(struct act_run *run, const struct pipeline_times *tim
         run->backward_in[i] = NOT_YET;
 }
 
+static void run_on(struct act_run *run)
+{
+    while (run->nstack) {
+        uint32_t r = run->stack[--run->nstack];
+        run->stacked[r] = false;
+        advance(run, r);
+    }
+}
+
+/* What a step begins with before all ranks have agreed that the one before is good: actions, and parameters on their way; the
+ * sum over ranks comes behind both (compiler/lower/order.c, cross_seam()). */
+static void run_early(struct act_run *run, const struct pipeline_times *times)
+{
+    run_on(run);
+    run->early = NULL;
+    for (uint32_t r = 0; r < run->s->nranks; r++) {
+        run->validated_s = later(run->validated_s, later(run->ranks[r].end_s, beside_wire_s(run->beside[r])) + times->agree_s);
+        wake(run, r);
+    }
+}
+
 /* the whole schedule, from where the ranks are; returns the end of its last action.  begins: by rank, of what travels beside
  * it; NULL: at the update's end */
 static double run_step(struct act_run *run, const struct pipeline_times *times, const struct act_bytes *bytes,
@@ -240,11 +264,9 @@ static double run_step(struct act_run *run, const struct pipeline_times *times, 
             run->ranks[r].end_s = beside_begin(run->beside[r], begins ? begins[r] : times->updates[r].update_s);
         wake(run, r);
     }
-    while (run->nstack) {
-        uint32_t r = run->stack[--run->nstack];
-        run->stacked[r] = false;
-        advance(run, r);
-    }
+    if (run->early)
+        run_early(run, times);
+    run_on(run);
     double end = 0;
     for (uint32_t r = 0; r < s->nranks; r++) {
         end = later(end, run->ranks[r].end_s);
@@ -279,22 +301,43 @@ static void new_beside(struct arena *a, struct act_run *run, const struct pipeli
         run->beside[r] = beside_new(a, run->s, times, r);
 }
 
-/* Seconds from a step's end to the next one's on the rank where it is longest, each rank going on when it is
- * through. */
+static const uint32_t *early_actions(struct arena *a, const struct schedule *s)
+{
+    uint32_t *early = ARENA_ARRAY(a, uint32_t, s->nranks);
+    for (uint32_t r = 0; r < s->nranks; r++)
+        early[r] = schedule_early(s, r);
+    return early;
+}
+
+/* the step behind one whose gradients are whole at ends[]; returns when its own are */
+static double *next_step(struct arena *a, struct act_run *run, const struct pipeline_times *times, const struct act_bytes *bytes,
+                         const double *ends)
+{
+    uint32_t n = run->s->nranks;
+    double *begins = ARENA_ARRAY(a, double, n);
+    run->ranks = ARENA_ARRAY(a, struct act_rank, n);
+    run->validated_s = 0;
+    for (uint32_t r = 0; r < n; r++)
+        run->ranks[r].end_s = begins[r] = ends[r] + (run->beside ? times->updates[r].update_s + times->agree_s : 0);
+    if (run->beside) {
+        new_beside(a, run, times);
+        run->early = times->validated ? early_actions(a, run->s) : NULL;
+    }
+    run_step(run, times, bytes, begins);
+    return settled(a, run, times);
+}
+
+/* Seconds from a step's end to the next one's on the rank where it is longest, each rank going on when it is through, or, behind
+ * what it may run early, when all are. */
 static double period_s(struct arena *a, struct act_run *run, const struct pipeline_times *times,
                        const struct act_bytes *bytes)
 {
     struct act_rank *first = run->ranks;
-    uint32_t n = run->s->nranks;
-    double period = 0, *ends = settled(a, run, times), *begins = ARENA_ARRAY(a, double, n);
-    run->ranks = ARENA_ARRAY(a, struct act_rank, n);
-    for (uint32_t r = 0; r < n; r++)
-        run->ranks[r].end_s = begins[r] = ends[r] + (run->beside ? times->updates[r].update_s + times->agree_s : 0);
-    if (run->beside)
-        new_beside(a, run, times);
-    run_step(run, times, bytes, begins);
-    double *again = settled(a, run, times);
-    for (uint32_t r = 0; r < n; r++)
+    double period = 0, *ends = settled(a, run, times);
+    if (times->validated && run->beside)
+        ends = next_step(a, run, times, bytes, ends);
+    double *again = next_step(a, run, times, bytes, ends);
+    for (uint32_t r = 0; r < run->s->nranks; r++)
         period = later(period, again[r] - ends[r]);
     run->ranks = first;
     return period;

@@ -480,6 +480,11 @@ struct beside_end beside_pair(struct beside *b, uint32_t k, double start_s, doub
     return e;
 }
 
+double beside_wire_s(const struct beside *b)
+{
+    return b->wire_s;
+}
+
 double beside_copies_s(const struct beside *b)
 {
     return b->copies_s;

@@ -19,6 +19,7 @@ struct beside_end {
 struct beside_end beside_action(struct beside *b, uint32_t k, double start_s, double free_s, double takes_s);
 /* the same of the k-th and the one behind it together, of the time of both so much each */
 struct beside_end beside_pair(struct beside *b, uint32_t k, double start_s, double free_s, double first_s, double second_s);
+double beside_wire_s(const struct beside *b);   /* when all that is on its queue so far is through */
 double beside_copies_s(const struct beside *b); /* when its queue of copies to host memory and back is through */
 /* Behind all actions of all ranks: sums over two ranks, by rank; then when each rank's gradients are whole, kernels of the
  * rank ended_s. */
