@@ -271,8 +271,13 @@ static uint32_t make_pieces(struct maker *x, const struct stage *st, struct pipe
         x->late_s = late_s;
         x->ties_s = ties_s;
     }
-    if (st->head && job->model.predict)
-        at[n++] = make_piece(x, &x->s->predict, job->model.predict, true);
+    if (st->head && job->model.predict) {
+        at[n] = make_piece(x, &x->s->predict, job->model.predict, true);
+        if (at[n].gathers) /* the head's weights and the embedding's table with its own, at every use */
+            at[n].gather_s += gather_s(x->c, &x->by.dense, x->s->head.matrices) +
+                              (job->model.tied ? 0 : gather_s(x->c, &x->by.dense, x->s->embed.matrices));
+        n++;
+    }
     return n;
 }
 
