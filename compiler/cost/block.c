@@ -330,6 +330,8 @@ static void plain(struct block *b, const struct opr *o)
         double bytes = b->tokens * b->element * (double)b->c->job->model.width / b->runs;
         walk_add(&b->walk, WALK_BLOCK, 0, WALK_B | WALK_W, b->runs * cost_collective_s(b->c, OP_ALL_GATHER, bytes, AXIS_BIT(AXIS_TP)));
     }
+    if (own && o->kind == OPR_NORM && strcmp(o->name, "mla.kv_norm"))
+        walk_add(&b->walk, WALK_USE, WALK_REDUCED, WALK_B | late, 0);
     if (own)
         walk_own(&b->walk, WALK_B | late, b->cuts, b->runs == 1, backward_s / b->runs);
     else

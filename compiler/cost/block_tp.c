@@ -4,6 +4,7 @@
 #include "compiler/cost/block_private.h"
 
 #include <math.h>
+#include <string.h>
 
 double cost_tp_shown(const struct cost *c)
 {
@@ -83,6 +84,12 @@ void block_flush_own(struct block *b)
     b->own_s = b->own_again_s = 0;
 }
 
+/* of latent attention: keys and values don't wait for what it reduces */
+static bool makes_queries(const struct opr *o)
+{
+    return !strcmp(o->name, "mla.q_up");
+}
+
 /* The same where rows are cut: every part of an input is gathered while the product works on the part before, every part of
  * an output reduced while it works on the next. */
 static void cut_transfers(struct block *b, const struct opr *o, double out, double in, double forward_s, double input_s,
@@ -111,7 +118,11 @@ static void cut_transfers(struct block *b, const struct opr *o, double out, doub
     else if (o->row_parallel)
         walk_add(w, WALK_KERNEL, 0, input, input_s);
     walk_add(w, WALK_AHEAD, room, ahead, n * gather);
-    if (!o->row_parallel)
+    for (uint32_t i = 0; i < n && !o->row_parallel && makes_queries(o); i++) { /* beside those of keys and values */
+        walk_add(w, WALK_KERNEL, 0, input, input_s / n);
+        walk_add(w, WALK_BEHIND, WALK_REDUCED, input, reduce);
+    }
+    if (!o->row_parallel && !makes_queries(o))
         walk_reduced(w, input, n, input_s / n, reduce);
     walk_add(w, WALK_USE, room, ahead, 0);
     walk_add(w, WALK_KERNEL, 0, weighs, weight_s);
