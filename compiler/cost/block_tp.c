@@ -144,7 +144,7 @@ void block_keys(struct block *b, const struct opr *o, double forward_s, double b
     const struct cost *c = b->c;
     struct walk *w = &b->walk;
     double bytes = b->tokens * b->element * (double)b->e->values[o->in[1]].cols;
-    uint32_t n = b->d->sp ? b->runs : b->cuts, forward = WALK_F | (again ? WALK_AGAIN : 0), back = WALK_B | WALK_I;
+    uint32_t n = b->runs, forward = WALK_F | (again ? WALK_AGAIN : 0), back = WALK_B | WALK_I;
     bool own = c->profile->allocator < 0.5 && b->d->tp > 1;
     double gather = own && b->d->sp ? cost_collective_s(c, OP_ALL_GATHER, bytes / n, AXIS_BIT(AXIS_TP)) : 0;
     double reduce = own ? cost_collective_s(c, b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE, bytes / n, AXIS_BIT(AXIS_TP)) : 0;
