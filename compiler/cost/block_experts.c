@@ -90,7 +90,7 @@ static void add_steps(struct block *b, const struct opr *o, const struct experts
     walk_forward(w, WALK_KERNEL, 0, x->back_s, x->again);
     double small_s = x->from.backward_s / (nodes ? 3 : 2); /* rows' weights; their gradients, on both ways */
     w->queue = near;
-    walk_add(w, WALK_BEHIND, WALK_CHOICES, WALK_B | WALK_I, small_s);
+    walk_add(w, WALK_BLOCK, 0, WALK_B | WALK_I, small_s);
     walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->there_s + x->fixed_s);
     travel(b, far, near, &x->to, x->share, true, backward_transfer, false); /* gradients as rows before */
     walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->came_s);
