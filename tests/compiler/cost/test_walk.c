@@ -122,11 +122,31 @@ static void test_cut(void)
     arena_free(w.arena);
 }
 
+static void test_turns(void)
+{
+    struct walk w = {.arena = arena_new()};
+    walk_add(&w, WALK_BLOCK, 0, WALK_B, 3);
+    walk_add(&w, WALK_KERNEL, 0, WALK_B, 4);
+    struct walk_strand x = walk_strand_new(w.arena, &w, WALK_B), y = walk_strand_turns(w.arena, &x, 0, 2);
+    CU_ASSERT(near(walk_exposed_s(&x, true, false), 3));
+    CU_ASSERT(near(walk_exposed_s(&y, false, false), 3));
+    /* behind one of its like: the transfer 7-10, over the turn 7-9 of the one before */
+    CU_ASSERT(near(walk_exposed_s(&y, true, false), 1));
+    y = walk_strand_turns(w.arena, &x, 2, 2); /* and that in front of its own */
+    CU_ASSERT(near(walk_exposed_s(&y, true, false), 0));
+    double f_s, b_s;
+    struct walk_strand none = {0};
+    walk_together(&none, &y, true, &f_s, &b_s); /* 0-3 beside 0-2, 3-7, 7-9 */
+    CU_ASSERT(near(b_s, 9));
+    arena_free(w.arena);
+}
+
 void suite_walk(void)
 {
     CU_pSuite s = CU_add_suite("walk", NULL, NULL);
     CU_add_test(s, "a product's transfers", test_product);
     CU_add_test(s, "order of operators", test_order);
     CU_add_test(s, "rows in parts", test_cut);
+    CU_add_test(s, "turns of kernels' queue", test_turns);
     CU_add_test(s, "two passes together", test_together);
 }

@@ -263,6 +263,21 @@ static const struct {
     {SCHED_AUTO, 1, 4, 8, "schedule 'auto' comes with its actions, and there are none"},
 };
 
+/* a rank is ahead of the last one by as many forward passes as lie between them, if its list begins with so many */
+static void test_early(void)
+{
+    struct arena *a = arena_new();
+    const struct schedule *linear = schedule_new(a, decide(a, SCHED_ZB_H2, 1, 4, 8)), *folded = schedule_new(a, decide(a, SCHED_ZB_V, 2, 4, 8));
+    for (uint32_t r = 0; r < 4; r++) {
+        CU_ASSERT_EQUAL(schedule_early(linear, r), 3 - r);
+        CU_ASSERT_EQUAL(schedule_early(folded, r), 3 - r);
+    }
+    linear = schedule_new(a, decide(a, SCHED_ZB_H2, 1, 4, 1)); /* one microbatch */
+    CU_ASSERT_EQUAL(schedule_early(linear, 0), 1);
+    CU_ASSERT_EQUAL(schedule_early(linear, 3), 0);
+    arena_free(a);
+}
+
 static void test_unsupported(void)
 {
     for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++) {
@@ -341,6 +356,7 @@ void suite_schedule(void)
     CU_add_test(s, "all shapes run and read back", test_shapes);
     CU_add_test(s, "groups of interleaved schedules", test_groups);
     CU_add_test(s, "forward only", test_forward);
+    CU_add_test(s, "what begins early", test_early);
     CU_add_test(s, "refused by name", test_unsupported);
     CU_add_test(s, "bad schedules", test_bad);
     CU_add_test(s, "torch CSV", test_parse);
