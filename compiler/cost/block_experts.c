@@ -98,10 +98,10 @@ static void add_steps(struct block *b, const struct opr *o, const struct experts
     walk_add(w, WALK_USE, WALK_CHOICES, WALK_B | WALK_I, 0);
     walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->weigh);
     w->queue = near;
-    walk_add(w, WALK_BEHIND, WALK_CHOICES, WALK_B | WALK_I, small_s);
-    walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->act_back - x->weigh + x->up[PRODUCT_INPUT]);
+    walk_add(w, nodes ? WALK_BLOCK : WALK_BEHIND, nodes ? 0 : WALK_CHOICES, WALK_B | WALK_I, small_s);
     w->queue = far;
     walk_add(w, WALK_BEHIND, WALK_CHOICES, WALK_B | WALK_I, nodes ? small_s : 0);
+    walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->act_back - x->weigh + x->up[PRODUCT_INPUT]);
     travel(b, far, near, &x->from, x->share, false, backward_transfer, false);
     walk_add(w, WALK_USE, WALK_REDUCED, WALK_B | WALK_I, 0); /* of shared experts: what comes now is added to it */
     walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->back_s);

@@ -476,6 +476,8 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
     if (e.o->nbiases)
         bias_weights_back(l, piece, &e, dback, drow);
     struct weights_back weights = send_weights(l, &e, drow);
+    if (over_nodes(l)) /* two ways to go */
+        gather_weights(l, &e, &weights);
     lower_activation_back(l, &e.m->expert, kept(l, piece, &e, opr, EXPERTS_UP, "ups", down * w, down), dup, dhidden);
     for (uint32_t k = 0; k < down; k++)
         grouped(l, &e, OP_GROUPED_NN, drows, projection(&e, dup, k),
@@ -486,7 +488,8 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
         dx_rows = sent_temp(l, "dsent", e.m, l->ctype, h);
         exchange_back(l, drows, dx_rows, "summed");
     }
-    gather_weights(l, &e, &weights);
+    if (!over_nodes(l))
+        gather_weights(l, &e, &weights);
     sum_rows(l, &e, dx_rows, no_mat(), dx, mark);
     mark = lower_contribution(l, piece, e.o->weight);
     grouped(l, &e, OP_GROUPED_TN, lower_one_weight(l, piece, e.o, down, true), dback, weighted, mark);
