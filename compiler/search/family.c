@@ -151,7 +151,7 @@ const struct search_least *search_family_bound(struct searching *s, const struct
 /* does the schedule hold no more than any other of its class, on every rank? */
 static bool thrifty(enum schedule_kind k)
 {
-    return k == SCHED_1F1B || k == SCHED_V_HALF || k == SCHED_V_MIN;
+    return k == SCHED_1F1B || k == SCHED_INTERLEAVED || k == SCHED_V_HALF || k == SCHED_V_MIN;
 }
 
 /* Memory of x's decision from below, under any schedule of its class, any shard of its ZeRO level, and with all layers recomputed
