@@ -98,7 +98,7 @@ static double schedule_bounds(struct searching *s, const struct family *f, struc
 }
 
 /* Of all schedules that apply, each by its class, its stages' transfers hidden only where it runs pairs, and by memory. */
-const struct search_least *search_family_bound(struct searching *s, const struct family *f)
+struct search_least *search_family_bound(struct searching *s, const struct family *f)
 {
     struct decision d = f->decision;
     struct cost c = *f->floor;
@@ -108,7 +108,7 @@ const struct search_least *search_family_bound(struct searching *s, const struct
         if (x->pp == d.pp && x->replicas == replicas && x->microbatches == d.microbatches)
             return x; /* of another order of axes */
     struct search_least *x = ARENA_NEW(s->arena, struct search_least);
-    *x = (struct search_least){d.pp, replicas, d.microbatches, INFINITY, INFINITY, NULL, f->shape->least};
+    *x = (struct search_least){d.pp, replicas, d.microbatches, .step_s = INFINITY, .order_s = INFINITY, .next = f->shape->least};
     x->pipeline_s = arena_alloc(s->arena, s->space.nschedules * sizeof *x->pipeline_s);
     memset(x->pipeline_s, 0, s->space.nschedules * sizeof *x->pipeline_s);
     c.decision = &d;
@@ -272,14 +272,25 @@ static void add_cell(struct searching *s, const struct family *f, uint32_t index
         s->result->removed[REMOVED_BOUND]++;
 }
 
+static uint32_t alive_kinds(struct searching *s, struct family *f)
+{
+    uint32_t alive = 0;
+    for (uint32_t kind = 0; kind < s->space.nrecompute; kind++)
+        alive |= kind_lives(s, f, kind) ? 1u << kind : 0;
+    return alive;
+}
+
 /* which kinds of recomputation are worth a leaf; false: none */
 static bool find_alive(struct searching *s, struct family *f)
 {
+    struct search_least *known = f->least;
     if (f->dead)
         return f->alive;
-    f->alive = 0;
-    for (uint32_t kind = 0; kind < s->space.nrecompute; kind++)
-        f->alive |= kind_lives(s, f, kind) ? 1u << kind : 0;
+    f->alive = known && known->asked ? known->alive : alive_kinds(s, f);
+    if (known) {
+        known->asked = true;
+        known->alive = f->alive;
+    }
     f->dead = ARENA_ARRAY(s->arena, uint16_t, s->space.nschedules);
     return f->alive;
 }

@@ -19,10 +19,12 @@ struct search_cut {
     struct search_cut *next;
 };
 /* of all schedules and ZeRO levels, by ranks, replicas and microbatches: the least step, the same of any order of actions that
- * makes no pairs, and seconds of the pipeline by schedule of the space and level */
+ * makes no pairs, and seconds of the pipeline by schedule of the space and level; kinds of recomputation that fit */
 struct search_least {
     uint32_t pp, replicas, microbatches;
     double step_s, order_s, (*pipeline_s)[4];
+    bool asked;     /* it is known what fits, */
+    uint32_t alive; /* a bit by kind, as far as a family that was opened before could tell */
     struct search_least *next;
 };
 /* what tells groups apart */
@@ -96,7 +98,7 @@ struct family {
     struct decision decision; /* without zero, shard, vpp, schedule and stages */
     const struct cost *cost, *floor; /* floor: of its mesh */
     struct search_shape *shape;      /* once refined */
-    const struct search_least *least; /* the same, by its cuts */
+    struct search_least *least; /* the same, by its cuts */
     uint32_t *dead_from; /* by kind of recomputation, shared by microbatches: from this one on nothing fits */
     struct states *states; /* shared by all families of the mesh and order */
     uint32_t alive;        /* bits by kind of recomputation, once opened */
@@ -204,7 +206,7 @@ bool search_sp_possible(const struct searching *s, const struct decision *d, uin
 typedef void (*cell_taker)(struct searching *s, void *to, const struct cell *cell, double bound,
                            uint32_t family);
 typedef void (*leaf_taker)(struct searching *s, void *to, const struct leaf *x);
-const struct search_least *search_family_bound(struct searching *s, const struct family *f);
+struct search_least *search_family_bound(struct searching *s, const struct family *f);
 void search_open_family(struct searching *s, uint32_t index, cell_taker take, void *to);
 /* leaves of a few usual cells; those of a bound above `most` may be left out */
 void search_sample_family(struct searching *s, uint32_t index, double most, leaf_taker take, void *to);
