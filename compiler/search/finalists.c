@@ -101,6 +101,12 @@ static bool nothing_to_gain(struct searching *s, const struct cost *c, const str
     return e.step_time_s >= least;
 }
 
+/* where only decisions are wanted that are unlike another one in a dimension: is d? */
+static bool is_asked_for(const struct searching *s, const struct decision *d)
+{
+    return !s->unlike || search_dimension_value(d, s->dimension) != search_dimension_value(s->unlike, s->dimension);
+}
+
 /* x with a schedule of its own in a share of the memory that is left, in less than most_s, made in one of so many parts of the
  * budget; false where none is made or none fits */
 static bool synthesise(struct searching *s, const struct candidate *x, double share, double most_s, uint32_t parts,
@@ -130,9 +136,7 @@ static bool synthesise(struct searching *s, const struct candidate *x, double sh
     for (int tries = 0; make_schedule(s, c, h, &room, parts, out); tries++) {
         double over = (double)out->estimate.peak_bytes - (double)s->memory_limit;
         if (over <= 0)
-            return out->estimate.step_time_s <= search_limit_s(s) &&
-                   !(s->unlike && search_dimension_value(d, s->dimension) ==
-                                      search_dimension_value(s->unlike, s->dimension));
+            return out->estimate.step_time_s <= search_limit_s(s) && is_asked_for(s, d);
         if (tries == 5 || out->estimate.step_time_s >= most_s) /* in less room none is faster */
             return false;
         for (uint32_t r = 0; r < d->pp; r++)
@@ -227,6 +231,34 @@ static void try_starts(struct searching *s, const struct tried *tried)
             search_keep(s, &own);
 }
 
+/* Schedules of their own under other ZeRO levels, which formulas may have told apart the other way round. */
+static void try_levels(struct searching *s)
+{
+    struct search_result *r = s->result;
+    uint32_t n = r->ncandidates;
+    struct candidate *all = ARENA_ARRAY(s->arena, struct candidate, n + 1);
+    memcpy(all, r->candidates, n * sizeof *all);
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < s->space.zero.n && all[i].decision.schedule == SCHED_AUTO; k++) {
+            struct candidate own = all[i];
+            struct decision *d = &own.decision;
+            const char *why;
+            d->zero = s->space.zero.at[k];
+            d->shard = d->zero ? d->dp * d->cp : 1;
+            if (d->zero == all[i].decision.zero || !is_asked_for(s, d) || !space_wants(&s->job->wishes.degree[DEG_SHARD], d->shard) ||
+                (s->emit_only && !decision_emittable(s->arena, s->job, d, &why)))
+                continue;
+            struct cost *c = cost_new(s->arena, s->job, s->topo, d);
+            const struct search_shape *h = search_shape(s, c);
+            cost_memory(c, &h->shape, &own.estimate);
+            if (own.estimate.peak_bytes > s->memory_limit)
+                continue;
+            search_time(s, c, h, &own.estimate);
+            if (own.estimate.step_time_s < all[i].estimate.step_time_s && own.estimate.step_time_s <= search_limit_s(s))
+                search_keep(s, &own);
+        }
+}
+
 static bool named(const struct wishes *w, enum schedule_kind k)
 {
     for (uint32_t i = 0; i < w->nschedules; i++)
@@ -263,4 +295,5 @@ void search_finalists(struct searching *s)
             search_keep(s, &own);
     }
     try_starts(s, &tried);
+    try_levels(s);
 }
