@@ -534,18 +534,18 @@ void search_sample_family(struct searching *s, uint32_t index, double most, leaf
 {
     struct family *f = &s->families.at[index];
     const struct decision *d = &f->decision;
-    if (!find_alive(s, f))
-        return;
     const struct states *states = search_states(s, f);
     struct class_row x = {0};
-    for (uint32_t k = 0; k < s->space.nschedules && states->n; k++) {
+    bool dead = false; /* asked where a cell is worth a look */
+    for (uint32_t k = 0; k < s->space.nschedules && states->n && !dead; k++) {
         if (!usual(s, k) || !schedule_hopes(s, f, k))
             continue;
         if (k >= x.end)
             begin_class(s, k, &x);
-        for (uint32_t i = 0; i < states->n; i++) {
+        for (uint32_t i = 0; i < states->n && !dead; i++) {
             double bound = search_objective(s, cell_bound_s(s, f, &x, k, i), d->gpus_used);
-            if (bound < most)
+            dead = bound < most && !find_alive(s, f);
+            if (bound < most && !dead)
                 search_open_cell(s, &(struct cell){index, k, i}, take, to);
         }
     }
