@@ -219,7 +219,7 @@ static void test_json(void)
 /* what a plainer plan gives up, beside the text's (tests/cases/explain/given-up) */
 static void test_json_given_up(void)
 {
-    static const char *const sets[] = {"gpus=16", "memory=64GiB"};
+    static const char *const sets[] = {"gpus=16", "memory=60GiB"};
     struct asked q = ask("plans/llama3-8b/model.llm", "topologies/a100-1024.xml", sets, 2);
     char *text = explained_within(&q, false, true, 0, STATUS_OK);
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
