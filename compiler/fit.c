@@ -134,7 +134,7 @@ static struct plan *fit_room(struct arena *a, struct job *job, struct topo *topo
     uint64_t placed = (uint64_t)peak;
     d.room = usual;
     for (int tries = 0; !p && d.room > 1; tries++) {
-        double share = placed > least ? 0.98 * ((double)limit - least) / ((double)placed - least) : 0;
+        double share = (double)placed > least ? 0.98 * ((double)limit - least) / ((double)placed - least) : 0;
         share = tries ? fmin(share, 0.98) : share;
         d.room = tries < 2 ? floor((1 + (d.room - 1) * share) * 100) / 100 : 1;
         if (d.room < enough)
