@@ -298,11 +298,8 @@ static bool find_alive(struct searching *s, struct family *f)
 /* may the family's pipeline run schedule k, and is that worth while under any state? */
 static bool schedule_hopes(const struct searching *s, const struct family *f, uint32_t k)
 {
-    bool any = search_schedule_applies(s, &f->decision, k);
-    if (!any || !f->least)
-        return any;
-    any = false;
-    for (uint32_t i = 0; i < f->states->n && !any; i++)
+    bool applies = search_schedule_applies(s, &f->decision, k), any = applies && !f->least;
+    for (uint32_t i = 0; applies && !any && i < f->states->n; i++)
         any = hopes(s, &f->decision, f->least->pipeline_s[k][f->states->at[i].zero]);
     return any;
 }
