@@ -81,6 +81,7 @@ struct walk {
     bool received;             /* the next block's input is the stage's, which stays on the device */
     double places;             /* on the device, of what blocks keep in host memory */
     double near[2], near_left; /* what the last two layers so far take of them; the last one, of what W needs */
+    uint32_t nlayers, npieces; /* layers so far; blocks of the rank's stages */
     bool paired;               /* two actions run beside one another */
 };
 
@@ -205,7 +206,8 @@ static void block_of(const struct walk *w, const struct cost_block *b, const str
                               .end = most > made ? most : 0,
                               .sent = converts(x) && zero2 ? x->reduced * h->made : 0,
                               .beside = {x->s->boundary_bytes + w->places, w->places},
-                              .others = {parked - near, left_parked - w->near_left}};
+                              .others = {parked - near, left_parked - w->near_left},
+                              .ahead = w->nlayers < (b->lives->kind == LIVES_LAYER ? 1 : 2)};
     to->each.copies = v->parked > 0;
     to->each.uses[0] = zero3;
     to->each.uses[1] = zero3 && b->lives->kind != LIVES_EMBED;
@@ -255,15 +257,24 @@ static void add_blocks(struct walk *w, const struct cost_block *b, const struct 
 static void add_layers(struct walk *w, const struct cost_block *b, const struct cost_lives *v, const struct cost_held *h, double times)
 {
     bool layer = b->lives->kind == LIVES_LAYER, same = w->near[0] >= v->parked && w->near[0] <= v->parked;
+    bool received = w->received;
     double first = layer && !same && times > 1 ? 1 : times;
     add_blocks(w, b, v, h, first);
+    uint32_t at = w->npieces;
+    w->npieces += (uint32_t)times;
     if (!layer)
         return;
+    w->out->emptied = w->nlayers ? w->out->emptied : at % 2;
+    w->out->fetched_to = (w->npieces - 1) % 2;
+    w->out->fetches[0] = v->parked - (received && times <= 1 ? v->parked_input : 0);
+    w->out->fetches[1] = v->left_parked;
     w->near[1] = times > 1 ? v->parked : w->near[0];
     w->near[0] = v->parked;
     w->near_left = v->left_parked;
+    w->nlayers += (uint32_t)first;
     if (times > first)
         add_blocks(w, b, v, h, times - first);
+    w->nlayers += (uint32_t)(times - first);
 }
 
 static void add_both(struct walk *w, struct own_sums *sums, const struct cost_block *b, const struct cost_held *h, double times)
@@ -318,12 +329,13 @@ static void end_stage(const struct walk *w, const struct own_sums *sums, double 
     out->gradients = w->front.made + x->made * (sums->dense_vectors + copied);
 }
 
-static void walk_stage(const struct cost_rooms *x, uint32_t stage, double places, struct moments_stage *out, struct own_sums *sums)
+static void walk_stage(const struct cost_rooms *x, uint32_t stage, double places, uint32_t *npieces, struct moments_stage *out,
+                       struct own_sums *sums)
 {
     const struct cost *c = x->c;
     const struct model *m = &c->job->model;
     const struct stage *st = &c->decision->stages[stage];
-    struct walk w = {.x = x, .out = out, .places = places, .received = !st->embed,
+    struct walk w = {.x = x, .out = out, .places = places, .received = !st->embed, .npieces = *npieces,
                      .paired = decision_pairs(c->decision->schedule)};
     double copied = st->head ? cost_padded(x, cost_copied_table(c, x->s)) : 0;
     *sums = (struct own_sums){0};
@@ -335,6 +347,7 @@ static void walk_stage(const struct cost_rooms *x, uint32_t stage, double places
     sums->dense += copied;
     sums->dense_vectors = cost_padded(x, sums->vectors[0]) + cost_padded(x, sums->vectors[1]); /* a bucket each, on every rank whole */
     end_stage(&w, sums, copied);
+    *npieces = w.npieces;
 }
 
 static void join_sums(struct own_sums *all, const struct own_sums *x)
@@ -356,8 +369,8 @@ static void copy_stage(struct moments_stage *to, const struct moments_stage *fro
 }
 
 /* Most stages are as many layers of one kind as others; what such ones come to is remembered. */
-static void own_stage(const struct cost_rooms *x, uint32_t stage, double places, struct own_stages *known, struct moments_stage *out,
-                      struct own_sums *sums)
+static void own_stage(const struct cost_rooms *x, uint32_t stage, double places, uint32_t *npieces, struct own_stages *known,
+                      struct moments_stage *out, struct own_sums *sums)
 {
     const struct stage *st = &x->c->decision->stages[stage];
     uint32_t kind = st->count ? x->s->kind[st->first] : 0; /* an empty stage may begin behind the last layer */
@@ -370,7 +383,7 @@ static void own_stage(const struct cost_rooms *x, uint32_t stage, double places,
         *sums = k->sums;
         return;
     }
-    walk_stage(x, stage, places, out, sums);
+    walk_stage(x, stage, places, npieces, out, sums);
     if (!usual)
         return;
     struct own_stage *k = &known->at[known->n++ % OWN_STAGES];
@@ -500,8 +513,9 @@ void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *kn
     struct moments_stage stages[DECISION_MOST_VPP];
     struct own_sums all = {0}, sums;
     double places = places_of(x, r), persistent, state, gradients = 0, complete = 0;
+    uint32_t npieces = 0;
     for (uint32_t j = 0; j < cost_rank_stages(d); j++) {
-        own_stage(x, cost_held_stage(d, r, j), places, places > 0 ? NULL : known, &stages[j], &sums);
+        own_stage(x, cost_held_stage(d, r, j), places, &npieces, places > 0 ? NULL : known, &stages[j], &sums);
         add_transfers(x, cost_held_stage(d, r, j), &stages[j]);
         join_sums(&all, &sums);
         gradients += stages[j].gradients;

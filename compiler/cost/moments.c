@@ -38,10 +38,10 @@ static inline double places(const struct order *x)
     return s->gathered * (s->places + (x->pairs_left && x->pairs_left < x->pairs ? s->places_beside : 0));
 }
 
-/* does an action find fewer uses left than there are places, or the last copies back? */
+/* does an action find fewer uses left than there are places, or places for copies back that need not be full? */
 static inline bool runs_out(const struct order *x)
 {
-    return (x->shards->gathered > 0 && x->uses < x->shards->places) || (x->copying && (x->copies < 3 || x->whole <= 0));
+    return (x->shards->gathered > 0 && x->uses < x->shards->places) || x->copying;
 }
 
 /* gradients on their way with those of a block that makes some */
@@ -90,10 +90,46 @@ static inline void end_uses(struct order *x, double uses)
 static inline void use(struct order *x, const struct moments_stage *s, bool back)
 {
     x->uses -= s->uses[back];
-    if (back && x->copying) {
-        x->copies -= s->copies;
-        x->whole -= s->copies;
-    }
+    x->copies -= back ? s->copies : 0;
+}
+
+/* an action, and what of it stays should the next one use the same parameters */
+static void look_at(struct order *x, const struct action_at *a)
+{
+    const struct moments_stage *s = &x->stages[a->stage];
+    const struct moments_shards *shards = x->shards;
+    double others = a->held + a->gradients, bytes = moments_action(s, shards, a->kind, &a->at);
+    if (others + bytes > x->most.bytes)
+        x->most = (struct moments){others + bytes, a->held, a->gradients};
+    if (shards->gathered <= 0 || a->kind == 'I')
+        return;
+    bytes = a->kind == 'B' ? moments_front(s, shards, 'B', &a->at) : bytes + (a->at.uses >= shards->places ? shards->gathered : 0);
+    if (others + bytes > x->between.bytes)
+        x->between = (struct moments){others + bytes, a->held, a->gradients};
+}
+
+/* at once, or once the next action is known, whose copies from host memory begin as soon as there is a place for them */
+static void look_soon(struct order *x, char kind, uint32_t c, const struct moments_at *at)
+{
+    const struct action_at a = {kind, c, x->held, x->gradients, *at};
+    x->waits = x->copying;
+    if (x->copying)
+        x->before = a;
+    else
+        look_at(x, &a);
+}
+
+/* the action before, in front of the next one */
+static void look_before(struct order *x, const struct action_of *next)
+{
+    struct action_at *a = &x->before;
+    if (!x->waits)
+        return;
+    const struct moments_stage *s = &x->stages[next->kind == 'P' ? next->other : next->stage];
+    if (next->kind != 'F' && s->fetched_to != x->stages[a->stage].emptied)
+        a->at.ahead = s->fetches[next->kind == 'W'];
+    look_at(x, a);
+    x->waits = false;
 }
 
 static void forward(struct order *x, uint32_t c)
@@ -158,16 +194,10 @@ static void look_made(struct order *x, uint32_t c, char kind, bool shares)
         return;
     }
     double most = kind == 'W' ? larger(s->weight, s->weight_end) : larger(moments_backward(&s->backward, 0, 0, 0), s->backward_end);
-    if (had(x, c, true) && !last && !x->copying && is_less(x, most + places(x) + shards->most))
+    if (had(x, c, true) && !last && is_less(x, most + places(x) + shards->most + shards->fetched))
         return;
-    const struct moments_at at = {had(x, c, true), had(x, c, false), last, x->made, x->made_uses + shares, x->uses, x->copies, x->whole > 0, false};
-    double bytes = moments_action(s, shards, kind, &at);
-    look(x, bytes);
-    if (shards->gathered <= 0)
-        return;
-    bytes = kind == 'B' ? moments_front(s, shards, kind, &at) : bytes + (x->uses >= shards->places ? shards->gathered : 0);
-    if (x->held + x->gradients + bytes > x->between.bytes)
-        x->between = (struct moments){x->held + x->gradients + bytes, x->held, x->gradients};
+    look_soon(x, kind, c, &(struct moments_at){had(x, c, true), had(x, c, false), last, .made = x->made, .made_uses = x->made_uses + shares,
+                                               .uses = x->uses, .copies = x->copies});
 }
 
 static void backward(struct order *x, uint32_t c)
@@ -186,14 +216,13 @@ static void input(struct order *x, uint32_t c)
     bool early = had(x, c, false), shares = begin_uses(x, c, true);
     x->held -= s->keep + s->received;
     use(x, s, true);
-    if (early && !x->copying && is_less(x, s->input + places(x) + x->made))
+    if (early && is_less(x, s->input + places(x) + x->made + x->shards->fetched))
         ;
     else if (early && !runs_out(x) && !waits(x))
         look(x, s->input + places(x) + x->made);
     else
-        look(x, moments_action(s, x->shards, 'I', &(struct moments_at){had(x, c, true), early, .made = x->made,
-                                                                      .made_uses = x->made_uses + shares,
-                                                                      .uses = x->uses, .copies = x->copies, .whole = x->whole > 0}));
+        look_soon(x, 'I', c, &(struct moments_at){had(x, c, true), early, .made = x->made, .made_uses = x->made_uses + shares,
+                                                  .uses = x->uses, .copies = x->copies});
     end_uses(x, s->uses[1] - shares);
     x->gradients += early ? 0 : s->early;
     x->begun[0] |= (uint64_t)1 << c;
@@ -250,7 +279,8 @@ static void both(struct order *x, uint32_t f, uint32_t b)
 
 void moments_round(struct order *x, const struct action_of *a, uint32_t n)
 {
-    for (uint32_t k = 0; k < n; k++)
+    for (uint32_t k = 0; k < n; k++) {
+        look_before(x, &a[k]);
         switch (a[k].kind) {
         case 'F':
             forward(x, a[k].stage);
@@ -268,6 +298,13 @@ void moments_round(struct order *x, const struct action_of *a, uint32_t n)
             both(x, a[k].stage, a[k].other);
             break;
         }
+    }
+}
+
+void moments_end(struct order *x)
+{
+    if (x->waits)
+        look_at(x, &x->before);
 }
 
 /* n times an action that is not looked at */
@@ -276,7 +313,6 @@ static void skip(struct order *x, char kind, uint32_t stage, uint64_t times)
     const struct moments_stage *s = &x->stages[stage];
     x->uses -= kind == 'W' ? 0 : (double)times * s->uses[kind != 'F'];
     x->copies -= kind == 'F' ? 0 : (double)times * s->copies;
-    x->whole -= kind == 'F' || kind == 'W' ? 0 : (double)times * s->copies;
     if (kind == 'B' || kind == 'W')
         x->left[stage] -= (uint32_t)times;
 }
@@ -328,7 +364,6 @@ void moments_begin(struct order *x, uint32_t rank)
         x->left[c] = m;
         x->uses += m * (x->stages[c].uses[0] + x->stages[c].uses[1]);
         x->copies += (halves ? 2 * m : m) * x->stages[c].copies;
-        x->whole += m * x->stages[c].copies;
     }
     for (uint32_t k = 0; d->listed && k < d->listed->nactions[rank]; k++) {
         const struct action *a = &d->listed->actions[rank][k];
@@ -338,7 +373,6 @@ void moments_begin(struct order *x, uint32_t rank)
         x->left[a->stage / d->pp] += a->kind == 'B' || a->kind == 'W';
         x->uses += a->kind == 'W' ? 0 : s->uses[a->kind != 'F'];
         x->copies += a->kind == 'F' ? 0 : s->copies;
-        x->whole += a->kind == 'F' || a->kind == 'W' ? 0 : s->copies;
     }
     x->copying = x->ends = x->copies > 0;
     for (uint32_t c = 0; c < (dual ? 2 : d->vpp); c++) {

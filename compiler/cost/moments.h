@@ -35,7 +35,8 @@ struct moments_block {
     double end;                              /* of its gradients while they are converted behind their last microbatch; 0: they aren't */
     double sent;                             /* what every microbatch's are converted to, on their way to shards */
     double beside[2];                        /* what else is there then, behind B and behind W */
-    double others[2];                        /* of places, in B or I and in W: what is there for actions that follow alone */
+    double others[2];                        /* of places, in B or I and in W: what the stage's blocks in front leave free of them */
+    bool ahead;                              /* the next action's copies back may begin by then */
 };
 /* Of one stage of a rank: sums of all blocks, vectors' gradients among them */
 struct moments_stage {
@@ -48,6 +49,8 @@ struct moments_stage {
      * there; end: while some are converted on their way to shards */
     double forward, input, weight, backward_end, weight_end;
     struct moments_backward backward;
+    double fetches[2];            /* of its last layer, from host memory: in B or I, and in W; */
+    uint32_t fetched_to, emptied; /* the place that they take; that of its first layer */
     uint32_t nruns, nblocks;
     struct moments_run runs[MOMENTS_RUNS]; /* front to back; where two actions run beside one another */
     struct moments_block blocks[MOMENTS_BLOCKS];
@@ -78,7 +81,7 @@ struct moments_at {
     bool had, early, last; /* B or W of the stage have been, or I; this is the last of them */
     double made, made_uses; /* gradients on their way of the actions before; uses of parameters that they stay through */
     double uses, copies;   /* of gathered parameters, and from host memory, behind it; */
-    bool whole;            /* some of them of B or I */
+    double ahead;          /* what the next action may have copied back by then */
     bool stays;            /* the parameters that are used last are needed again next */
 };
 /* of a B that finds `before`, and `rest` once it makes gradients; place: of its own parameters, as they are gathered */

@@ -6,6 +6,18 @@
 #include "compiler/cost/moments.h"
 
 enum { PAIRS = 4 }; /* stages whose pairs are remembered */
+/* a round of a stretch: actions of one kind after another, with the stages that they are of */
+struct action_of {
+    char kind; /* F B I W, or P: a pair of F and B */
+    uint32_t stage, other;
+};
+/* an action, with what the rank holds while it runs */
+struct action_at {
+    char kind;
+    uint32_t stage;
+    double held, gradients;
+    struct moments_at at;
+};
 struct order {
     const struct decision *d;
     const struct moments_stage *stages;
@@ -16,11 +28,13 @@ struct order {
     uint32_t used;          /* the action that used parameters last: 2 * its stage + (is it a B or I) */
     struct moments between; /* of a B or W since then, should they stay for the next use */
     uint32_t left[DECISION_MOST_VPP]; /* by stage: actions to come that make gradients of weights */
-    double uses, copies, whole;       /* of gathered parameters, and from host memory, to come; of B or I among these */
+    double uses, copies;              /* of gathered parameters, and from host memory, to come */
     uint64_t pairs, pairs_left;       /* of actions that run together: all of them, those to come */
     uint32_t paired;                  /* bits of those that are known: */
     double (*beside)[PAIRS][2];
     bool copying;           /* there are copies */
+    bool waits;             /* the action before has not been looked at, which the next one's copies come beside: */
+    struct action_at before;
     bool ends;              /* last actions of stages find other things than those before */
     struct moments most;
     double enough;          /* bytes that tell what is asked for */
@@ -30,16 +44,13 @@ static inline bool moments_told(const struct order *x)
     return x->most.bytes > x->enough;
 }
 
-/* a round of a stretch: actions of one kind after another, with the stages that they are of */
-struct action_of {
-    char kind; /* F B I W, or P: a pair of F and B */
-    uint32_t stage, other;
-};
 
 /* what is to come; then, what its first forwards take of a step that may have to be made again */
 void moments_begin(struct order *x, uint32_t rank);
 /* n actions; many such rounds; as many that are not looked at */
 void moments_round(struct order *x, const struct action_of *a, uint32_t n);
+/* behind all of them */
+void moments_end(struct order *x);
 void moments_stretch(struct order *x, uint64_t times, const struct action_of *a, uint32_t n);
 void moments_skip(struct order *x, const struct action_of *a, uint32_t n, uint64_t times);
 #define STRETCH(x, times, ...) \

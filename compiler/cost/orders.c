@@ -300,5 +300,6 @@ struct moments pipeline_moments(const struct decision *d, uint32_t rank, const s
         run_dual(&x, rank < other ? rank : other, p / 2, m / 2, rank < other ? 0 : 1);
         break;
     }
+    moments_end(&x);
     return x.most;
 }

@@ -77,13 +77,21 @@ static double on_way(const struct pass *p, const struct moments_block *b, double
     return larger(before, p->shards->before[at->had]);
 }
 
+/* Of the places for copies back, those of a block's own pass apart, what nothing is in: the stage's blocks in front come first,
+ * then the next action. */
+static double unused(const struct pass *p, const struct moments_block *b)
+{
+    double others = b->others[p->kind == 'W'];
+    return b->ahead ? larger(0, others - p->at->ahead) : others;
+}
+
 /* of the k-th block of a run */
 static double at_block(const struct pass *p, const struct moments_block *b, double k)
 {
     const struct moments_at *at = p->at;
     const struct moments_sums *f = &b->in_front, *e = &b->each;
     double kept = f->keep + k * e->keep, left = f->left + k * e->left;
-    double places = gathered(p, b, k) - (at->whole || p->kind == 'F' ? 0 : b->others[p->kind == 'W']);
+    double places = gathered(p, b, k) - (p->kind == 'F' ? 0 : unused(p, b));
     bool first = !at->had, last_block = b == p->s->blocks + p->s->nblocks - 1 && k >= b->times - 1;
     const struct moments_shards *shards = p->shards;
     double before = on_way(p, b, k, last_block), rest = smaller(before + shards->own, larger(before, shards->most));
