@@ -35,6 +35,7 @@ static void whole_transfers(struct block *b, const struct opr *o, double out, do
         b->out.forward_comm_s += reduce;
         b->out.backward_comm_s += gradient + (again ? reduce : 0);
         b->out.again_s += again ? reduce : 0;
+        b->out.unread_s += again && !b->again[o - b->e->oprs] ? reduce : 0;
         b->out.input_comm_s += gradient + (again ? reduce : 0);
         b->out.weight_comm_s += late ? gradient : 0;
         walk_forward(w, WALK_KERNEL, 0, forward_s, runs_again);

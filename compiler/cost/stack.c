@@ -12,17 +12,19 @@
 
 static const char kinds[] = "FBIW";
 
-/* seconds of kernels of the stage's actions of each kind, of one microbatch; then of copies to host memory and back */
+/* Seconds of kernels of the stage's actions of each kind, of one microbatch; then of copies to host memory and back.  What other
+ * stacks run again that the program does not, a layer's last product and the sum of its parts over tp, is time of its kernels. */
 static void stage_seconds(const struct cost *c, const struct cost_shape *s, uint32_t stage, double seconds[8])
 {
     const struct stage *st = &c->decision->stages[stage];
     const struct cost_stage sum = cost_sum_stage(c, s, stage);
-    double input_comm = 0, weight_comm = 0;
+    double input_comm = 0, weight_comm = 0, unread = 0;
     for (uint32_t i = 0, run; i < st->count; i += run) {
         const struct cost_block *b = cost_layer(s, st, i);
         run = cost_run(s, st, i);
         input_comm += run * b->input_comm_s;
         weight_comm += run * b->weight_comm_s;
+        unread += run * b->unread_s;
     }
     const struct cost_block *ends[] = {st->embed ? &s->embed : NULL, st->head ? &s->head : NULL, st->head ? &s->predict : NULL};
     for (int k = 0; k < 3; k++) {
@@ -31,8 +33,8 @@ static void stage_seconds(const struct cost *c, const struct cost_shape *s, uint
         weight_comm += times > 0 ? times * ends[k]->weight_comm_s : 0;
     }
     seconds[0] = sum.forward_s;
-    seconds[1] = sum.backward_s;
-    seconds[2] = sum.input_s - input_comm;
+    seconds[1] = sum.backward_s + unread;
+    seconds[2] = sum.input_s - input_comm + unread;
     seconds[3] = sum.weight_s - weight_comm;
     for (uint32_t i = 0; c->job->wishes.offload & OFFLOAD_ACTIVATIONS && i < st->count; i++) {
         double fetch_s, park_s = cost_park_s(c, s, cost_layer(s, st, i), i == 0 && !st->embed, &fetch_s);
