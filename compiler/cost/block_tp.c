@@ -63,8 +63,8 @@ static void whole_transfers(struct block *b, const struct opr *o, double out, do
     walk_forward(w, o->shared ? WALK_AHEAD : WALK_BLOCK, WALK_INPUT, gather, again);
     walk_forward(w, WALK_USE, WALK_INPUT, 0, again && o->shared);
     walk_forward(w, WALK_KERNEL, 0, forward_s, runs_again);
-    walk_add(w, WALK_BLOCK, 0, weighs, (1 - hidden) * gather);
     walk_add(w, ahead, WALK_INPUT, weighs, hidden * gather);
+    walk_add(w, WALK_BLOCK, 0, weighs, (1 - hidden) * gather);
     walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, input_s);
     walk_add(w, WALK_BLOCK, 0, WALK_B | WALK_I, (1 - hidden) * reduce);
     walk_add(w, WALK_BEHIND, WALK_REDUCED, WALK_B | WALK_I, hidden * reduce);
