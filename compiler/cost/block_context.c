@@ -12,7 +12,8 @@ struct context {
 };
 
 /* The ring of compiler/lower/context.c: keys and values go a step while those at hand are attended to; backward the sums of
- * their gradients, in fp32, follow them and come home with a step of their own.  Parts are merged and summed in fp32. */
+ * their gradients, in fp32, follow them and come home with a step of their own.  Keys that F left are sent on as soon as their
+ * queue comes to it.  Parts are merged and summed in fp32. */
 struct ring_costs {
     double step, sums;        /* transfers */
     double narrow;            /* kernel forward, of the result */
@@ -50,12 +51,13 @@ static void ring_steps(struct block *b, const struct context *x, const struct ri
     for (double s = 0; s < cp; s++) {
         bool last = s + 1 >= cp;
         walk_add(w, WALK_USE, WALK_KEYS, WALK_B | WALK_I, 0);
-        walk_add(w, goes, WALK_KEYS, WALK_B | WALK_I, last ? 0 : r->step);
+        walk_add(w, s > 0 || x->turns || x->again ? goes : WALK_AHEAD, WALK_KEYS, WALK_B | WALK_I, last ? 0 : r->step);
         walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->backward / cp);
         walk_add(w, WALK_USE, WALK_SUMS, WALK_B | WALK_I, 0);
         walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, s > 0 ? r->add : 0);
         walk_add(w, last ? WALK_BLOCK : goes, WALK_SUMS, WALK_B | WALK_I, r->sums);
     }
+    walk_add(w, WALK_FREE, WALK_KEYS, WALK_B | WALK_I, 0);
     walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, r->back);
 }
 
@@ -68,10 +70,12 @@ static void ring(struct block *b, const struct context *x)
         block_add_time(b, r.narrow, r.narrow > 0, (cp - 1) * r.add + r.back, cp, false);
         b->out.forward_comm_s += (cp - 1) * fmax(0, r.step - under);
         block_add_backward_comm(b, (cp - 1) * fmax(0, r.step + r.sums - under_back) + r.sums);
-    } else { /* a ring moves what an all-gather moves, in cp - 1 steps under cp steps of attention */
+    } else { /* A ring moves what an all-gather moves, in cp - 1 steps under cp steps of attention; backward the first keys come
+              * while gradients are made of what attention is followed by. */
         double moved = cost_collective_s(b->c, OP_ALL_GATHER, x->kv * cp, AXIS_BIT(AXIS_CP)), hides = x->turns ? 0 : (cp - 1) / cp;
+        double early = x->turns || x->again ? 0 : moved / (cp - 1);
         b->out.forward_comm_s += fmax(0, moved - x->forward * hides);
-        block_add_backward_comm(b, fmax(0, 2 * moved - x->backward * hides));
+        block_add_backward_comm(b, fmax(0, 2 * moved - early - x->backward * hides));
     }
     ring_steps(b, x, &r);
 }
