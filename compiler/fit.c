@@ -6,8 +6,9 @@
  * as estimates are off by a percent or two now and then, those that promise to be that close are compiled as well while it costs
  * little, and take its place if they are faster by more than plainness is worth.  What compiling has shown of a decision
  * (bytes placed and seconds simulated, over those estimated) is expected of those alike.  Where no candidate fits, the search
- * is repeated for less memory, by what placing took more, until one fits or nothing is left; and twice at most where
- * candidates that do not fit promise more than a percent. */
+ * is repeated for less memory, by what placing took more, until one fits or nothing is left.  Where candidates that do not fit
+ * promise more than a percent, they are tried once more with a little more recomputation, and the search is repeated for less
+ * memory twice at most. */
 
 #include "compiler/fit.h"
 
@@ -23,6 +24,7 @@ enum { RIVALS = 3, ROUNDS = 8, LEANER_ROUNDS = 2, LEANER_BUDGET = 750000 };
 #define PLAINNESS 0.003 /* then it must be faster by that */
 #define USUAL_NEAR 200000u /* instructions, lowered in a fraction of a second */
 #define MISSED 0.01     /* what is too large must promise to be faster by that for another search */
+#define MOST_OVER 1.1   /* times the memory: what is larger is not tried with more recomputation */
 #define LEAST_CUT 0.005 /* of memory, in the first round; twice that in every next one */
 
 /* of both programs of a role; the evaluation's arena begins behind the training's host memory, too */
@@ -334,9 +336,47 @@ static void try_smaller(struct fitting *f, uint32_t top)
     }
 }
 
-/* What promised to be faster than the plan and is too large may fit with a little more recomputation, or less of something else. */
-static void try_leaner(struct fitting *f, uint32_t top)
+/* only decisions that differ from d in what gives memory for time: recomputation, ZeRO level and shards, sequence parallelism */
+static void wish_for(struct wishes *w, const struct decision *d, struct schedule_wish *schedule)
 {
+    const uint32_t degrees[NDEGREES] = {[DEG_TP] = d->tp, [DEG_CP] = d->cp, [DEG_PP] = d->pp, [DEG_VPP] = d->vpp, [DEG_DP] = d->dp,
+                                        [DEG_EP] = d->ep, [DEG_ETP] = d->etp, [DEG_MICROBATCH] = d->microbatch};
+    for (uint32_t k = 0; k < NDEGREES; k++)
+        if (degrees[k])
+            w->degree[k] = (struct wish){.relation = REL_EQ, .value = degrees[k]};
+    *schedule = (struct schedule_wish){.kind = d->schedule, .group = d->schedule_group};
+    w->schedules = schedule;
+    w->nschedules = d->pp > 1;
+}
+
+/* The same decision, too large by a little and promising, with a little more recomputation. */
+static void try_more_recomputation(struct fitting *f, const struct candidate *x, uint32_t top)
+{
+    struct job own = *f->job;
+    struct schedule_wish schedule;
+    double over = (double)x->placed_bytes / (double)f->limit;
+    if (x->decision.schedule == SCHED_AUTO || x->decision.schedule == SCHED_FILE || over > MOST_OVER || over <= 1)
+        return;
+    wish_for(&own.wishes, &x->decision, &schedule);
+    own.wishes.memory = (uint64_t)((double)f->limit / fmax(over, 1 + LEAST_CUT));
+    struct search_result *found = search(f->arena, diag_new(f->arena), &own, f->topo, top, LEANER_BUDGET, true);
+    try_candidates(f, found);
+}
+
+/* What promised to be faster than the plan and is too large may fit with a little more recomputation, or less of something else. */
+static void try_leaner(struct fitting *f, const struct search_result *first, uint32_t top)
+{
+    const double missed = f->missed, ratio = f->least_ratio;
+    for (uint32_t i = 0, n = 0; i < first->ncandidates && n < RIVALS && !f->stuck; i++) {
+        const struct candidate *x = &first->candidates[i];
+        double promised = fit_worth(f->job, promised_s(f, x), &x->decision);
+        if (x->simulated_s > 0 || !x->placed_bytes || promised >= best_worth(f) * (1 - MISSED))
+            continue;
+        n++;
+        try_more_recomputation(f, x, top);
+    }
+    f->missed = missed;
+    f->least_ratio = ratio;
     double tried = (double)f->limit;
     for (int round = 0; round < LEANER_ROUNDS && !f->stuck && f->missed < best_worth(f) * (1 - MISSED); round++) {
         struct job smaller = *f->job;
@@ -385,7 +425,7 @@ enum status fit_plan(struct arena *a, struct diag *d, struct job *job, struct to
     if (!f.best && !f.stuck)
         try_smaller(&f, top);
     else
-        try_leaner(&f, top);
+        try_leaner(&f, found, top);
     *plan = f.best;
     if (f.stuck)
         return STATUS_BUG;
