@@ -336,7 +336,7 @@ static void try_smaller(struct fitting *f, uint32_t top)
     }
 }
 
-/* only decisions that differ from d in what gives memory for time: recomputation, ZeRO level and shards, sequence parallelism */
+/* d's degrees, microbatch and schedule; what is left open trades memory for time: recomputation, ZeRO level and shards */
 static void wish_for(struct wishes *w, const struct decision *d, struct schedule_wish *schedule)
 {
     const uint32_t degrees[NDEGREES] = {[DEG_TP] = d->tp, [DEG_CP] = d->cp, [DEG_PP] = d->pp, [DEG_VPP] = d->vpp, [DEG_DP] = d->dp,

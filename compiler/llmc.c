@@ -34,8 +34,8 @@ enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct
 }
 
 /* the best that fits with the room for experts' rows that the job's wishes say */
-static enum status compile_found_best(struct arena *a, struct diag *d, struct job *job, struct topo *topo,
-                                      const struct compile_options *o, struct plan **out, struct search_result **result)
+static enum status compile_searched(struct arena *a, struct diag *d, struct job *job, struct topo *topo,
+                                    const struct compile_options *o, struct plan **out, struct search_result **result)
 {
     double start = now_s();
     uint32_t top = !o->top ? COMPILE_TOP : o->top < PLAN_MOST_TOP ? (uint32_t)o->top : PLAN_MOST_TOP;
@@ -58,15 +58,15 @@ enum status compile_best(struct arena *a, struct diag *d, struct job *job, struc
     job_emits(a, job);
     job->wishes.tight_experts = false;
     if (!fit_room_is_open(job))
-        return compile_found_best(a, d, job, topo, o, out, result);
+        return compile_searched(a, d, job, topo, o, out, result);
     struct diag *own = diag_new(a);
-    enum status s = compile_found_best(a, own, job, topo, o, out, result);
+    enum status s = compile_searched(a, own, job, topo, o, out, result);
     if (s != STATUS_NO_PLAN) {
         diag_append(d, own);
         return s;
     }
     job->wishes.tight_experts = true;
-    return compile_found_best(a, d, job, topo, o, out, result);
+    return compile_searched(a, d, job, topo, o, out, result);
 }
 
 struct plan_search compile_found(const struct plan *p, const struct search_result *found, uint32_t top)

@@ -179,6 +179,9 @@ const uint8_t *cost_again(struct arena *a, const struct expansion *e);
 /* exchange.c: rows of experts that travel and are kept for each that is expected on average */
 double cost_rows_moved(const struct cost *c, const struct moe *m);
 double cost_rows_kept(const struct cost *c, const struct moe *m);
+/* Room for experts' rows in memory, over the mean, 0: for all that can come.  Where nothing fits with the usual one, a plan that
+ * is too large gets less, down to the mean. */
+double cost_room_kept(const struct cost *c);
 /* of `tokens` tokens, those that lie on their way between nodes, before they are spread there; 0: they go straight */
 double cost_far_rows(const struct cost *c, const struct moe *m, double tokens);
 /* Rows of a microbatch to the experts of a layer and back, as the profile's stack sends them, with what ranks that share an

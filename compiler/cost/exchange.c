@@ -29,11 +29,17 @@ void cost_split_experts(struct cost *c)
     c->far = cost_expert_group(c, nodes, d->ep / nodes * d->etp);
 }
 
+/* what blocks of experts' rows have room for, over the mean; 0: all that can come */
+static double room_of(const struct cost *c)
+{
+    return c->decision->room > 0 ? c->decision->room : cost_usual_room(c->job, &c->type->gpu);
+}
+
 /* rows of `tokens` tokens that travel between nodes, as a stack's blocks have room for them */
 static double far_rows(const struct cost *c, const struct profile *stack, const struct moe *m, double tokens)
 {
     double nodes = c->far.n, met = model_sets_met(nodes, m->active, m->groups, m->pick);
-    double room = c->decision->room > 0 ? c->decision->room : cost_usual_room(c->job, &c->type->gpu);
+    double room = room_of(c);
     if (stack->allocator > 0.5 || m->capacity > 0)
         room = c->job->train.imbalance;
     return tokens * (room > 0 ? fmin(nodes, room * met) : nodes);
@@ -121,20 +127,19 @@ double cost_usual_room(const struct job *job, const struct topo_gpu *gpu)
 }
 
 /* Rows that travel to experts and that their activations go over, for each that is expected on average: llmrun's blocks
- * travel whole, other stacks send what there is. */
-static double rows_of(const struct cost *c, const struct profile *stack, const struct moe *m)
+ * travel whole, of so much room, other stacks send what there is. */
+static double rows_of(const struct cost *c, const struct profile *stack, const struct moe *m, double room)
 {
     const struct decision *d = c->decision;
     double local = (double)m->experts / d->ep, all = fmin(m->active, local) * d->ep / m->active; /* all that can come */
     if (stack->allocator > 0.5 || m->capacity > 0)
         return fmin(c->job->train.imbalance, all);
-    double room = d->room > 0 ? d->room : cost_usual_room(c->job, &c->type->gpu);
     return room > 0 ? fmin(room, all) : all;
 }
 
 double cost_rows_moved(const struct cost *c, const struct moe *m)
 {
-    return rows_of(c, c->profile, m);
+    return rows_of(c, c->profile, m, room_of(c));
 }
 
 bool cost_may_be_tight(const struct job *job, const struct decision *d)
@@ -148,11 +153,15 @@ bool cost_is_tight(const struct job *job, const struct topo_gpu *gpu, const stru
     return d->room > 0 && !(job->train.expert_room > 0) && (!(usual > 0) || d->room < COST_NEARLY_USUAL * usual);
 }
 
-/* The same for memory: where nothing fits with the usual room, a plan that is too large gets less, down to the mean. */
+double cost_room_kept(const struct cost *c)
+{
+    double room = room_of(c), mean = fmax(1, c->job->train.imbalance);
+    return cost_may_be_tight(c->job, c->decision) && !(room > 0 && room < mean) ? mean : room;
+}
+
 double cost_rows_kept(const struct cost *c, const struct moe *m)
 {
-    double rows = rows_of(c, c->buffers, m);
-    return cost_may_be_tight(c->job, c->decision) ? fmin(rows, fmax(1, c->job->train.imbalance)) : rows;
+    return rows_of(c, c->buffers, m, cost_room_kept(c));
 }
 
 double cost_sent_bytes(const struct cost *c)
@@ -190,7 +199,7 @@ void cost_emitted_ways(const struct cost *c, const struct moe *m, struct cost_ex
     for (int k = 0; k < 2; k++) {
         double bytes = k ? row : cost_sent_bytes(c);
         double far = cost_group_s(c, OP_ALL_TO_ALL, far_rows(c, c->buffers, m, tokens) * bytes, &c->far);
-        double near = cost_group_s(c, OP_ALL_TO_ALL, tokens * m->active * rows_of(c, c->buffers, m) * bytes, &c->near);
+        double near = cost_group_s(c, OP_ALL_TO_ALL, tokens * m->active * rows_of(c, c->buffers, m, room_of(c)) * bytes, &c->near);
         each[k]->far_s = each[k]->way_s * far / (far + near);
     }
 }

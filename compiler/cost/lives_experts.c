@@ -246,11 +246,8 @@ static struct expert_rows rows_of(struct lives *l, const struct moe *m)
         return l->rows;
     const struct decision *d = l->d;
     bool said = d->room > 0 || l->c->job->train.expert_room > 0;
-    double usual = cost_usual_room(l->c->job, &l->c->type->gpu), room = d->room > 0 ? d->room : usual;
-    if (cost_may_be_tight(l->c->job, d)) /* down to the mean */
-        room = fmin(room > 0 ? room : INFINITY, fmax(1, l->c->job->train.imbalance));
     l->moe = m;
-    return l->rows = expert_rows_new(m, d->ep, l->nodes, said || d->ep > 1 ? room : 0, (uint32_t)l->local,
+    return l->rows = expert_rows_new(m, d->ep, l->nodes, said || d->ep > 1 ? cost_room_kept(l->c) : 0, (uint32_t)l->local,
                            (uint32_t)l->c->job->train.sequence / d->cp);
 }
 
