@@ -70,7 +70,7 @@ static double usual_room(const struct job *job, const struct topo *topo, const s
     return has_room(job, d) ? cost_usual_room(job, &topo->types[d->type].gpu) : d->room;
 }
 
-enum { FILL = 4, LONG_FILL = 16, LONG = 64 }; /* microbatches per stage */
+enum { FILL = 2, LONG_FILL = 16, LONG = 64 }; /* microbatches per stage */
 
 /* The peak with some room for experts' rows.  Buffers are as many with a few microbatches per stage as with all of them, but
  * for what the ends of the step leave lying; who takes a plan by this looks at its own peak.  A role that takes no more than
