@@ -40,6 +40,13 @@ void harness_differentiate(struct sample *s, double (*objective)(const struct sa
 /* slope of head h of n's linear biases, as the paper's authors compute it (arXiv 2108.12409) */
 double harness_slope(int64_t n, int64_t h);
 
+/* of a sample's operand by its name: an element, its shape, all elements */
+#define AT(s, op, name, i, j) ((s)->v[OPND(op, name)][(size_t)(i) * (s)->cols[OPND(op, name)] + (size_t)(j)])
+#define ROWS(s, op, name) ((s)->rows[OPND(op, name)])
+#define COLS(s, op, name) ((s)->cols[OPND(op, name)])
+#define EACH(s, op, name, i, j)                                                                              \
+    for (uint32_t i = 0; i < ROWS(s, op, name); i++)                                                         \
+        for (uint32_t j = 0; j < COLS(s, op, name); j++)
 #define INT_ATTR(s, op, name) ((s)->attr[ATTR(op, name)].i)
 #define REAL_ATTR(s, op, name) ((s)->attr[ATTR(op, name)].f)
 

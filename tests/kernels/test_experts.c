@@ -6,13 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#define AT(s, op, name, i, j) ((s)->v[OPND(op, name)][(size_t)(i) * (s)->cols[OPND(op, name)] + (size_t)(j)])
 #define HAS(s, op, name) ((s)->v[OPND(op, name)] != NULL)
-#define ROWS(s, op, name) ((s)->rows[OPND(op, name)])
-#define COLS(s, op, name) ((s)->cols[OPND(op, name)])
-#define EACH(s, op, name, i, j)                                                                              \
-    for (uint32_t i = 0; i < ROWS(s, op, name); i++)                                                         \
-        for (uint32_t j = 0; j < COLS(s, op, name); j++)
 
 static void router_scores(const double *logits, double *out, uint32_t n, bool sigmoid)
 {

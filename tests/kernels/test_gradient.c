@@ -5,12 +5,6 @@
 #include <CUnit/CUnit.h>
 #include <math.h>
 
-#define AT(s, op, name, i, j) ((s)->v[OPND(op, name)][(size_t)(i) * (s)->cols[OPND(op, name)] + (size_t)(j)])
-#define ROWS(s, op, name) ((s)->rows[OPND(op, name)])
-#define COLS(s, op, name) ((s)->cols[OPND(op, name)])
-#define EACH(s, op, name, i, j)                                                                              \
-    for (uint32_t i = 0; i < ROWS(s, op, name); i++)                                                         \
-        for (uint32_t j = 0; j < COLS(s, op, name); j++)
 static const double EPS = 1e-5;
 
 static double rms(const double *x, uint32_t h)
