@@ -4,7 +4,6 @@
 
 #include "tests/e2e/e2e.h"
 
-#include <dirent.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
@@ -66,23 +65,13 @@ void e2e_read_text(const char *path, char *text, size_t size)
     fclose(f);
 }
 
-static int is_case(const struct dirent *e)
+int e2e_llmc(const char *dir, const char *words)
 {
-    size_t n = strlen(e->d_name);
-    return n > 5 && !strcmp(e->d_name + n - 5, ".args");
-}
-
-int e2e_cases(const char *folder, const char *dir, void (*check)(const char *dir, const char *file))
-{
-    struct dirent **names;
-    int n = scandir(folder, &names, is_case, alphasort);
-    for (int i = 0; i < n; i++) {
-        check(dir, names[i]->d_name);
-        free(names[i]);
-    }
-    if (n >= 0)
-        free(names);
-    return n;
+    char command[4096];
+    snprintf(command, sizeof command, "D='%s'; timeout 120 %s/llmc %s %s >\"$D/out\" 2>\"$D/err\" </dev/null", dir,
+             e2e_build(), words, strncmp(words, "plan ", 5) ? "" : "-o \"$D/plan\"");
+    int status = system(command);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 bool e2e_same_bytes(const char *a, const char *b)

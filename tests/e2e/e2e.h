@@ -35,8 +35,8 @@ void e2e_folder(char *path, const char *name);
 int e2e_command(const char *log, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* the first `size` - 1 bytes of a file, ended by NUL; "" if unreadable */
 void e2e_read_text(const char *path, char *text, size_t size);
-/* check(dir, NAME.args) for every case of a folder, in order of names; how many there were */
-int e2e_cases(const char *folder, const char *dir, void (*check)(const char *dir, const char *file));
+/* llmc with these words, into files out and err of a folder, plans into its folder plan; the exit code, -1 after a signal */
+int e2e_llmc(const char *dir, const char *words);
 bool e2e_same_bytes(const char *a, const char *b);
 
 bool e2e_log_read(const char *path, struct e2e_log *log);

@@ -1,10 +1,10 @@
-/* What llmc says in situations that people get into: every tests/cases/explain/NAME.args, handed to llmc,
- * must end with the exit code in the first line of NAME.out and print the rest of it: stderr first, then
- * stdout.  UPDATE=1 rewrites.
+/* What llmc says in situations that people get into: each case's words, handed to llmc, must end with the exit code that the case
+ * wants and print the rest of it: stderr first, then stdout.
  *
  * What is asserted is what is said and in which order: figures are '#', as the cost model may move them; that
  * they add up is tested where they are made. */
 
+#include "tests/cases.h"
 #include "tests/e2e/e2e.h"
 
 #include <CUnit/CUnit.h>
@@ -12,11 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
 void suite_explain_cases(void);
 
-#define CASES "tests/cases/explain/"
 #define ROOM 32768
 
 static size_t unit_length(const char *p)
@@ -76,46 +74,26 @@ static void mask(const char *text, char *out)
     *at = 0;
 }
 
-static void check_case(const char *dir, const char *file)
+static const char *said(struct arena *a, const struct text_case *c)
 {
     static const char *const streams[] = {"err", "out"};
-    char args[1024], command[4096], path[E2E_PATH + 300];
-    char *raw = malloc(ROOM), *got = malloc(ROOM + 64), *want = malloc(ROOM + 64), *said = malloc(ROOM);
-    int stem = (int)(strlen(file) - strlen(".args"));
-    snprintf(path, sizeof path, CASES "%s", file);
-    e2e_read_text(path, args, sizeof args);
-    args[strcspn(args, "\n")] = 0;
-    snprintf(command, sizeof command, "D='%s'; timeout 120 %s/llmc %s %s >\"$D/out\" 2>\"$D/err\" </dev/null",
-             dir, e2e_build(), args, strncmp(args, "plan ", 5) ? "" : "-o \"$D/plan\"");
-    int status = system(command);
-    int length = snprintf(got, ROOM, "exit %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+    char path[E2E_PATH + 8], dir[E2E_PATH], *raw = arena_alloc(a, ROOM), *masked = arena_alloc(a, ROOM);
+    e2e_folder(dir, "explain");
+    const char *all = arena_printf(a, "exit %d\n", e2e_llmc(dir, c->words[0]));
     for (size_t i = 0; i < 2; i++) {
         snprintf(path, sizeof path, "%s/%s", dir, streams[i]);
         e2e_read_text(path, raw, (size_t)ROOM / 2);
-        mask(raw, said);
-        length += snprintf(got + length, (size_t)(ROOM - length), "%s", said);
+        mask(raw, masked);
+        all = arena_printf(a, "%s%s", all, masked);
     }
-    snprintf(path, sizeof path, CASES "%.*s.out", stem, file);
-    FILE *f = getenv("UPDATE") ? fopen(path, "w") : NULL;
-    if (f) {
-        fputs(got, f);
-        fclose(f);
-    }
-    e2e_read_text(path, want, ROOM);
-    if (strcmp(got, want))
-        printf("\n%s%s: wanted\n%sgot\n%s", CASES, file, want, got);
-    CU_ASSERT(!strcmp(got, want));
-    free(raw);
-    free(got);
-    free(want);
-    free(said);
+    return all;
 }
 
 static void test_cases(void)
 {
-    char dir[E2E_PATH];
-    e2e_folder(dir, "explain");
-    CU_ASSERT(e2e_cases(CASES, dir, check_case) >= 10);
+    struct arena *a = arena_new();
+    CU_ASSERT(cases_check(a, "tests/cases/explain/explain.cases", said) >= 14);
+    arena_free(a);
 }
 
 static void test_mask(void)

@@ -1,34 +1,22 @@
-/* Refused inputs: every tests/bad/NAME.llm must give exactly the text of tests/bad/NAME.err.
- *
- * Lines `# set KEY=VALUE` at the top of an input are overrides.  UPDATE=1 writes the .err files anew. */
+/* Refused models: the cases of tests/bad, each with the very text that is printed.  Words of a case are overrides. */
 
 #include "compiler/model/sema.h"
-#include "compiler/support/strbuf.h"
-#include "compiler/support/vec.h"
+#include "tests/cases.h"
 
 #include <CUnit/Basic.h>
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SETS_MAX 8
+#define FOLDER "tests/bad"
 
-/* what a run on that input prints, JSON behind the text if wanted; in the arena */
-static char *messages(struct arena *a, const char *path, bool json)
+/* what a model prints, JSON behind the text if wanted; in the arena */
+static const char *messages(struct arena *a, const struct text_case *c, bool json)
 {
     struct diag *d = diag_new(a);
-    struct source *s = source_read(a, d, path, (size_t)1 << 20);
-    const char *sets[SETS_MAX];
-    uint32_t nsets = 0;
-    if (s) {
-        const char *slash = strrchr(path, '/');
-        s->name = slash ? slash + 1 : path;
-        for (const char *at = s->text; nsets < SETS_MAX && !strncmp(at, "# set ", 6);
-             at += strcspn(at, "\n") + 1)
-            sets[nsets++] = arena_strndup(a, at + 6, strcspn(at + 6, "\n"));
-        job_parse(a, d, s, sets, nsets);
-    }
+    struct source *s = ARENA_NEW(a, struct source);
+    *s = (struct source){arena_printf(a, "%s.llm", c->name), c->text, c->size, false};
+    job_parse(a, d, s, c->words, c->nwords);
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
@@ -41,56 +29,27 @@ static char *messages(struct arena *a, const char *path, bool json)
     return copy;
 }
 
-static void check_one(struct arena *a, const char *name)
+static const char *complaint(struct arena *a, const struct text_case *c)
 {
-    char *input = arena_printf(a, "tests/bad/%s.llm", name),
-         *wanted = arena_printf(a, "tests/bad/%s.err", name);
-    char *got = messages(a, input, false);
-    if (getenv("UPDATE")) {
-        FILE *f = fopen(wanted, "w");
-        CU_ASSERT_FATAL(f != NULL);
-        fputs(got, f);
-        fclose(f);
-        return;
-    }
-    struct diag *d = diag_new(a);
-    const struct source *s = source_read(a, d, wanted, (size_t)1 << 20);
-    bool equal = s && !strcmp(s->text, got);
-    if (!equal)
-        printf("\n%s: wanted\n%sgot\n%s", input, s ? s->text : "(nothing)\n", got);
-    CU_ASSERT(equal);
-    CU_ASSERT(*got != 0);
-}
-
-static int by_name(const void *left, const void *right)
-{
-    return strcmp(*(char *const *)left, *(char *const *)right);
+    return messages(a, c, false);
 }
 
 static void test_bad_inputs(void)
 {
     struct arena *a = arena_new();
-    VEC(char *) names = {0};
-    DIR *dir = opendir("tests/bad");
-    CU_ASSERT_FATAL(dir != NULL);
-    for (struct dirent *e = readdir(dir); e; e = readdir(dir)) {
-        size_t n = strlen(e->d_name);
-        if (n > 4 && !strcmp(e->d_name + n - 4, ".llm"))
-            vec_push(a, &names, arena_strndup(a, e->d_name, n - 4));
-    }
-    closedir(dir);
-    CU_ASSERT(names.n >= 60);
-    qsort(names.at, names.n, sizeof *names.at, by_name);
-    for (size_t i = 0; i < names.n; i++)
-        check_one(a, names.at[i]);
+    CU_ASSERT(cases_check_folder(a, FOLDER, "model-", complaint) >= 160);
     arena_free(a);
 }
 
 static void test_json(void)
 {
     struct arena *a = arena_new();
-    char *got = messages(a, "tests/bad/batch-tokens.llm", true);
-    const char *json = strchr(got, '[');
+    struct text_case *all;
+    uint32_t n = cases_read(a, FOLDER "/model-train.cases", &all), i = 0;
+    while (i < n && strcmp(all[i].name, "batch-tokens"))
+        i++;
+    CU_ASSERT_FATAL(i < n);
+    const char *json = strchr(messages(a, &all[i], true), '[');
     CU_ASSERT_FATAL(json != NULL);
     CU_ASSERT_STRING_EQUAL(
         json,
