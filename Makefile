@@ -9,7 +9,7 @@
 #   make check-mutants         MUTANTS=100000      faults in drawn plans, which the verifier must find; VALID=10000 right plans
 #   make check-fields          FIELDS=1000000      changed fields of plans, which must be refused or do no harm
 #   make check-origin          ORIGIN=2000         drawn folders, honest and forged
-#   make check-estimates       ESTIMATES=2000      estimates of drawn decisions against their programs' simulation
+#   make check-estimates       ESTIMATES=2000      the search's and 'estimate's figures against the programs'
 #   make check-jobs            DRAWN=500           random jobs: what a search with a hundred times the budget finds, too
 #   make check-gaps            DRAWN=500 RIVALS=8  the same jobs: does no other decision beat a plan by more than its gap?
 #   make check-source-mutants  SOURCE_MUTANTS=400  faults in the source, which the tests must notice
@@ -240,6 +240,7 @@ check-origin: $(B)/tests/run
 ESTIMATES ?= 2000
 check-estimates: $(B)/tests/run
 	$(Q)LLMC_BUILD=$(B) ESTIMATES=$(ESTIMATES) SEED=$(or $(SEED),1) $(B)/tests/run =estimates
+	$(Q)LLMC_BUILD=$(B) FORECASTS=$(ESTIMATES) SEED=$(or $(SEED),1) $(B)/tests/run =forecast
 
 # random jobs, DRAWN of them: does `plan` find whatever a search with a hundred times the budget finds?  others with SEED=N
 DRAWN ?= 500
