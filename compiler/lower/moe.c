@@ -327,21 +327,23 @@ static struct mat projection(const struct experts *e, struct mat up, uint32_t k)
     return mat_columns(up, k * w, w);
 }
 
-/* tokens' rows, and what they chose, to the experts: `rows`, and `words` of them, or none */
+/* Tokens' rows, and what they chose, to the experts: `rows`, and `words` of them, or none.  Counts go first: products need them, too,
+ * and behind the rows they might have to wait for another microbatch's. */
 static void send_rows(struct lower *l, uint32_t piece, const struct experts *e, struct mat x, struct mat rows, struct mat words)
 {
     struct mat counts = lower_aux(l, piece, e->router, ROUTER_COUNTS);
+    if (over_nodes(l))
+        counts = arrange_node(l, e, counts);
+    if (exchanges(l))
+        exchange(l, counts, e->counts, "counts");
     x = outbound(l, x);
     if (over_nodes(l)) {
         struct mat came = node_temp(l, e, "farcame", x);
-        counts = arrange_node(l, e, counts);
         carry(l, e, lower_aux(l, piece, e->router, ROUTER_WEIGHT), "farweights", e->weight);
         carry(l, e, x, "farsent", came);
         x = came;
     }
     dispatch_rows(l, e->m, x, e->place, rows, words);
-    if (exchanges(l))
-        exchange(l, counts, e->counts, "counts");
 }
 
 /* rows that came back from expert ranks to the sums y of tokens; weight: of choices, or none */
