@@ -7,9 +7,10 @@
 /* seconds of one layer's experts on this rank */
 struct experts {
     double up[3], down[3];    /* grouped products in and out, by product */
-    double act, act_back;     /* the activation; its gradients, rows weighed and their gradients */
-    double weigh;             /* of act_back, before gradients of the activation's inputs */
-    double there_s, back_s;   /* kernels that place rows and sum them; */
+    double act, act_back;     /* the activation; gradients of its inputs */
+    double weigh;             /* rows weighed, their gradients and those of weights */
+    double biases[2];         /* sums of rows' gradients, for products in and out */
+    double there_s, back_s;   /* kernels that place rows and sum them, but for what nodes do (cost_exchange.copies_s); */
     double came_s;            /* that make numbers of those that came in 8 bits */
     double fixed_s;           /* counting and sorting by the profile */
     double offsets;           /* kernels more backward, of biases */
@@ -37,76 +38,112 @@ static void price_products(const struct block *b, const struct opr *o, double mo
     double bytes = b->element * moved * b->d->etp * w;
     x->act = cost_stream_s(c, bytes * (parts + 1));
     x->weigh = cost_stream_s(c, bytes * 4);
-    x->act_back = cost_stream_s(c, bytes * (2 * parts + 1)) + x->weigh;
+    x->act_back = cost_stream_s(c, bytes * (2 * parts + 1));
     if (o->moe->expert.bias) { /* sums of rows per expert; what biases add to the gradients of rows' weights */
-        x->act_back += parts * cost_stream_s(c, bytes) + cost_stream_s(c, b->element * moved * b->d->etp * h) +
-                       cost_grouped_matmul_s(c, PRODUCT_FORWARD, groups, routed / local, 1, uh, b->dtype);
+        x->biases[0] = parts * cost_stream_s(c, bytes);
+        x->biases[1] = cost_stream_s(c, b->element * moved * b->d->etp * h);
+        x->weigh += cost_grouped_matmul_s(c, PRODUCT_FORWARD, groups, routed / local, 1, uh, b->dtype);
         x->offsets = parts + 2;
     }
 }
 
-/* Transfers of rows, between nodes and within them.  Where keys or sequences travel too, those within are on the other queue
- * if they go straight; else those between nodes are. */
-static void travel(struct block *b, enum walk_queue far, enum walk_queue near, const struct cost_exchange *x, double share,
-                   bool there, void (*step)(struct walk *, double, bool), bool again)
+/* seconds of rows' transfers, as far as they are seen: between nodes, and within them or straight */
+static double far_s(const struct experts *x, const struct cost_exchange *way)
 {
-    const double seconds[2] = {x->far_s, x->way_s - x->far_s + x->shared_s};
-    for (int k = 0; k < 2; k++) {
-        bool between = (k == 0) == there;
-        b->walk.queue = between ? far : near;
-        step(&b->walk, share * seconds[between ? 0 : 1], again);
+    return x->share * way->far_s;
+}
+
+static double near_s(const struct experts *x, const struct cost_exchange *way)
+{
+    return x->share * (way->way_s - way->far_s + way->shared_s);
+}
+
+/* A transfer of rows of so many seconds.  Where keys or sequences travel too, those within nodes are on the other queue if they go
+ * straight; else those between nodes are. */
+static void travel(struct walk *w, enum walk_queue queue, uint32_t passes, double seconds)
+{
+    w->queue = queue;
+    walk_add(w, WALK_BLOCK, 0, passes, seconds);
+    w->queue = WALK_TP;
+}
+
+static void add_forward(struct block *b, const struct experts *x, enum walk_queue far, enum walk_queue near)
+{
+    struct walk *w = &b->walk;
+    uint32_t passes = WALK_F | (x->again ? WALK_AGAIN : 0);
+    travel(w, x->from.far_s > 0 ? far : near, passes, x->from.forward_s);
+    walk_add(w, WALK_KERNEL, 0, passes, x->there_s + x->fixed_s);
+    travel(w, far, passes, far_s(x, &x->to));
+    walk_add(w, WALK_KERNEL, 0, passes, x->to.copies_s);
+    travel(w, near, passes, near_s(x, &x->to));
+    walk_add(w, WALK_KERNEL, 0, passes, x->came_s);
+    walk_add(w, WALK_KERNEL, 0, passes, x->up[PRODUCT_FORWARD]);
+    walk_add(w, WALK_KERNEL, 0, passes, x->act);
+    walk_add(w, WALK_KERNEL, 0, passes, x->down[PRODUCT_FORWARD]);
+    travel(w, near, passes, near_s(x, &x->from));
+    walk_add(w, WALK_KERNEL, 0, passes, x->from.copies_s);
+    travel(w, far, passes, far_s(x, &x->from));
+    walk_add(w, WALK_KERNEL, 0, passes, x->back_s);
+}
+
+/* rows' gradients home, beside gradients of weights */
+static void bring_rows(struct walk *w, const struct experts *x, enum walk_queue far, enum walk_queue near)
+{
+    uint32_t passes = WALK_B | WALK_I;
+    w->queue = near;
+    walk_add(w, WALK_BEHIND, WALK_ROWS, passes, near_s(x, &x->from));
+    walk_add(w, WALK_KERNEL, 0, passes, x->down[PRODUCT_WEIGHT] + x->biases[1]);
+    if (x->from.far_s > 0) {
+        walk_add(w, WALK_USE, WALK_ROWS, passes, 0);
+        walk_add(w, WALK_KERNEL, 0, passes, x->from.copies_s);
+        w->queue = far;
+        walk_add(w, WALK_BEHIND, WALK_ROWS, passes, far_s(x, &x->from));
     }
-    b->walk.queue = WALK_TP;
+    walk_add(w, WALK_KERNEL, 0, passes, x->up[PRODUCT_WEIGHT] + x->biases[0]);
+    walk_add(w, WALK_USE, WALK_ROWS, passes, 0);
+    walk_add(w, WALK_USE, WALK_REDUCED, passes, 0); /* of shared experts: what comes now is added to it */
+    walk_add(w, WALK_KERNEL, 0, passes, x->back_s);
+    walk_add(w, WALK_USE, WALK_CHOICES, passes, 0); /* by the router */
+    w->queue = WALK_TP;
 }
 
-static void forward_transfer(struct walk *w, double seconds, bool again)
+static void add_backward(struct block *b, const struct experts *x, enum walk_queue far, enum walk_queue near)
 {
-    walk_forward(w, WALK_BLOCK, 0, seconds, again);
-}
-
-static void backward_transfer(struct walk *w, double seconds, bool again)
-{
-    (void)again;
-    walk_add(w, WALK_BLOCK, 0, WALK_B | WALK_I, seconds);
+    struct walk *w = &b->walk;
+    uint32_t passes = WALK_B | WALK_I;
+    bool nodes = x->from.far_s > 0;
+    double small_s = x->from.backward_s / (nodes ? 3 : 2); /* rows' weights; their gradients, on both ways */
+    travel(w, near, passes, small_s);
+    walk_add(w, WALK_KERNEL, 0, passes, x->there_s + x->fixed_s);
+    travel(w, far, passes, far_s(x, &x->to)); /* gradients as rows before */
+    walk_add(w, WALK_KERNEL, 0, passes, x->to.copies_s);
+    travel(w, near, passes, near_s(x, &x->to));
+    walk_add(w, WALK_KERNEL, 0, passes, x->came_s);
+    walk_add(w, WALK_KERNEL, 0, passes, x->down[PRODUCT_INPUT]);
+    walk_add(w, WALK_USE, WALK_CHOICES, passes, 0);
+    walk_add(w, WALK_KERNEL, 0, passes, x->weigh);
+    w->queue = near;
+    walk_add(w, nodes ? WALK_BLOCK : WALK_BEHIND, nodes ? 0 : WALK_CHOICES, passes, small_s);
+    w->queue = far;
+    walk_add(w, WALK_BEHIND, WALK_CHOICES, passes, nodes ? small_s : 0);
+    walk_add(w, WALK_KERNEL, 0, passes, x->act_back + x->up[PRODUCT_INPUT]);
+    bring_rows(w, x, far, near);
 }
 
 /* as compiler/lower/moe.c issues them */
-static void add_steps(struct block *b, const struct opr *o, const struct experts *x)
+static void add_steps(struct block *b, const struct experts *x)
 {
-    const struct decision *d = b->d;
-    struct walk *w = &b->walk;
-    bool nodes = x->from.far_s > 0;
-    enum walk_queue far = nodes ? WALK_DP : WALK_TP, near = !nodes && (d->cp > 1 || d->sp) ? WALK_DP : WALK_TP;
-    uint32_t weighs = WALK_B | (expand_puts_off(b->e, o) ? WALK_W : WALK_I);
-    w->queue = nodes ? far : near;
-    walk_forward(w, WALK_BLOCK, 0, x->from.forward_s, x->again);
-    walk_forward(w, WALK_KERNEL, 0, x->there_s + x->fixed_s, x->again);
-    travel(b, far, near, &x->to, x->share, true, forward_transfer, x->again);
-    walk_forward(w, WALK_KERNEL, 0, x->came_s, x->again);
-    walk_forward(w, WALK_KERNEL, 0, x->up[PRODUCT_FORWARD], x->again);
-    walk_forward(w, WALK_KERNEL, 0, x->act, x->again);
-    walk_forward(w, WALK_KERNEL, 0, x->down[PRODUCT_FORWARD], x->again);
-    travel(b, far, near, &x->from, x->share, false, forward_transfer, x->again);
-    walk_forward(w, WALK_KERNEL, 0, x->back_s, x->again);
-    double small_s = x->from.backward_s / (nodes ? 3 : 2); /* rows' weights; their gradients, on both ways */
-    w->queue = near;
-    walk_add(w, WALK_BLOCK, 0, WALK_B | WALK_I, small_s);
-    walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->there_s + x->fixed_s);
-    travel(b, far, near, &x->to, x->share, true, backward_transfer, false); /* gradients as rows before */
-    walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->came_s);
-    walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->down[PRODUCT_INPUT]);
-    walk_add(w, WALK_USE, WALK_CHOICES, WALK_B | WALK_I, 0);
-    walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->weigh);
-    w->queue = near;
-    walk_add(w, nodes ? WALK_BLOCK : WALK_BEHIND, nodes ? 0 : WALK_CHOICES, WALK_B | WALK_I, small_s);
-    w->queue = far;
-    walk_add(w, WALK_BEHIND, WALK_CHOICES, WALK_B | WALK_I, nodes ? small_s : 0);
-    walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->act_back - x->weigh + x->up[PRODUCT_INPUT]);
-    travel(b, far, near, &x->from, x->share, false, backward_transfer, false);
-    walk_add(w, WALK_USE, WALK_REDUCED, WALK_B | WALK_I, 0); /* of shared experts: what comes now is added to it */
-    walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, x->back_s);
-    walk_add(w, WALK_KERNEL, 0, weighs, x->up[PRODUCT_WEIGHT] + x->down[PRODUCT_WEIGHT]);
-    walk_add(w, WALK_USE, WALK_CHOICES, WALK_B | WALK_I, 0); /* by the router */
+    bool nodes = x->from.far_s > 0, others = b->d->cp > 1 || b->d->sp;
+    enum walk_queue far = nodes ? WALK_DP : WALK_TP, near = !nodes && others ? WALK_DP : WALK_TP;
+    add_forward(b, x, far, near);
+    add_backward(b, x, far, near);
+}
+
+/* Seconds of rows' way home that gradients of weights hide in the emitted programs, whatever a profile's stack does. */
+static double hidden_s(const struct experts *x)
+{
+    double down = x->down[PRODUCT_WEIGHT] + x->biases[1], up = x->up[PRODUCT_WEIGHT] + x->biases[0], far = far_s(x, &x->from);
+    return far > 0 ? fmin(near_s(x, &x->from), down) + fmin(far, up) : fmin(near_s(x, &x->from), down + up);
 }
 
 /* Kernels that move rows within memory.  Rows that travel in 8 bits are made so before, and into numbers behind; other stacks'
@@ -116,8 +153,8 @@ static double price_moves(const struct block *b, double chosen, double came, str
     const struct cost *c = b->c;
     double row = b->element * (double)c->job->model.width, sent = cost_sent_bytes(c), own = b->tokens / b->d->tp;
     bool converts = c->job->train.fp8_sent && c->profile->allocator < 0.5;
-    x->there_s = cost_stream_s(c, sent * (chosen + own)) + x->to.copies_s;
-    x->back_s = cost_stream_s(c, row * (chosen + own)) + x->from.copies_s;
+    x->there_s = cost_stream_s(c, sent * (chosen + own));
+    x->back_s = cost_stream_s(c, row * (chosen + own));
     x->there_s += converts ? cost_stream_s(c, (row + sent) * own) : 0;
     x->came_s = converts ? cost_stream_s(c, (row + sent) * came) : 0;
     return converts ? 2 : 0;
@@ -135,8 +172,9 @@ void block_experts(struct block *b, const struct opr *o)
     x.fixed_s = 1e-6 * p->moe_layer_us + (c->type->scale_up.span > 1 ? 0 : 1e-6 * p->moe_wait_us);
     double dispatch = cost_travel_s(c, m, &x.to, &x.from);
     cost_emitted_ways(c, m, &x.to, &x.from);
-    double forward = x.act + x.fixed_s, backward = x.act_back + x.fixed_s;
-    double conversions = price_moves(b, chosen, moved * b->d->etp, &x), move_s = x.there_s + x.came_s + x.back_s;
+    double forward = x.act + x.fixed_s, backward = x.weigh + x.act_back + x.biases[0] + x.biases[1] + x.fixed_s;
+    double conversions = price_moves(b, chosen, moved * b->d->etp, &x);
+    double move_s = x.there_s + x.came_s + x.back_s + x.to.copies_s + x.from.copies_s;
     forward += x.up[PRODUCT_FORWARD] + x.down[PRODUCT_FORWARD] + move_s;
     for (enum product k = PRODUCT_INPUT; k <= PRODUCT_WEIGHT; k++)
         backward += x.up[k] + x.down[k];
@@ -152,8 +190,9 @@ void block_experts(struct block *b, const struct opr *o)
     /* an overlap that is asked for is one of pairs: it is them that hide, not every block */
     x.share = block_shown(b, OVERLAP_ALL_TO_ALL, p->ep_shown, p->ep_shown);
     b->out.forward_comm_s += x.from.forward_s + x.share * dispatch;
-    block_add_backward_comm(b, x.from.backward_s + x.share * dispatch * (x.again ? 2 : 1));
+    double hidden = c->job->wishes.emitted ? hidden_s(&x) : 0;
+    block_add_backward_comm(b, x.from.backward_s + x.share * dispatch * (x.again ? 2 : 1) - hidden);
     b->out.again_s += x.again ? x.share * dispatch : 0;
     b->exchanges_apart = over_nodes || b->d->cp > 1 || b->d->sp;
-    add_steps(b, o, &x);
+    add_steps(b, &x);
 }

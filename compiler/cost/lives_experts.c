@@ -413,47 +413,49 @@ static void carry(struct lives *l, const struct experts *x, uint32_t from, uint3
     lives_move(l, to, sent);
 }
 
-static void bring(struct lives *l, const struct experts *x, uint32_t from, uint32_t to, double bytes, bool adds)
-{
-    uint32_t came = lives_store(l, bytes * x->far);
-    lives_move(l, came, from);
-    lives_insn(l);
-    lives_give(l, to, adds);
-    lives_read(l, came);
-    lives_read(l, router_aux(l, x->router, PLACE));
-}
-
 static void send_rows(struct lives *l, const struct experts *x, uint32_t from, uint32_t rows, uint32_t words)
 {
     uint32_t counts = router_aux(l, x->router, COUNTS);
-    from = outbound(l, from);
     if (x->over_nodes) {
-        uint32_t came = lives_store(l, cost_sent_bytes(l->c) * x->far), chosen = lives_store(l, 4 * x->far * x->m->active);
-        uint32_t choices = counts;
+        uint32_t chosen = lives_store(l, 4 * x->far * x->m->active), choices = counts;
         counts = lives_store(l, 4.0 * x->r.blocks * x->r.experts);
         lives_move(l, chosen, choices);
         lives_move(l, experts_aux(l, x, CAME_PLACE), chosen);
         lives_write(l, counts);
+    }
+    if (x->exchanges)
+        lives_move(l, experts_aux(l, x, CAME_COUNTS), counts);
+    from = outbound(l, from);
+    if (x->over_nodes) {
+        uint32_t came = lives_store(l, cost_sent_bytes(l->c) * x->far);
         carry(l, x, router_aux(l, x->router, WEIGHT), experts_aux(l, x, CAME_WEIGHT), 4.0 * x->m->active);
         carry(l, x, from, came, cost_sent_bytes(l->c));
         from = came;
     }
     dispatch_rows(l, x, from, rows, words);
-    if (x->exchanges)
-        lives_move(l, experts_aux(l, x, CAME_COUNTS), counts);
 }
 
-/* rows that came back from expert ranks to the sums of tokens */
-static void sum_rows(struct lives *l, const struct experts *x, uint32_t back, uint32_t weight, uint32_t to, bool adds)
+/* rows that came back from expert ranks, as they come to tokens' ranks */
+static uint32_t send_sums(struct lives *l, const struct experts *x, uint32_t back, uint32_t weight, double bytes)
 {
-    uint32_t sum = x->over_nodes ? lives_store(l, l->element * x->far * x->width) : to;
-    lives_insn(l);
-    lives_give(l, sum, !x->over_nodes && adds);
-    lives_read(l, back);
+    if (!x->over_nodes)
+        return back;
+    uint32_t sum = lives_store(l, bytes * x->far), came = lives_store(l, bytes * x->far);
+    lives_move(l, sum, back);
     lives_read(l, place_of(l, x));
     lives_read(l, weight);
-    if (x->over_nodes)
-        bring(l, x, sum, to, l->element * x->width, adds);
+    lives_transfer(l, came, sum, false);
+    return came;
+}
+
+/* and their sums */
+static void sum_rows(struct lives *l, const struct experts *x, uint32_t came, uint32_t weight, uint32_t to, bool adds)
+{
+    lives_insn(l);
+    lives_give(l, to, adds);
+    lives_read(l, came);
+    lives_read(l, router_aux(l, x->router, PLACE));
+    lives_read(l, x->over_nodes ? NONE : weight);
 }
 
 /* rows that experts have made, as they come home */
@@ -512,7 +514,9 @@ void lives_experts(struct lives *l, uint32_t opr)
     keep(l, &x, HIDDEN, hidden);
     lives_move(l, out, hidden);
     lives_read(l, counts_of(l, &x));
-    sum_rows(l, &x, brought(l, &x, out, l->element * x.width), weight_of(l, &x), lives_value(l, x.o->out), false);
+    double bytes = l->element * x.width;
+    uint32_t came = send_sums(l, &x, brought(l, &x, out, bytes), weight_of(l, &x), bytes);
+    sum_rows(l, &x, came, weight_of(l, &x), lives_value(l, x.o->out), false);
 }
 
 /* the gradients of the choices' weights */
@@ -522,8 +526,33 @@ static void weights_back(struct lives *l, const struct experts *x, uint32_t drow
     uint32_t there = x->over_nodes ? lives_store(l, 4 * x->far * x->m->active) : dweight, home = brought(l, x, drow, 4);
     lives_move(l, there, home);
     lives_read(l, place_of(l, x));
-    if (x->over_nodes)
-        bring(l, x, there, dweight, 4.0 * x->m->active, false);
+    if (!x->over_nodes)
+        return;
+    uint32_t came = lives_store(l, 4 * x->far * x->m->active);
+    lives_move(l, came, there);
+    sum_rows(l, x, came, NONE, dweight, false);
+}
+
+/* rows' gradients on their way home, if they are not there, and beside that gradients of weights */
+static void bring_rows(struct lives *l, const struct experts *x, uint32_t dback, uint32_t weighted, uint32_t dup, uint32_t drows)
+{
+    bool adds;
+    uint32_t dx = lives_gradient(l, x->o->in[0], &adds), counts = counts_of(l, x);
+    double bytes = l->element * x->width;
+    if (!x->exchanges)
+        sum_rows(l, x, drows, NONE, dx, adds);
+    uint32_t back = brought(l, x, drows, bytes);
+    lives_makes(l, true);
+    lives_read(l, dback);
+    lives_read(l, weighted);
+    lives_read(l, counts);
+    uint32_t came = send_sums(l, x, back, NONE, bytes), rows = kept(l, x, ROWS, x->width);
+    lives_insn(l);
+    lives_read(l, dup);
+    lives_read(l, rows);
+    lives_read(l, counts);
+    if (x->exchanges)
+        sum_rows(l, x, came, NONE, dx, adds);
 }
 
 void lives_experts_back(struct lives *l, uint32_t opr)
@@ -533,7 +562,6 @@ void lives_experts_back(struct lives *l, uint32_t opr)
     uint32_t weight = lives_store(l, 4 * x.came), drow = lives_store(l, 4 * x.came), dback = lives_rows(l, x.came, x.width);
     uint32_t dsum = lives_rows(l, x.came, x.inner), dhidden = lives_rows(l, x.came, x.inner), weighted = lives_rows(l, x.came, x.inner);
     uint32_t dup = lives_rows(l, x.came, x.up), drows = lives_rows(l, x.came, x.width);
-    bool adds;
     dispatch(l, &x, weight_of(l, &x), weight, 4);
     dy = outbound(l, dy);
     if (x.over_nodes) {
@@ -557,15 +585,5 @@ void lives_experts_back(struct lives *l, uint32_t opr)
     lives_uses(l);
     lives_write(l, drows);
     lives_read(l, dup);
-    uint32_t dx = lives_gradient(l, x.o->in[0], &adds);
-    sum_rows(l, &x, brought(l, &x, drows, l->element * x.width), NONE, dx, adds);
-    lives_makes(l, true);
-    lives_read(l, dback);
-    lives_read(l, weighted);
-    lives_read(l, counts);
-    uint32_t rows = kept(l, &x, ROWS, x.width);
-    lives_insn(l);
-    lives_read(l, dup);
-    lives_read(l, rows);
-    lives_read(l, counts);
+    bring_rows(l, &x, dback, weighted, dup, drows);
 }

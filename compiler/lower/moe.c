@@ -4,8 +4,8 @@
  * expert, with counts; an all-to-all of rows and counts over the expert group gives every rank one block per
  * member, all for its own experts, and products run over rows with counts.  The way back is the same
  * all-to-all, then a weighted sum per token (Lepikhin et al. 2021, section 3; without dropping as in Gale et
- * al. 2023).  A block holds so many rows as one rank can send at most, unless the decision bounds it: then a
- * step that lacks room is not taken.
+ * al. 2023).  Backward it goes beside the products that make gradients of weights.  A block holds so many rows as one rank can
+ * send at most, unless the decision bounds it: then a step that lacks room is not taken.
  *
  * Where the expert ranks are spread over nodes (decision.h, ep_nodes), a token's row travels once to each node that has any of
  * its experts, to the rank with the own number there, and is spread from there; rows that experts of a node make are
@@ -250,14 +250,6 @@ static void carry(struct lower *l, const struct experts *e, struct mat x, const 
     lower_collective(l, OP_ALL_TO_ALL, far_queue(l), l->mesh.dim[MESH_EP_FAR], sent, y);
 }
 
-/* what the nodes' experts make of a token: x comes home and is added up */
-static void bring(struct lower *l, const struct experts *e, struct mat x, const char *name, struct mat y, enum mark mark)
-{
-    struct mat came = node_temp(l, e, name, x);
-    lower_collective(l, OP_ALL_TO_ALL, far_queue(l), l->mesh.dim[MESH_EP_FAR], x, came);
-    combine(l, came, e->home, no_mat(), y, mark);
-}
-
 /* places of what came for the node among its experts' rows; the counts of these */
 static struct mat arrange_node(struct lower *l, const struct experts *e, struct mat chosen)
 {
@@ -346,16 +338,21 @@ static void send_rows(struct lower *l, uint32_t piece, const struct experts *e, 
     dispatch_rows(l, e->m, x, e->place, rows, words);
 }
 
-/* rows that came back from expert ranks to the sums y of tokens; weight: of choices, or none */
-static void sum_rows(struct lower *l, const struct experts *e, struct mat back, struct mat weight, struct mat y, enum mark mark)
+/* Rows that came back from expert ranks; over nodes their sums there go on to the tokens' own.  weight: of choices, or none. */
+static struct mat send_sums(struct lower *l, const struct experts *e, struct mat back, struct mat weight)
 {
-    if (!over_nodes(l)) {
-        combine(l, back, e->place, weight, y, mark);
-        return;
-    }
-    struct mat sum = node_temp(l, e, "nodesums", back);
+    if (!over_nodes(l))
+        return back;
+    struct mat sum = node_temp(l, e, "nodesums", back), came = node_temp(l, e, "farback", back);
     combine(l, back, e->place, weight, sum, MARK_WRITE);
-    bring(l, e, sum, "farback", y, mark);
+    lower_collective(l, OP_ALL_TO_ALL, far_queue(l), l->mesh.dim[MESH_EP_FAR], sum, came);
+    return came;
+}
+
+/* the sums y of tokens of what came so */
+static void sum_rows(struct lower *l, const struct experts *e, struct mat came, struct mat weight, struct mat y, enum mark mark)
+{
+    combine(l, came, e->home, over_nodes(l) ? no_mat() : weight, y, mark);
 }
 
 /* What products and gates of the backward pass read, as the forward pass makes it: where it is kept, or numbers whose words are. */
@@ -410,7 +407,7 @@ void lower_experts(struct lower *l, uint32_t piece, uint32_t opr)
     project(l, piece, &e, down, out, hidden);
     if (exchanges(l))
         exchange_back(l, out, back, "summed");
-    sum_rows(l, &e, back, e.weight, lower_value(l, piece, e.o->out), MARK_WRITE);
+    sum_rows(l, &e, send_sums(l, &e, back, e.weight), e.weight, lower_value(l, piece, e.o->out), MARK_WRITE);
 }
 
 /* Gradients of the choices' weights, from those of the rows' weights, on their way home: small, but perhaps behind large transfers
@@ -449,6 +446,56 @@ static void sum_weights(struct lower *l, const struct experts *e, const struct w
         combine(l, w->came, e->home, no_mat(), w->dweight, MARK_WRITE);
 }
 
+/* gradients of rows and of their products' outputs; weights of rows */
+struct rows_back {
+    struct mat dback, weighted, dup, weight;
+    enum mark mark, bias_mark;
+};
+
+/* gradients of the weights of products out of experts; in */
+static void weigh_down(struct lower *l, uint32_t piece, const struct experts *e, const struct rows_back *x)
+{
+    uint32_t down = e->o->nweights - 1;
+    grouped(l, e, OP_GROUPED_TN, lower_one_weight(l, piece, e->o, down, true), x->dback, x->weighted, x->mark);
+    if (e->o->nbiases)
+        bias_gradient(l, piece, e, down, x->dback, x->weight, x->bias_mark);
+}
+
+static void weigh_up(struct lower *l, uint32_t piece, uint32_t opr, const struct experts *e, const struct rows_back *x)
+{
+    struct mat rows = kept(l, piece, e, opr, EXPERTS_ROWS, "rows", x->dback.cols, 1);
+    for (uint32_t k = 0; k + 1 < e->o->nweights; k++)
+        grouped(l, e, OP_GROUPED_TN, lower_one_weight(l, piece, e->o, k, true), projection(e, x->dup, k), rows, x->mark);
+    for (uint32_t k = 0; e->o->nbiases && k + 1 < e->o->nweights; k++)
+        bias_gradient(l, piece, e, k, projection(e, x->dup, k), no_mat(), x->bias_mark);
+}
+
+/* Rows' gradients on their way home, if they are not there, and beside that gradients of weights; over nodes those of products in
+ * go beside the way between nodes, which is the longer one. */
+static void bring_rows(struct lower *l, uint32_t piece, uint32_t opr, const struct experts *e, struct mat drows,
+                       struct weights_back *choices, struct rows_back *x)
+{
+    enum mark mark;
+    struct mat dx = lower_gradient(l, piece, e->o->in[0], &mark), back = drows;
+    bool away = exchanges(l);
+    if (away) {
+        back = sent_temp(l, "dsent", e->m, l->ctype, drows.cols);
+        exchange_back(l, drows, back, "summed");
+    } else {
+        sum_rows(l, e, drows, no_mat(), dx, mark);
+    }
+    x->mark = lower_contribution(l, piece, e->o->weight);
+    x->bias_mark = e->o->nbiases ? lower_contribution(l, piece, e->o->bias) : x->mark;
+    weigh_down(l, piece, e, x);
+    struct mat came = send_sums(l, e, back, no_mat());
+    weigh_up(l, piece, opr, e, x);
+    if (!over_nodes(l))
+        gather_weights(l, e, choices);
+    if (away)
+        sum_rows(l, e, came, no_mat(), dx, mark);
+    sum_weights(l, e, choices);
+}
+
 void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
 {
     struct experts e = open_experts(l, piece, opr);
@@ -457,7 +504,7 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
     uint32_t h = dy.cols;
     struct mat dback = rows_temp(l, "dback", e.m, h), dsum = rows_temp(l, "dsums", e.m, w), dhidden = rows_temp(l, "dhidden", e.m, w);
     struct mat weighted = rows_temp(l, "weighted", e.m, w), dup = rows_temp(l, "dups", e.m, down * w);
-    struct mat drows = rows_temp(l, "drows", e.m, h), dx_rows = drows, drow = row_numbers(l, "dwrows", e.m);
+    struct mat drows = rows_temp(l, "drows", e.m, h), drow = row_numbers(l, "dwrows", e.m);
     dispatch(l, e.m, no_mat(), e.place, e.weight, weight);
     dy = outbound(l, dy);
     if (over_nodes(l)) {
@@ -484,26 +531,6 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
     for (uint32_t k = 0; k < down; k++)
         grouped(l, &e, OP_GROUPED_NN, drows, projection(&e, dup, k),
                 lower_one_weight(l, piece, e.o, k, false), k ? MARK_ADD : MARK_WRITE);
-    enum mark mark;
-    struct mat dx = lower_gradient(l, piece, e.o->in[0], &mark);
-    if (exchanges(l)) {
-        dx_rows = sent_temp(l, "dsent", e.m, l->ctype, h);
-        exchange_back(l, drows, dx_rows, "summed");
-    }
-    if (!over_nodes(l))
-        gather_weights(l, &e, &weights);
-    sum_rows(l, &e, dx_rows, no_mat(), dx, mark);
-    mark = lower_contribution(l, piece, e.o->weight);
-    grouped(l, &e, OP_GROUPED_TN, lower_one_weight(l, piece, e.o, down, true), dback, weighted, mark);
-    struct mat rows = kept(l, piece, &e, opr, EXPERTS_ROWS, "rows", h, 1);
-    for (uint32_t k = 0; k < down; k++)
-        grouped(l, &e, OP_GROUPED_TN, lower_one_weight(l, piece, e.o, k, true), projection(&e, dup, k), rows,
-                mark);
-    sum_weights(l, &e, &weights);
-    if (!e.o->nbiases)
-        return;
-    mark = lower_contribution(l, piece, e.o->bias);
-    bias_gradient(l, piece, &e, down, dback, weight, mark);
-    for (uint32_t k = 0; k < down; k++)
-        bias_gradient(l, piece, &e, k, projection(&e, dup, k), no_mat(), mark);
+    struct rows_back back = {.dback = dback, .weighted = weighted, .dup = dup, .weight = weight};
+    bring_rows(l, piece, opr, &e, drows, &weights, &back);
 }

@@ -358,7 +358,7 @@ static void expect(const struct sample *samples, uint32_t n)
 static void test_whose_memory(void)
 {
     static const char *const stacks[] = {"megatron-2022", "megatron-core", "torch-fsdp"};
-    uint32_t differ = 0;
+    uint32_t differ = 0, faster = 0;
     for (uint64_t seed = 1; seed <= (e2e_quick() ? 40 : 200); seed++) {
         struct arena *a = arena_new();
         struct sized_draw x;
@@ -377,13 +377,17 @@ static void test_whose_memory(void)
             cost_estimate(a, cost_new(a, x.job, x.topo, &x.decision), &own);
             if (!decision_pairs(x.decision.schedule)) /* there what lives beside one another depends on times */
                 CU_ASSERT_EQUAL(other.peak_bytes, own.peak_bytes);
-            if (!(x.job->wishes.offload & OFFLOAD_ACTIVATIONS)) /* what is kept takes time, too */
-                CU_ASSERT_EQUAL(other.step_time_s, its.step_time_s);
+            if (!(x.job->wishes.offload & OFFLOAD_ACTIVATIONS)) { /* what is kept takes time, too */
+                bool travels = x.decision.ep * x.decision.etp > 1; /* weights' gradients hide rows, rows less of other transfers */
+                CU_ASSERT(travels ? other.step_time_s < 1.01 * its.step_time_s : other.step_time_s == its.step_time_s);
+                faster += other.step_time_s < its.step_time_s;
+            }
             differ += its.peak_bytes != own.peak_bytes;
         }
         arena_free(a);
     }
     CU_ASSERT(differ > 10);
+    CU_ASSERT(faster > 3);
 }
 
 static void test_estimates(void)
