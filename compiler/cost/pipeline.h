@@ -77,6 +77,7 @@ struct pipeline_times {
     uint32_t nplaces;  /* of copies */
     bool blocks, crowded; /* crowded: rows travel to experts on that queue, too */
     double agree_s;       /* what all ranks sum of the norm */
+    double seam_s;        /* what else passes where they meet, of a profile's stack; no part of a step here */
     bool skewed;   /* schedules that are meant for it: every rank's optimizer step follows its own last action.  The
                       emitted programs clip by a norm that all ranks must know first. */
     bool validated; /* so, and what a rank does behind schedule_early() waits until the step before is known to be good */

@@ -361,7 +361,8 @@ static double *late_begins(struct arena *a, const struct act_run *run, const str
     bool any = false;
     for (uint32_t r = 0; r < n; r++) {
         const struct pipeline_update *u = &times->updates[r];
-        double late = u->ahead_s > 0 ? beside_copies_s(run->beside[r]) + u->ahead_s - step_s - u->first_s : 0;
+        double there_s = step_s + times->seam_s + u->first_s;
+        double late = u->ahead_s > 0 ? beside_copies_s(run->beside[r]) + u->ahead_s - there_s : 0;
         begins[r] = u->update_s + later(late, 0);
         any |= late > 0;
     }
