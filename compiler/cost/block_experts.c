@@ -71,12 +71,15 @@ static void add_forward(struct block *b, const struct experts *x, enum walk_queu
 {
     struct walk *w = &b->walk;
     uint32_t passes = WALK_F | (x->again ? WALK_AGAIN : 0);
-    travel(w, x->from.far_s > 0 ? far : near, passes, x->from.forward_s);
+    bool nodes = x->from.far_s > 0; /* then rows' places there follow from what came */
+    w->queue = nodes ? far : near;
+    walk_add(w, nodes ? WALK_BLOCK : WALK_BEHIND, nodes ? 0 : WALK_CHOICES, passes, x->from.forward_s);
     walk_add(w, WALK_KERNEL, 0, passes, x->there_s + x->fixed_s);
     travel(w, far, passes, far_s(x, &x->to));
     walk_add(w, WALK_KERNEL, 0, passes, x->to.copies_s);
     travel(w, near, passes, near_s(x, &x->to));
     walk_add(w, WALK_KERNEL, 0, passes, x->came_s);
+    walk_add(w, WALK_USE, WALK_CHOICES, passes, 0);
     walk_add(w, WALK_KERNEL, 0, passes, x->up[PRODUCT_FORWARD]);
     walk_add(w, WALK_KERNEL, 0, passes, x->act);
     walk_add(w, WALK_KERNEL, 0, passes, x->down[PRODUCT_FORWARD]);
@@ -113,7 +116,8 @@ static void add_backward(struct block *b, const struct experts *x, enum walk_que
     uint32_t passes = WALK_B | WALK_I;
     bool nodes = x->from.far_s > 0;
     double small_s = x->from.backward_s / (nodes ? 3 : 2); /* rows' weights; their gradients, on both ways */
-    travel(w, near, passes, small_s);
+    w->queue = near;
+    walk_add(w, WALK_BEHIND, WALK_CHOICES, passes, small_s);
     walk_add(w, WALK_KERNEL, 0, passes, x->there_s + x->fixed_s);
     travel(w, far, passes, far_s(x, &x->to)); /* gradients as rows before */
     walk_add(w, WALK_KERNEL, 0, passes, x->to.copies_s);
