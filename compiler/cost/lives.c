@@ -58,16 +58,16 @@ void lives_uses(struct lives *l)
     lives_insn(l);
 }
 
-/* what brought it is over then */
+/* what brought it is over then, and what was in front of that */
 static void settle(struct lives *l, uint32_t store)
 {
-    uint32_t n = 0;
-    for (uint32_t k = 0; k < l->nmoving; k++)
-        if (l->moving[k].to == store)
-            vec_push(l->arena, &l->pass.touches, (struct lives_touch){l->moving[k].from, true, false});
-        else
-            l->moving[n++] = l->moving[k];
-    l->nmoving = n;
+    for (uint32_t k = l->nmoving; k-- > 0;) {
+        if (l->moving[k].to != store)
+            continue;
+        store = l->moving[k].from;
+        vec_push(l->arena, &l->pass.touches, (struct lives_touch){store, true, false});
+        memmove(l->moving + k, l->moving + k + 1, (--l->nmoving - k) * sizeof *l->moving);
+    }
 }
 
 static void touch(struct lives *l, uint32_t store, bool reads, bool covers)
@@ -148,8 +148,10 @@ void lives_transfer(struct lives *l, uint32_t to, uint32_t from, bool early)
         uint32_t k = insert(l, at, 2);
         l->pass.touches.at[k] = (struct lives_touch){to, false, true};
         l->pass.touches.at[k + 1] = (struct lives_touch){from, true, false};
-    } else {
-        lives_move(l, to, from);
+    } else { /* behind what brings `from`, perhaps, which nothing waits for yet */
+        lives_insn(l);
+        lives_write(l, to);
+        vec_push(l->arena, &l->pass.touches, (struct lives_touch){from, true, false});
     }
     l->queue_at = at + 1;
     if (l->nmoving == LIVES_MOVING) /* the oldest is over by now */
