@@ -13,6 +13,7 @@
 #include "compiler/fit.h"
 
 #include "compiler/place/place.h"
+#include "compiler/schedule/schedule.h"
 #include "compiler/support/units.h"
 
 #include <math.h>
@@ -84,6 +85,8 @@ static double peak_of_room(struct arena *a, struct job *job, struct topo *topo, 
     d.room = room;
     if (d.schedule != SCHED_AUTO && d.schedule != SCHED_FILE && d.microbatches > fill * d.pp)
         d.microbatches = fill * d.pp;
+    if (schedule_unsupported(a, &d)) /* groups of microbatches, which must be whole */
+        d.microbatches = decision->microbatches;
     struct plan *p = compile_lowered(a, job, topo, &d, o, true, &cost);
     uint64_t peak = 0;
     for (uint32_t r = 0; r < p->nroles && peak <= limit; r++) {
