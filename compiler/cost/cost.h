@@ -56,6 +56,7 @@ struct cost {
     struct mesh mesh;
     const struct mesh_runs *runs; /* of the nodes, where a search has them; NULL: none */
     struct cost_products *products; /* of a search: products that it has asked for; NULL: none */
+    struct moments_pairs *pairs;    /* the same of stages that run beside one another (beside.c) */
     struct cost_unit unit;
     double crowd; /* CPU ranks per core of a node, 1 where each has its own */
     struct cost_group group[1u << NAXES]; /* by axis mask */
@@ -71,8 +72,9 @@ struct cost *cost_new(struct arena *a, const struct job *job, const struct topo 
 /* the same into place, for the search: groups of the masks that blocks need only; runs: of d's nodes, or more of them;
  * products: of the same job and type of node */
 void cost_init(struct cost *c, const struct job *job, const struct topo *topo, const struct decision *d,
-               const struct mesh_runs *runs, struct cost_products *products);
+               const struct mesh_runs *runs, struct cost_products *products, struct moments_pairs *pairs);
 struct cost_products *cost_products_new(struct arena *a);
+struct moments_pairs *moments_pairs_new(struct arena *a);
 
 /* Is a compute instruction its action's first?  Instructions of two actions may alternate (a pair).  Start with zeros. */
 struct cost_actions {

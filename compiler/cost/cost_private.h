@@ -9,6 +9,8 @@
 #include "compiler/cost/pipeline.h"
 #include "compiler/model/backward.h"
 
+#include <string.h>
+
 /* ways to make the loss: over all logits on every tensor-parallel rank, the same over split ones, one that is parallel
  * over the vocabulary from the start, the one that takes least */
 enum cost_loss { LOSS_WHOLE, LOSS_SPLIT, LOSS_PARALLEL, LOSS_LEAST, NLOSSES };
@@ -20,6 +22,17 @@ struct cost_parked {
 };
 /* lives.c: bytes over a block's passes as llmrun has them, what the forward pass left among them */
 enum lives_kind { LIVES_LAYER, LIVES_EMBED, LIVES_HEAD, LIVES_PREDICT };
+/* A pass in steps.  Of one: seconds; bytes while it runs, and behind it; in a backward pass, are gradients of matrices made by then
+ * (1), and has it used its parameters for the last time (2)?  front: bytes in front of the first. */
+#define COST_LEVELS_MOST 16
+struct cost_levels {
+    uint32_t n;
+    double front, all_s;
+    struct cost_level {
+        float seconds, during, behind;
+        uint32_t phase;
+    } at[COST_LEVELS_MOST];
+};
 struct cost_lives {
     double keep, left;                      /* what F leaves for B or I; what I leaves for W */
     double parked, left_parked, parked_input; /* of them: in host memory meanwhile; of that the block's input */
@@ -28,12 +41,15 @@ struct cost_lives {
     double backward_of[8], input_of[8]; /* of B and I, by bits: gradients of matrices are made, of experts; behind the last use of
                                          * both as they were gathered */
     double workspace;
+    struct cost_levels levels[2]; /* of F and B */
+    uint64_t mark; /* of levels: those of other ones have another */
 };
 /* those of a block, followed when they are asked for: most blocks of a search never are */
 struct cost_lives_later {
     bool known;
     struct cost_lives lives;
     const struct expansion *e;
+    const float (*seconds)[3]; /* by operator: in F, what of it runs again, backward */
     enum lives_kind kind;
     enum recompute recompute;
     uint32_t parts;
@@ -84,6 +100,18 @@ static inline double cost_larger(double a, double b)
 static inline double cost_smaller(double a, double b)
 {
     return a < b ? a : b;
+}
+
+/* of bytes in words of eight: what tells them from others, in a table */
+static inline uint64_t cost_mark(uint64_t seed, const void *bytes, size_t n)
+{
+    uint64_t mark = seed, word;
+    for (size_t i = 0; i + sizeof word <= n; i += sizeof word) {
+        memcpy(&word, (const char *)bytes + i, sizeof word);
+        mark = (mark ^ word) * 0x9e3779b97f4a7c15;
+        mark ^= mark >> 32;
+    }
+    return mark;
 }
 
 /* of a block's transfers, what schedules in pairs hide at most: behind another microbatch, or on a queue of their own */

@@ -234,10 +234,11 @@ static void init(struct cost *c, const struct job *job, const struct topo *topo,
 }
 
 void cost_init(struct cost *c, const struct job *job, const struct topo *topo, const struct decision *d,
-               const struct mesh_runs *runs, struct cost_products *products)
+               const struct mesh_runs *runs, struct cost_products *products, struct moments_pairs *pairs)
 {
     init(c, job, topo, d, runs);
     c->products = products;
+    c->pairs = pairs;
 }
 
 struct cost *cost_new(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d)

@@ -42,7 +42,12 @@ uint32_t lives_whole(struct lives *l, enum lives_whole kind, double cols)
 
 void lives_insn(struct lives *l)
 {
-    vec_push(l->arena, &l->pass.insns, (uint32_t)l->pass.touches.n);
+    vec_push(l->arena, &l->pass.insns, (struct lives_insn){(uint32_t)l->pass.touches.n, l->opr, l->recomputing, 0});
+}
+
+void lives_takes(struct lives *l, float parts)
+{
+    l->pass.insns.at[l->pass.insns.n - 1].parts = parts;
 }
 
 void lives_makes(struct lives *l, bool experts)
@@ -50,12 +55,14 @@ void lives_makes(struct lives *l, bool experts)
     if (l->pass.begun[experts] == NONE)
         l->pass.begun[experts] = (uint32_t)l->pass.insns.n;
     lives_insn(l);
+    lives_takes(l, 1);
 }
 
 void lives_uses(struct lives *l)
 {
     l->pass.used = (uint32_t)l->pass.insns.n;
     lives_insn(l);
+    lives_takes(l, 1);
 }
 
 /* what brought it is over then, and what was in front of that */
@@ -111,8 +118,8 @@ void lives_update(struct lives *l, uint32_t store)
 static uint32_t made_at(const struct lives *l, uint32_t store, bool used)
 {
     for (uint32_t i = (uint32_t)l->pass.insns.n; i-- > 0;) {
-        size_t end = i + 1 < l->pass.insns.n ? l->pass.insns.at[i + 1] : l->pass.touches.n;
-        for (size_t k = l->pass.insns.at[i]; k < end; k++)
+        size_t end = i + 1 < l->pass.insns.n ? l->pass.insns.at[i + 1].touch : l->pass.touches.n;
+        for (size_t k = l->pass.insns.at[i].touch; k < end; k++)
             if (l->pass.touches.at[k].store == store && (used || l->pass.touches.at[k].covers || !l->pass.touches.at[k].reads))
                 return i + 1;
     }
@@ -122,14 +129,18 @@ static uint32_t made_at(const struct lives *l, uint32_t store, bool used)
 /* an empty instruction at a place of the list, with room for n touches; the first of them */
 static uint32_t insert(struct lives *l, uint32_t at, uint32_t n)
 {
-    uint32_t first = at < l->pass.insns.n ? l->pass.insns.at[at] : (uint32_t)l->pass.touches.n, behind = (uint32_t)l->pass.touches.n - first;
+    uint32_t first = at < l->pass.insns.n ? l->pass.insns.at[at].touch : (uint32_t)l->pass.touches.n, behind = (uint32_t)l->pass.touches.n - first;
     for (uint32_t k = 0; k < n; k++)
         vec_push(l->arena, &l->pass.touches, (struct lives_touch){0});
-    vec_push(l->arena, &l->pass.insns, 0);
+    lives_insn(l);
     memmove(l->pass.touches.at + first + n, l->pass.touches.at + first, behind * sizeof *l->pass.touches.at);
-    for (uint32_t i = (uint32_t)l->pass.insns.n - 1; i > at; i--)
-        l->pass.insns.at[i] = l->pass.insns.at[i - 1] + n;
-    l->pass.insns.at[at] = first;
+    struct lives_insn own = l->pass.insns.at[l->pass.insns.n - 1];
+    for (uint32_t i = (uint32_t)l->pass.insns.n - 1; i > at; i--) {
+        l->pass.insns.at[i] = l->pass.insns.at[i - 1];
+        l->pass.insns.at[i].touch += n;
+    }
+    own.touch = first;
+    l->pass.insns.at[at] = own;
     for (int k = 0; k < 2; k++)
         l->pass.begun[k] += l->pass.begun[k] != NONE && l->pass.begun[k] >= at;
     l->pass.used += l->pass.used != NONE && l->pass.used >= at;
@@ -312,6 +323,7 @@ static void forward(struct lives *l, bool again)
         uint32_t v = l->e->oprs[i].out;
         if (again && !l->plan.needed[i])
             continue;
+        l->opr = i;
         lives_forward(l, i);
         if (v != NONE && l->eight[v] && (again || l->plan.saved[v]))
             lives_move(l, words_of(l, v), lives_value(l, v));
@@ -334,6 +346,7 @@ static void backward(struct lives *l)
         if (!(l->halves & LIVES_INPUT) && !late)
             continue;
         l->undivided = !late;
+        l->opr = i;
         lives_backward(l, i);
     }
 }
@@ -349,42 +362,6 @@ static void begin_weights(struct lives *l)
         lives_transfer(l, whole, l->stream, true);
         lives_update(l, whole);
     }
-}
-
-/* The most bytes at a time.  live: by store, what is still needed behind the pass; then, what it needs of what was before.
- * parts: the same by what has been made and used (cost_lives.backward_of), or NULL. */
-static double most_live(const struct lives *l, const struct lives_pass *p, bool *live, double *parts)
-{
-    struct arena_mark mark = arena_mark(l->arena);
-    bool *open = ARENA_ARRAY(l->arena, bool, l->stores.n + 1);
-    double now = 0, most;
-    for (size_t s = 0; s < l->stores.n; s++) {
-        open[s] = live[s];
-        now += live[s] ? l->stores.at[s].bytes : 0;
-    }
-    most = now;
-    for (size_t i = p->insns.n; i-- > 0;) {
-        size_t first = p->insns.at[i], end = i + 1 < p->insns.n ? p->insns.at[i + 1] : p->touches.n;
-        for (size_t k = first; k < end; k++) {
-            const struct lives_touch *t = &p->touches.at[k];
-            now += open[t->store] ? 0 : l->stores.at[t->store].bytes;
-            open[t->store] = true;
-            live[t->store] &= !t->covers;
-        }
-        most = now > most ? now : most;
-        uint32_t part = (i >= p->begun[0] ? 1u : 0) + (i >= p->begun[1] ? 2u : 0) + (p->used != NONE && i > p->used ? 4u : 0);
-        if (parts && now > parts[part])
-            parts[part] = now;
-        for (size_t k = first; k < end; k++)
-            live[p->touches.at[k].store] |= p->touches.at[k].reads;
-        for (size_t k = first; k < end; k++) {
-            uint32_t s = p->touches.at[k].store;
-            now -= open[s] && !live[s] ? l->stores.at[s].bytes : 0;
-            open[s] &= live[s];
-        }
-    }
-    arena_reset(l->arena, mark);
-    return most;
 }
 
 /* bytes of a set of stores; parked: of those in host memory between a layer's passes, which fit what offload takes */
@@ -483,7 +460,7 @@ static void follow(struct lives *l, struct cost_lives *out)
     kept[l->stream] = true;
     for (int k = 0; k < 8; k++)
         out->backward_of[k] = out->input_of[k] = 0;
-    out->backward = most_live(l, &b, kept, out->backward_of);
+    out->backward = lives_most(l, &b, kept, out->backward_of, &out->levels[1]);
     kept[l->stream] = false;
     out->keep = sum_of(l, kept, false);
     out->parked = sum_of(l, kept, true);
@@ -491,19 +468,22 @@ static void follow(struct lives *l, struct cost_lives *out)
     find_copied(l, out);
     if (result != NONE)
         kept[result] = true;
-    out->forward = most_live(l, &f, kept, NULL);
-    out->weight = most_live(l, &w, left, NULL);
+    out->forward = lives_most(l, &f, kept, NULL, &out->levels[0]);
+    out->weight = lives_most(l, &w, left, NULL, NULL);
     out->left = sum_of(l, left, false);
     out->left_parked = sum_of(l, left, true);
     left[l->stream] = true;
-    out->input = most_live(l, &i, left, out->input_of);
+    out->input = lives_most(l, &i, left, out->input_of, NULL);
     out->workspace = l->workspace;
+    out->mark = 0;
+    for (int k = 0; k < 2; k++)
+        out->mark = cost_mark(out->mark, out->levels[k].at, out->levels[k].n * sizeof *out->levels[k].at);
 }
 
 static void follow_block(struct arena *a, const struct cost *c, const struct decision *d, const struct expansion *e,
-                         enum lives_kind kind, struct cost_parked *each, uint32_t *nparked, struct cost_lives *out)
+                         enum lives_kind kind, const float (*seconds)[3], struct cost_parked *each, uint32_t *nparked, struct cost_lives *out)
 {
-    struct lives l = {.arena = a, .c = c, .d = d, .e = e, .kind = kind, .each = each};
+    struct lives l = {.arena = a, .c = c, .d = d, .e = e, .kind = kind, .each = each, .seconds = seconds};
     bool recomputes = kind == LIVES_LAYER || kind == LIVES_PREDICT;
     l.again = recomputes && d->recompute == RECOMPUTE_FULL        ? BACKWARD_RUN_ALL
               : recomputes && d->recompute == RECOMPUTE_SELECTIVE ? d->parts
@@ -545,7 +525,7 @@ static void follow_later(struct arena *a, const struct cost *c, const struct cos
     d.recompute = later->recompute;
     d.parts = later->parts;
     own.decision = &d;
-    follow_block(a, &own, &d, later->e, later->kind, each, nparked, out);
+    follow_block(a, &own, &d, later->e, later->kind, later->seconds, each, nparked, out);
 }
 
 const struct cost_lives *cost_lives(const struct cost *c, const struct cost_block *b)

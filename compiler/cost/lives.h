@@ -27,10 +27,16 @@ struct lives_touch {
     uint32_t store;
     bool reads, covers; /* covers: writes all of it, and needs nothing that was there */
 };
-/* instructions of a pass: first touch of each */
+/* opr: whose it is; again: of what runs again in front of the pass; parts: of the time of its operator's products, 0: it is none */
+struct lives_insn {
+    uint32_t touch; /* its first */
+    uint32_t opr;
+    bool again;
+    float parts;
+};
 struct lives_pass {
     VEC(struct lives_touch) touches;
-    VEC(uint32_t) insns;
+    VEC(struct lives_insn) insns;
     uint32_t begun[2]; /* the instructions that are the first to make gradients of matrices, of experts; NONE: none does */
     uint32_t used;     /* the last one that reads either; NONE: none does */
 };
@@ -41,6 +47,7 @@ struct lives {
     const struct expansion *e;
     enum lives_kind kind;
     uint32_t again;
+    uint32_t opr; /* the one that is followed */
     struct backward plan;
     double element, tokens, local; /* rows of a microbatch: whole; of this rank's TOKENS values */
     bool sp;
@@ -56,6 +63,7 @@ struct lives {
     uint32_t choices_gradient;
     struct cost_parked *each; /* NULL: nobody asks for them */
     uint32_t nparked;
+    const float (*seconds)[3]; /* cost_lives_later.seconds */
     bool *has; /* by value: its gradient has a first contribution */
     uint32_t halves;
     bool recomputing, undivided, sizing; /* sizing: the first pass, which says how much workspace there must be */
@@ -75,6 +83,9 @@ struct lives {
 };
 
 uint32_t lives_store(struct lives *l, double bytes);
+/* The most bytes at a time.  live: by store, what is still needed behind the pass; then, what it needs of what was before.
+ * parts: the same by what has been made and used (cost_lives.backward_of), or NULL; levels: the pass in steps, or NULL. */
+double lives_most(const struct lives *l, const struct lives_pass *p, bool *live, double *parts, struct cost_levels *levels);
 uint32_t lives_rows(struct lives *l, double rows, double cols);
 uint32_t lives_whole(struct lives *l, enum lives_whole kind, double cols);
 /* an instruction, and then what it touches; part: writes some of it */
@@ -82,6 +93,8 @@ void lives_insn(struct lives *l);
 /* one that makes gradients of a block's matrices, or of its experts; one that reads them */
 void lives_makes(struct lives *l, bool experts);
 void lives_uses(struct lives *l);
+/* the last one is so many products of its operator's */
+void lives_takes(struct lives *l, float parts);
 void lives_read(struct lives *l, uint32_t store);
 void lives_write(struct lives *l, uint32_t store);
 void lives_part(struct lives *l, uint32_t store);

@@ -508,11 +508,13 @@ void lives_experts(struct lives *l, uint32_t opr)
     uint32_t out = lives_rows(l, x.came, x.width);
     send_rows(l, &x, lives_value(l, x.o->in[0]), rows, words_of(l, &x, ROWS));
     lives_move(l, up, rows);
+    lives_takes(l, (float)(x.o->nweights - 1));
     lives_read(l, counts_of(l, &x));
     lives_move(l, hidden, up);
     keep(l, &x, UP, up);
     keep(l, &x, HIDDEN, hidden);
     lives_move(l, out, hidden);
+    lives_takes(l, 1);
     lives_read(l, counts_of(l, &x));
     double bytes = l->element * x.width;
     uint32_t came = send_sums(l, &x, brought(l, &x, out, bytes), weight_of(l, &x), bytes);
@@ -548,6 +550,7 @@ static void bring_rows(struct lives *l, const struct experts *x, uint32_t dback,
     lives_read(l, counts);
     uint32_t came = send_sums(l, x, back, NONE, bytes), rows = kept(l, x, ROWS, x->width);
     lives_insn(l);
+    lives_takes(l, (float)(x->o->nweights - 1));
     lives_read(l, dup);
     lives_read(l, rows);
     lives_read(l, counts);
@@ -571,6 +574,7 @@ void lives_experts_back(struct lives *l, uint32_t opr)
     }
     dispatch_rows(l, &x, dy, dback, NONE);
     lives_move(l, dsum, dback);
+    lives_takes(l, 1);
     lives_read(l, counts);
     uint32_t hidden = kept(l, &x, HIDDEN, x.inner);
     lives_move(l, dhidden, dsum);
@@ -583,6 +587,7 @@ void lives_experts_back(struct lives *l, uint32_t opr)
     lives_move(l, dup, dhidden);
     lives_read(l, up);
     lives_uses(l);
+    lives_takes(l, (float)(x.o->nweights - 1));
     lives_write(l, drows);
     lives_read(l, dup);
     bring_rows(l, &x, dback, weighted, dup, drows);

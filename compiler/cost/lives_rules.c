@@ -122,6 +122,7 @@ static void linear_back(struct lives *l, const struct opr *o)
         lives_makes(l, false);
     else
         lives_insn(l);
+    lives_takes(l, 1);
     lives_read(l, dy);
     lives_read(l, x);
     if (!o->nbiases)

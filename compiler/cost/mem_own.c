@@ -91,31 +91,16 @@ static void at_ends(double *most, double first, double each, double times)
     *most = cost_larger(*most, cost_larger(first, first + each * (times - 1)));
 }
 
-/* a run of blocks, or what they add to the last one that there is room for */
-static void add_run(struct walk *w, const struct cost_block *b, const struct moments_block *m)
+/* a run of blocks, or more of what the last one has that there is room for */
+static void add_run(struct moments_stage *s, const struct cost_lives *v, const struct moments_block *m)
 {
-    struct moments_stage *s = w->out;
-    double end = m->sent > 0 ? m->beside[0] + m->sent : 0, times = m->times, keep = m->each.keep, g = m->each.made;
-    double f = w->front.keep + m->forward, back = w->front.keep + cost_larger(moments_backward(&m->backward, 0, 0, 0), end);
-    double behind = (times - 1) * keep, first = w->front.keep + cost_larger(moments_backward(&m->first_backward, 0, 0, 0), end) - w->front.made;
-    struct moments_run r = {.forward = {f, f + behind},
-                            .backward = {back, back + behind},
-                            .first_backward = {first, first + behind - (times - 1) * g}};
-    struct moments_run *to = &s->runs[s->nruns < MOMENTS_RUNS ? s->nruns : MOMENTS_RUNS - 1];
-    if (s->nruns < MOMENTS_RUNS) {
-        s->nruns++;
-        *to = r;
-        to->forward_s = to->backward_s = 0;
+    if (s->nruns == MOMENTS_RUNS) {
+        s->runs[MOMENTS_RUNS - 1].times += m->times;
+        return;
     }
-    to->forward[1] = cost_larger(to->forward[1], r.forward[1]);
-    to->backward[1] = cost_larger(to->backward[1], r.backward[1]);
-    to->first_backward[1] = cost_larger(to->first_backward[1], r.first_backward[1]);
-    double takes = times * (b->backward_s + b->backward_comm_s);
-    bool head = b->lives->kind == LIVES_HEAD && to > s->runs;
-    to->forward_s += times * (b->forward_s + b->forward_comm_s);
-    to->backward_s += head ? takes / 2 : takes; /* logits go as its second product begins: nothing else of it is as large */
-    if (head)
-        to[-1].backward_s += takes / 2;
+    s->runs[s->nruns++] = (struct moments_run){.lives = v, .times = m->times, .keep = m->each.keep, .places = m->forward - v->forward,
+                                               .end = m->sent > 0 ? m->beside[0] + m->sent : 0, .made = m->each.made,
+                                               .scattered = m->scattered};
 }
 
 /* are gradients summed between ranks in another format than they are made in? */
@@ -243,7 +228,7 @@ static void add_blocks(struct walk *w, const struct cost_block *b, const struct 
         at_ends(&s->weight_end, f->left + m->beside[1] + m->sent, e->left, times);
     }
     if (w->paired)
-        add_run(w, b, m);
+        add_run(s, v, m);
     if (m == &spare)
         merge_block(&s->blocks[MOMENTS_BLOCKS - 1], &spare);
     else
@@ -323,8 +308,11 @@ static void end_stage(const struct walk *w, const struct own_sums *sums, double 
     out->uses[0] = w->front.uses[0];
     out->uses[1] = w->front.uses[1];
     out->copies = w->front.copies;
-    for (uint32_t k = 0; k < 2 * out->nruns; k++)
-        out->runs[k / 2].first_backward[k % 2] += w->front.made;
+    for (uint32_t k = 0; k < out->nruns; k++) {
+        const struct moments_run *r = &out->runs[k];
+        const double of[] = {r->times, r->keep, r->places, r->end};
+        out->mark = cost_mark(out->mark ^ r->lives->mark, of, sizeof of);
+    }
     out->input += w->front.left;
     out->gradients = w->front.made + x->made * (sums->dense_vectors + copied);
 }
@@ -535,7 +523,7 @@ void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *kn
     shards_of.gathered = gathered_of(x, r);
     share_places(x, stages, &shards_of);
     double fetched = updates.first - shards_of.fetched, enough = enough_of(x, most_bytes, persistent + state) - all.workspace - fetched;
-    struct moments most = pipeline_moments(d, r, stages, &shards_of, enough);
+    struct moments most = pipeline_moments(d, r, stages, &shards_of, x->c->pairs, enough);
     double step = cost_larger(most.bytes + fetched, complete + all.late + updates.most);
     step = cost_larger(step, complete + all.converted);
     double kept = cost_larger(0, most.kept - (gradients - most.gradients));

@@ -248,7 +248,7 @@ static double beside(struct order *x, uint32_t f, uint32_t b, bool first, double
     double all = x->stages[f].forward + moments_backward(&s->backward, 0, 0, 0) + (first ? s->gradients : 0);
     if (x->held + x->gradients + all + most <= x->most.bytes)
         return all;
-    double bytes = moments_beside(&x->stages[f], s, first);
+    double bytes = moments_beside(x->remembered, &x->stages[f], s, first);
     if (bit)
         x->beside[f][b][first] = bytes;
     x->paired |= bit;

@@ -5,12 +5,12 @@
 
 #include "compiler/model/decision.h"
 
-/* Blocks of a stage that follow one another: what an action takes in the first and in the last of them, as in moments_stage; the
- * time that an action spends in all of them. */
-#define MOMENTS_RUNS 4
+/* Blocks of a stage that follow one another and are alike, where two actions run beside one another: how many; their passes; of one,
+ * what it leaves from F to B, and what its passes find besides; while its gradients are converted. */
+#define MOMENTS_RUNS 8
 struct moments_run {
-    double forward_s, backward_s;
-    double forward[2], backward[2], first_backward[2];
+    const struct cost_lives *lives;
+    double times, keep, places, end, made, scattered;
 };
 /* Blocks of a stage that follow one another and are alike.  Of one: what it leaves of a microbatch from F to B (or I), from I to
  * W; gradients that stay, as B (or I and W) makes them, those of them that I does, and all once they are in the format of sums
@@ -52,7 +52,8 @@ struct moments_stage {
     double fetches[2];            /* of its last layer, from host memory: in B or I, and in W; */
     uint32_t fetched_to, emptied; /* the place that they take; that of its first layer */
     uint32_t nruns, nblocks;
-    struct moments_run runs[MOMENTS_RUNS]; /* front to back; where two actions run beside one another */
+    uint64_t mark;                /* of its runs: those of other stages have another */
+    struct moments_run runs[MOMENTS_RUNS]; /* front to back */
     struct moments_block blocks[MOMENTS_BLOCKS];
 };
 struct moments {
@@ -93,11 +94,12 @@ static inline double moments_backward(const struct moments_backward *b, double b
 double moments_action(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at);
 /* the same of its frontmost block alone, where its parameters are needed again next */
 double moments_front(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at);
-/* of a forward beside a backward; first: of its stage */
-double moments_beside(const struct moments_stage *f, const struct moments_stage *b, bool first);
+struct moments_pairs;
+/* The most of a forward beside a backward; first: of its stage, to make gradients.  known: what such pairs have come to, or NULL. */
+double moments_beside(struct moments_pairs *known, const struct moments_stage *f, const struct moments_stage *b, bool first);
 /* Stages: as a rank has them (cost_rank_stage()), in DualPipe the one nearer to the entry of its copy's pipeline first.  Once a
  * moment has more than `enough` bytes, later ones need not be looked at. */
 struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,
-                                const struct moments_shards *shards, double enough);
+                                const struct moments_shards *shards, struct moments_pairs *pairs, double enough);
 
 #endif

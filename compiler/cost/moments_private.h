@@ -32,6 +32,7 @@ struct order {
     uint64_t pairs, pairs_left;       /* of actions that run together: all of them, those to come */
     uint32_t paired;                  /* bits of those that are known: */
     double (*beside)[PAIRS][2];
+    struct moments_pairs *remembered;
     bool copying;           /* there are copies */
     bool waits;             /* the action before has not been looked at, which the next one's copies come beside: */
     struct action_at before;

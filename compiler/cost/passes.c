@@ -169,36 +169,3 @@ double moments_front(const struct moments_stage *s, const struct moments_shards 
     own.stays = true;
     return s->nblocks ? at_block(&(struct pass){s, shards, &own, kind}, &s->blocks[i], 0) : 0;
 }
-
-/* the most of a forward beside a backward, both at equal shares of their time: where one of them begins or ends a run */
-double moments_beside(const struct moments_stage *f, const struct moments_stage *b, bool first)
-{
-    if (f->nruns == 1 && b->nruns == 1) {
-        const double *x = f->runs->forward, *y = first ? b->runs->first_backward : b->runs->backward;
-        return x[0] + y[1] > x[1] + y[0] ? x[0] + y[1] : x[1] + y[0];
-    }
-    double all[2] = {0}, begin[2] = {0}, share = 0, most = 0;
-    uint32_t i = 0, j = b->nruns;
-    for (uint32_t k = 0; k < f->nruns; k++)
-        all[0] += f->runs[k].forward_s;
-    for (uint32_t k = 0; k < b->nruns; k++)
-        all[1] += b->runs[k].backward_s;
-    while (i < f->nruns && j) {
-        const struct moments_run *x = &f->runs[i], *y = &b->runs[j - 1];
-        const double *back = first ? y->first_backward : y->backward;
-        double takes[2] = {x->forward_s / all[0], y->backward_s / all[1]}, end[2] = {begin[0] + takes[0], begin[1] + takes[1]};
-        double next = end[0] < end[1] ? end[0] : end[1];
-        for (int k = 0; k < 2; k++) {
-            double at = k ? next : share, in = takes[0] > 0 ? (at - begin[0]) / takes[0] : 1, of = takes[1] > 0 ? (at - begin[1]) / takes[1] : 1;
-            double bytes = x->forward[0] + in * (x->forward[1] - x->forward[0]) + back[1] + of * (back[0] - back[1]);
-            most = bytes > most ? bytes : most;
-        }
-        share = next;
-        bool ended = end[0] <= end[1], both_end = end[0] >= end[1];
-        begin[0] = ended ? end[0] : begin[0];
-        begin[1] = both_end ? end[1] : begin[1];
-        i += ended;
-        j -= both_end;
-    }
-    return most;
-}

@@ -17,7 +17,7 @@ static const struct cost_group *floor_group(struct searching *s, const struct co
 const struct cost *search_floor(struct searching *s, const struct decision *d)
 {
     struct cost *c = ARENA_NEW(s->arena, struct cost);
-    cost_init(c, s->job, s->topo, d, space_runs(&s->space, d), s->products);
+    cost_init(c, s->job, s->topo, d, space_runs(&s->space, d), s->products, s->pairs);
     cost_device_init(c); /* other meshes may do without degraded nodes */
     cost_net_init(c);
     c->group[AXIS_BIT(AXIS_TP)] = *floor_group(s, c, d->tp);

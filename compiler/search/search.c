@@ -274,6 +274,7 @@ bool search_prepare(struct searching *s, struct diag *d)
     s->memory_limit = r->memory_limit_bytes = cost_memory_limit(s->job, &s->topo->types[s->space.type].gpu);
     r->candidates = ARENA_ARRAY(s->arena, struct candidate, s->top + 1);
     s->products = cost_products_new(s->arena);
+    s->pairs = moments_pairs_new(s->arena);
     s->kinds = cost_kinds_new(s->arena, &s->job->model);
     s->ranks = ARENA_ARRAY(s->arena, struct cost_stage, s->job->model.nlayers + 3);
     s->stages = ARENA_ARRAY(s->arena, struct pipeline_stage, s->job->model.nlayers + 3);

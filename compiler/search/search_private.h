@@ -150,6 +150,7 @@ struct searching {
     struct search_result *result;
     struct cost_kinds kinds;
     struct cost_products *products;
+    struct moments_pairs *pairs;
     struct search_floor *floors;
     struct profile floor_profile; /* of floors' costs */
     struct cost_stage *ranks;
