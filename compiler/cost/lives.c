@@ -65,67 +65,6 @@ void lives_uses(struct lives *l)
     lives_takes(l, 1);
 }
 
-/* what brought it is over then, and what was in front of that */
-static void settle(struct lives *l, uint32_t store)
-{
-    for (uint32_t k = l->nmoving; k-- > 0;) {
-        if (l->moving[k].to != store)
-            continue;
-        store = l->moving[k].from;
-        vec_push(l->arena, &l->pass.touches, (struct lives_touch){store, true, false});
-        memmove(l->moving + k, l->moving + k + 1, (--l->nmoving - k) * sizeof *l->moving);
-    }
-}
-
-static void touch(struct lives *l, uint32_t store, bool reads, bool covers)
-{
-    if (store == NONE)
-        return;
-    vec_push(l->arena, &l->pass.touches, (struct lives_touch){store, reads, covers});
-    if (l->nmoving)
-        settle(l, store);
-}
-
-void lives_read(struct lives *l, uint32_t store)
-{
-    touch(l, store, true, false);
-}
-
-void lives_write(struct lives *l, uint32_t store)
-{
-    touch(l, store, false, true);
-}
-
-void lives_part(struct lives *l, uint32_t store)
-{
-    touch(l, store, false, false);
-}
-
-void lives_move(struct lives *l, uint32_t to, uint32_t from)
-{
-    lives_insn(l);
-    lives_write(l, to);
-    lives_read(l, from);
-}
-
-void lives_update(struct lives *l, uint32_t store)
-{
-    lives_insn(l);
-    lives_read(l, store);
-}
-
-/* behind the last instruction that writes a store, or uses it */
-static uint32_t made_at(const struct lives *l, uint32_t store, bool used)
-{
-    for (uint32_t i = (uint32_t)l->pass.insns.n; i-- > 0;) {
-        size_t end = i + 1 < l->pass.insns.n ? l->pass.insns.at[i + 1].touch : l->pass.touches.n;
-        for (size_t k = l->pass.insns.at[i].touch; k < end; k++)
-            if (l->pass.touches.at[k].store == store && (used || l->pass.touches.at[k].covers || !l->pass.touches.at[k].reads))
-                return i + 1;
-    }
-    return 0;
-}
-
 /* an empty instruction at a place of the list, with room for n touches; the first of them */
 static uint32_t insert(struct lives *l, uint32_t at, uint32_t n)
 {
@@ -147,6 +86,72 @@ static uint32_t insert(struct lives *l, uint32_t at, uint32_t n)
     return first;
 }
 
+/* What brought it is over before the last instruction, and so are the transfers before: they have one queue. */
+static void settle(struct lives *l, uint32_t store)
+{
+    uint32_t n = l->nmoving;
+    while (n && l->moving[n - 1].to != store)
+        n--;
+    if (!n)
+        return;
+    uint32_t at = insert(l, (uint32_t)l->pass.insns.n - 1, n);
+    for (uint32_t k = 0; k < n; k++)
+        l->pass.touches.at[at + k] = (struct lives_touch){l->moving[k].from, .reads = true};
+    l->nmoving -= n;
+    memmove(l->moving, l->moving + n, l->nmoving * sizeof *l->moving);
+}
+
+static void touch(struct lives *l, uint32_t store, bool reads, bool writes)
+{
+    if (store == NONE)
+        return;
+    if (l->nmoving)
+        settle(l, store);
+    vec_push(l->arena, &l->pass.touches, (struct lives_touch){store, reads, writes, writes && !reads});
+}
+
+void lives_read(struct lives *l, uint32_t store)
+{
+    touch(l, store, true, false);
+}
+
+void lives_write(struct lives *l, uint32_t store)
+{
+    touch(l, store, false, true);
+}
+
+void lives_part(struct lives *l, uint32_t store)
+{
+    touch(l, store, false, true);
+    if (store != NONE)
+        l->pass.touches.at[l->pass.touches.n - 1].covers = false;
+}
+
+void lives_move(struct lives *l, uint32_t to, uint32_t from)
+{
+    lives_insn(l);
+    lives_write(l, to);
+    lives_read(l, from);
+}
+
+void lives_update(struct lives *l, uint32_t store)
+{
+    lives_insn(l);
+    touch(l, store, true, true);
+}
+
+/* behind the last instruction that writes a store, or uses it */
+static uint32_t made_at(const struct lives *l, uint32_t store, bool used)
+{
+    for (uint32_t i = (uint32_t)l->pass.insns.n; i-- > 0;) {
+        size_t end = i + 1 < l->pass.insns.n ? l->pass.insns.at[i + 1].touch : l->pass.touches.n;
+        for (size_t k = l->pass.insns.at[i].touch; k < end; k++)
+            if (l->pass.touches.at[k].store == store && (used || l->pass.touches.at[k].writes))
+                return i + 1;
+    }
+    return 0;
+}
+
 void lives_transfer(struct lives *l, uint32_t to, uint32_t from, bool early)
 {
     uint32_t at = (uint32_t)l->pass.insns.n;
@@ -155,16 +160,12 @@ void lives_transfer(struct lives *l, uint32_t to, uint32_t from, bool early)
         at = there > l->queue_at ? there : l->queue_at;
         at = free > at ? free : at;
     }
-    if (at < l->pass.insns.n) {
-        uint32_t k = insert(l, at, 2);
-        l->pass.touches.at[k] = (struct lives_touch){to, false, true};
-        l->pass.touches.at[k + 1] = (struct lives_touch){from, true, false};
-    } else { /* behind what brings `from`, perhaps, which nothing waits for yet */
-        lives_insn(l);
-        lives_write(l, to);
-        vec_push(l->arena, &l->pass.touches, (struct lives_touch){from, true, false});
-    }
+    uint32_t k = insert(l, at, from == NONE ? 1 : 2);
+    l->pass.touches.at[k] = (struct lives_touch){to, .writes = true, .covers = true};
     l->queue_at = at + 1;
+    if (from == NONE)
+        return;
+    l->pass.touches.at[k + 1] = (struct lives_touch){from, .reads = true};
     if (l->nmoving == LIVES_MOVING) /* the oldest is over by now */
         memmove(l->moving, l->moving + 1, --l->nmoving * sizeof *l->moving);
     l->moving[l->nmoving].to = to;

@@ -25,7 +25,7 @@ struct lives_store {
 };
 struct lives_touch {
     uint32_t store;
-    bool reads, covers; /* covers: writes all of it, and needs nothing that was there */
+    bool reads, writes, covers; /* covers: writes all of it, and needs nothing that was there */
 };
 /* opr: whose it is; again: of what runs again in front of the pass; parts: of the time of its operator's products, 0: it is none */
 struct lives_insn {
@@ -103,7 +103,7 @@ void lives_give(struct lives *l, uint32_t store, bool adds);
 void lives_move(struct lives *l, uint32_t to, uint32_t from);
 void lives_update(struct lives *l, uint32_t store);
 /* By the queue of transfers: `from` is taken until something uses `to`.  early: begins as soon as that queue is free and `from`
- * is there and `to` is free, in front of what was written down before. */
+ * is there and `to` is free, in front of what was written down before.  from: NONE, if it is of another block. */
 void lives_transfer(struct lives *l, uint32_t to, uint32_t from, bool early);
 
 double lives_cols(const struct lives *l, uint32_t v);

@@ -410,7 +410,7 @@ static void carry(struct lives *l, const struct experts *x, uint32_t from, uint3
     uint32_t sent = lives_store(l, bytes * x->far);
     lives_move(l, sent, from);
     lives_read(l, router_aux(l, x->router, PLACE));
-    lives_move(l, to, sent);
+    lives_transfer(l, to, sent, false);
 }
 
 static void send_rows(struct lives *l, const struct experts *x, uint32_t from, uint32_t rows, uint32_t words)
@@ -419,12 +419,12 @@ static void send_rows(struct lives *l, const struct experts *x, uint32_t from, u
     if (x->over_nodes) {
         uint32_t chosen = lives_store(l, 4 * x->far * x->m->active), choices = counts;
         counts = lives_store(l, 4.0 * x->r.blocks * x->r.experts);
-        lives_move(l, chosen, choices);
+        lives_transfer(l, chosen, choices, false);
         lives_move(l, experts_aux(l, x, CAME_PLACE), chosen);
         lives_write(l, counts);
     }
     if (x->exchanges)
-        lives_move(l, experts_aux(l, x, CAME_COUNTS), counts);
+        lives_transfer(l, experts_aux(l, x, CAME_COUNTS), counts, false);
     from = outbound(l, from);
     if (x->over_nodes) {
         uint32_t came = lives_store(l, cost_sent_bytes(l->c) * x->far);
