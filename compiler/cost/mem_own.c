@@ -469,6 +469,7 @@ static void add_transfers(const struct cost_rooms *x, uint32_t stage, struct mom
     bool before = stage && cost_stage_rank(d, stage - 1) != r, behind = stage + 1 < d->nstages && cost_stage_rank(d, stage + 1) != r;
     s->sent = behind && !x->least ? x->s->boundary_bytes : 0;
     s->received = (before || behind) && !x->least ? x->s->boundary_bytes : 0;
+    s->arrives = before && !x->least ? x->s->boundary_bytes : 0;
 }
 
 /* places for gathered parameters, by uses of a step */

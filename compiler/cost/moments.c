@@ -276,11 +276,20 @@ static void both(struct order *x, uint32_t f, uint32_t b)
 
 /* ---- stretches ---- */
 
+/* inputs of forwards to come that are there */
+static double inputs_waiting(struct order *x, bool forward)
+{
+    x->to_come -= forward;
+    return (x->ahead < x->to_come ? x->ahead : x->to_come) * x->stages[0].arrives;
+}
 
 void moments_round(struct order *x, const struct action_of *a, uint32_t n)
 {
     for (uint32_t k = 0; k < n; k++) {
         look_before(x, &a[k]);
+        if (x->ahead)
+            x->waiting = inputs_waiting(x, a[k].kind == 'F');
+        x->held += x->waiting;
         switch (a[k].kind) {
         case 'F':
             forward(x, a[k].stage);
@@ -298,6 +307,7 @@ void moments_round(struct order *x, const struct action_of *a, uint32_t n)
             both(x, a[k].stage, a[k].other);
             break;
         }
+        x->held -= x->waiting;
     }
 }
 
@@ -311,6 +321,7 @@ void moments_end(struct order *x)
 static void skip(struct order *x, char kind, uint32_t stage, uint64_t times)
 {
     const struct moments_stage *s = &x->stages[stage];
+    x->to_come -= kind == 'F' && x->ahead ? (uint32_t)times : 0;
     x->uses -= kind == 'W' ? 0 : (double)times * s->uses[kind != 'F'];
     x->copies -= kind == 'F' ? 0 : (double)times * s->copies;
     if (kind == 'B' || kind == 'W')
@@ -319,7 +330,7 @@ static void skip(struct order *x, char kind, uint32_t stage, uint64_t times)
 
 void moments_skip(struct order *x, const struct action_of *a, uint32_t n, uint64_t times)
 {
-    bool counts = times && (x->ends || x->shards->gathered > 0);
+    bool counts = times && (x->ends || x->shards->gathered > 0 || x->ahead);
     for (uint32_t k = 0; k < n && counts; k++)
         if (a[k].kind == 'P') {
             skip(x, 'F', a[k].stage, times);

@@ -43,6 +43,7 @@ struct moments_stage {
     double keep, left, gradients, early;
     double made, after; /* of gradients, without vectors': as they are made, in the format of sums */
     double sent, received; /* what it sends lies there until it sends the next one, and so does a gradient that is to come */
+    double arrives;        /* what another rank sends for an F: it may wait for that */
     double uses[2], copies;
     bool passes_on;     /* its last block's use in F is that of the B that follows */
     /* the most of an action while it runs, with what it finds of its microbatch and what it leaves, when all its gradients are

@@ -4,6 +4,7 @@
 /* Between moments.c and orders.c: a rank's order of actions as far as it has been followed. */
 
 #include "compiler/cost/moments.h"
+#include "compiler/model/actions.h"
 
 enum { PAIRS = 4 }; /* stages whose pairs are remembered */
 /* a round of a stretch: actions of one kind after another, with the stages that they are of */
@@ -37,6 +38,8 @@ struct order {
     bool waits;             /* the action before has not been looked at, which the next one's copies come beside: */
     struct action_at before;
     bool ends;              /* last actions of stages find other things than those before */
+    uint32_t ahead, to_come; /* of the rank's one stage: inputs that may wait for its forwards; forwards to come */
+    double waiting;         /* bytes of what waits for later actions */
     struct moments most;
     double enough;          /* bytes that tell what is asked for */
 };
@@ -54,6 +57,25 @@ void moments_round(struct order *x, const struct action_of *a, uint32_t n);
 void moments_end(struct order *x);
 void moments_stretch(struct order *x, uint64_t times, const struct action_of *a, uint32_t n);
 void moments_skip(struct order *x, const struct action_of *a, uint32_t n, uint64_t times);
+
+/* arrivals.c: what waits on a rank for the actions of a list.  By stage of the rank: inputs and gradients of its microbatches, when
+ * they come, how many of them have and are not known to be gone at most, and how many may have by now; its F that have begun, and its B
+ * or I that have ended. */
+struct comes {
+    const double *when; /* NULL: nothing does */
+    uint32_t places, n;
+};
+struct arrivals {
+    const struct decision *d;
+    uint32_t rank, m;
+    const double *ends; /* of B or I, by stage and microbatch */
+    struct comes comes[2][DECISION_MOST_VPP];
+    uint32_t begun[DECISION_MOST_VPP], ended[DECISION_MOST_VPP];
+};
+void arrivals_begin(struct arrivals *x, struct arena *a, const struct decision *d, uint32_t rank);
+/* bytes that wait while the next action of the list runs */
+double arrivals_at(struct arrivals *x, const struct moments_stage *stages, const struct action *a);
+
 #define STRETCH(x, times, ...) \
     moments_stretch(x, times, (const struct action_of[]){__VA_ARGS__}, sizeof(const struct action_of[]){__VA_ARGS__} / sizeof(struct action_of))
 

@@ -16,19 +16,23 @@ static uint32_t least(uint32_t a, uint32_t b)
 
 /* ---- one stage ---- */
 
-/* `ahead` forwards, then one of each in turn */
-static void run_1f1b(struct order *x, uint32_t ahead)
+/* `ahead` forwards, then one of each in turn, and inputs of so many more */
+static void run_1f1b(struct order *x, uint32_t ahead, uint32_t waiting)
 {
     uint32_t m = x->d->microbatches, w = least(ahead, m);
+    x->ahead = waiting;
+    x->to_come = m;
     STRETCH(x, w, {'F', 0, 0});
     STRETCH(x, m - w, {'F', 0, 0}, {'B', 0, 0});
     STRETCH(x, w, {'B', 0, 0});
 }
 
 /* the first I has `ahead` forwards before it, W comes `lag` microbatches after I; forward: behind them in a round */
-static void run_zb_h(struct order *x, uint32_t ahead, uint32_t lag, bool behind)
+static void run_zb_h(struct order *x, uint32_t ahead, uint32_t lag, bool behind, uint32_t waiting)
 {
     uint32_t m = x->d->microbatches, w = least(ahead, m), forwards = m - w, cut = least(lag, m);
+    x->ahead = waiting;
+    x->to_come = m;
     STRETCH(x, w, {'F', 0, 0});
     for (uint32_t k = 0, end; k < m; k = end) {
         struct action_of round[3];
@@ -243,11 +247,26 @@ static void run_dual(struct order *x, uint32_t h, uint32_t n, uint32_t all, uint
 
 static void run_listed(struct order *x, const struct schedule *s, uint32_t r)
 {
+    struct arena *a = arena_new();
+    struct arrivals there;
+    arrivals_begin(&there, a, x->d, r);
     for (uint32_t k = 0; k < s->nactions[r]; k++) {
-        const struct action *a = &s->actions[r][k];
-        struct action_of own = {a->kind, a->stage / x->d->pp, 0};
-        moments_round(x, &own, a->kind != 'O');
+        const struct action *t = &s->actions[r][k];
+        struct action_of own = {t->kind, t->stage / x->d->pp, 0};
+        if (t->kind == 'O')
+            continue;
+        x->waiting = arrivals_at(&there, x->stages, t);
+        moments_round(x, &own, 1);
     }
+    arena_free(a);
+}
+
+/* Inputs that may wait: as many as the rank in front begins with forwards more.  On the last rank no gradient's receive holds theirs
+ * back, and the two faces of each cell (compiler/lower/cells.c) make room for one that comes later. */
+static uint32_t inputs_ahead(const struct decision *d, uint32_t rank)
+{
+    uint32_t more = d->schedule == SCHED_EAGER_1F1B || d->schedule == SCHED_ZB_H2 ? 2 : 1;
+    return more > 1 && rank + 1 == d->pp ? more + 1 : more;
 }
 
 struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,
@@ -268,19 +287,19 @@ struct moments pipeline_moments(const struct decision *d, uint32_t rank, const s
         break;
     case SCHED_GPIPE:
     case NSCHEDULES:
-        run_1f1b(&x, m);
+        run_1f1b(&x, m, 0);
         break;
     case SCHED_1F1B:
-        run_1f1b(&x, other);
+        run_1f1b(&x, other, inputs_ahead(d, rank));
         break;
     case SCHED_EAGER_1F1B:
-        run_1f1b(&x, 2 * other);
+        run_1f1b(&x, 2 * other, inputs_ahead(d, rank));
         break;
     case SCHED_ZB_H1:
-        run_zb_h(&x, other, rank, false);
+        run_zb_h(&x, other, rank, false, inputs_ahead(d, rank));
         break;
     case SCHED_ZB_H2:
-        run_zb_h(&x, 2 * (p - rank) - 1, 2 * rank, true);
+        run_zb_h(&x, 2 * (p - rank) - 1, 2 * rank, true, inputs_ahead(d, rank));
         break;
     case SCHED_INTERLEAVED:
     case SCHED_COMBINED_1F1B:
