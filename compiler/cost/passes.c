@@ -85,6 +85,13 @@ static double unused(const struct pass *p, const struct moments_block *b)
     return b->ahead ? larger(0, others - p->at->ahead) : others;
 }
 
+/* Of the places for copies back, as a block ends, what nothing more is copied to: of the step's last copies. */
+static double emptied(const struct pass *p, const struct moments_block *b, double k)
+{
+    double in_front = b->in_front.copies + k * b->each.copies;
+    return p->at->copies > 0 || in_front >= 2 ? 0 : b->places - (in_front >= 1 ? b->near[p->kind == 'W'] : 0);
+}
+
 /* of the k-th block of a run */
 static double at_block(const struct pass *p, const struct moments_block *b, double k)
 {
@@ -109,7 +116,8 @@ static double at_block(const struct pass *p, const struct moments_block *b, doub
     double most = p->kind == 'W' ? left + b->weight + rest
                                  : kept + moments_backward(first && !at->early ? &b->first_backward : &b->backward, sure ? before : rest,
                                                            rest, place);
-    double ends = b->beside[p->kind == 'W'] + (p->kind == 'W' ? left : kept) + (p->shards->blocks ? 0 : places) + fetched(p, b, k, true);
+    double ends = b->beside[p->kind == 'W'] - emptied(p, b, k) + (p->kind == 'W' ? left : kept) + (p->shards->blocks ? 0 : places) +
+                  fetched(p, b, k, true);
     most += places + fetched(p, b, k, false) + gradients(p, b, k, own) - back;
     if (at->last && b->end > 0)
         most = larger(most, ends + gradients(p, b, k, b->end) + rest);
