@@ -33,10 +33,11 @@ static double uses_left(const struct pass *p, const struct moments_block *b, dou
     return (p->kind == 'W' ? 0 : b->in_front.uses[1] + (k + 1) * b->each.uses[1]) + p->at->uses;
 }
 
-/* W uses none, so that one is free unless what was used last is used next */
+/* W uses none, and neither does the embedding's backward pass, so that one is free unless what was used last is used next */
 static double gathered(const struct pass *p, const struct moments_block *b, double k)
 {
-    return p->shards->gathered * smaller(p->shards->places - (p->kind == 'W'), uses_left(p, b, k));
+    bool none = p->kind == 'W' || (p->kind != 'F' && b->each.uses[1] <= 0);
+    return p->shards->gathered * smaller(p->shards->places - none, uses_left(p, b, k));
 }
 
 /* A copy back waits for one of two places, which the block but one before it leaves: so what comes behind all of them is there
