@@ -200,11 +200,12 @@ static void block_of(const struct walk *w, const struct cost_block *b, const str
     to->each.uses[1] = zero3 && b->lives->kind != LIVES_EMBED;
     double whole[2];
     for (int k = 0; k < 2; k++) {
-        bool apart = zero2 && h->gradients[k] < (k ? h->experts : h->own);
-        to->scattered += apart ? x->made * h->gradients[k] : 0;
-        whole[k] = apart ? 0 : x->made * h->gradients[k];
+        double sums = x->made * (h->gradients[k] + (k ? 0 : h->gradients[2]));
+        bool apart = zero2 && h->made > 0 && h->gradients[k] < (k ? h->experts : h->own);
+        to->scattered += apart ? sums : 0;
+        whole[k] = apart ? 0 : sums;
     }
-    const double all[] = {0, 0}, own[] = {whole[0] + x->made * h->gradients[2], whole[1]};
+    const double all[] = {0, 0}, own[] = {whole[0], whole[1]};
     const double now[] = {cost_smaller(early, x->made * b->early_matrices), x->made * h->experts};
     to->backward = backward_of(v, all, parked);
     to->first_backward = backward_of(v, own, parked);
