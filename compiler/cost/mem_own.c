@@ -237,6 +237,7 @@ static void add_blocks(struct walk *w, const struct cost_block *b, const struct 
     else
         s->nblocks++;
     add_moments(&w->front, e, times);
+    s->scatters += h->made > 0 ? times : 0;
     w->front.keep += w->received ? v->parked_input : 0;
     w->received = false;
 }
@@ -453,11 +454,13 @@ static struct moments_shards shards_made(const struct cost_rooms *x, const struc
     double sent = shards ? x->reduced * h->made : 0;
     double before = blocks ? 0 : converts(x) ? sent : made, then = before + part;
     bool zero3 = x->c->decision->zero >= 3;
+    double first = converts(x) ? then : blocks ? 0 : 2 * made + part;
     return (struct moments_shards){.own = made,
                                    .before = {converts(x) ? then : before, then},
                                    .part = part,
                                    .most = made + before + part,
-                                   .then = {converts(x) ? then : blocks ? 0 : 2 * made + part, then},
+                                   .then = {first, then},
+                                   .then_b = zero3 && x->ahead == 1 && !converts(x) ? cost_smaller(first, made) : first,
                                    .uses = zero3 && !blocks ? (double)x->ahead : INFINITY,
                                    .unsure = !converts(x) && !blocks && !zero3,
                                    .converted = converts(x),

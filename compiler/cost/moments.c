@@ -82,8 +82,10 @@ static inline bool begin_uses(struct order *x, uint32_t c, bool back)
 static inline void end_uses(struct order *x, double uses)
 {
     x->made_uses -= uses;
-    if (x->made_uses <= 0 && x->made > x->shards->part)
+    if (x->made_uses <= 0 && x->made > x->shards->part) {
         x->made = x->shards->part;
+        x->unwaited = 0;
+    }
 }
 
 /* an action that takes gathered parameters, and copies back from host memory */
@@ -167,8 +169,22 @@ static bool had(const struct order *x, uint32_t c, bool weights)
     return x->begun[weights] >> c & 1;
 }
 
+/* Gradients on their way behind a B or W of a stage.  Sums that are a stage's first are not waited for until their place, one of
+ * two, is needed again. */
+static double left_made(struct order *x, const struct moments_stage *s, bool settled, char kind)
+{
+    const struct moments_shards *shards = x->shards;
+    if (s->scatters <= 0 || shards->own <= 0)
+        return x->made;
+    double left = settled || kind == 'W' ? shards->then[settled] : shards->then_b, before = x->unwaited;
+    x->unwaited = settled ? 0 : before + s->scatters < 2 ? before + s->scatters : 2;
+    if (shards->converted || shards->blocks || s->scatters + (settled ? 0 : before) >= 2)
+        return left;
+    return settled ? left + (before < 1 ? before : 1) * shards->own : shards->own;
+}
+
 /* behind a B or W of a stage */
-static void note_made(struct order *x, uint32_t c)
+static void note_made(struct order *x, uint32_t c, char kind)
 {
     const struct moments_stage *s = &x->stages[c];
     bool settled = had(x, c, true);
@@ -177,7 +193,7 @@ static void note_made(struct order *x, uint32_t c)
         x->gradients += s->after - s->made;
     x->begun[0] |= (uint64_t)1 << c;
     x->begun[1] |= (uint64_t)1 << c;
-    x->made = x->shards->then[settled];
+    x->made = left_made(x, s, settled, kind);
     x->made_uses = x->shards->uses;
 }
 
@@ -207,7 +223,7 @@ static void backward(struct order *x, uint32_t c)
     use(x, s, true);
     look_made(x, c, 'B', begin_uses(x, c, true));
     x->held += s->received;
-    note_made(x, c);
+    note_made(x, c, 'B');
 }
 
 static void input(struct order *x, uint32_t c)
@@ -235,7 +251,7 @@ static void weight(struct order *x, uint32_t c)
     x->held -= s->left;
     x->copies -= s->copies;
     look_made(x, c, 'W', false);
-    note_made(x, c);
+    note_made(x, c, 'W');
 }
 
 /* moments_beside(), or more where even that is less than the fullest moment so far; kept for the next pair of the same stages */
@@ -269,7 +285,7 @@ static void both(struct order *x, uint32_t f, uint32_t b)
     double bytes = beside(x, f, b, first, most) - (first && had(x, b, false) ? s->early : 0);
     look(x, bytes + most);
     x->used = UINT32_MAX;
-    note_made(x, b);
+    note_made(x, b, 'B');
     x->pairs_left -= x->pairs_left > 0;
     x->held += x->stages[f].keep + x->stages[f].sent + s->received;
 }
@@ -341,19 +357,18 @@ void moments_skip(struct order *x, const struct action_of *a, uint32_t n, uint64
         }
 }
 
-/* its first round, its second one where the first has made gradients, and its last ones */
+/* its first rounds, until they leave the gradients that they found, and its last ones */
 void moments_stretch(struct order *x, uint64_t times, const struct action_of *a, uint32_t n)
 {
     if (moments_told(x))
         return;
-    double before = x->held, gradients = x->gradients, made = x->made;
-    if (times)
+    double change = 0;
+    uint64_t left = times;
+    for (bool more = left > 0; more; left--) {
+        double before = x->held, gradients = x->gradients, made = x->made;
         moments_round(x, a, n);
-    double change = x->held - before;
-    uint64_t left = times ? times - 1 : 0;
-    if (left && (x->gradients < gradients || x->gradients > gradients || x->made < made || x->made > made)) {
-        moments_round(x, a, n);
-        left--;
+        change = x->held - before;
+        more = left > 1 && (x->gradients < gradients || x->gradients > gradients || x->made < made || x->made > made);
     }
     uint64_t last = x->shards->gathered > 0 ? (uint64_t)x->shards->places : change > 0 || x->ends; /* that may be like no other */
     if (left > last) {

@@ -45,7 +45,7 @@ struct moments_stage {
     double made, after; /* of gradients, without vectors': as they are made, in the format of sums */
     double sent, received; /* what it sends lies there until it sends the next one, and so does a gradient that is to come */
     double arrives;        /* what another rank sends for an F: it may wait for that */
-    double uses[2], copies;
+    double uses[2], copies, scatters; /* scatters: blocks whose gradients go to shards of every microbatch */
     bool passes_on;     /* its last block's use in F is that of the B that follows */
     /* the most of an action while it runs, with what it finds of its microbatch and what it leaves, when all its gradients are
      * there; end: while some are converted on their way to shards */
@@ -65,13 +65,14 @@ struct moments {
 };
 /* Gradients on their way to the ranks that share them: `own` of a block as it makes them; of the one before, as long as nothing
  * waits for their sums, in the first such action of a stage and in others; `part`: this rank's, until it is added up; no more than
- * `most` of them.  then: those that such actions leave, which stay through `uses` uses of parameters, asked for before.  unsure: sums
- * that nothing is added to are waited for where their place is needed again.  converted: between ranks they have another format.  foretold: of all stages, which the first `early`
- * forwards of a step find.
+ * `most` of them.  then: those that such actions leave, which stay through `uses` uses of parameters, asked for before; then_b: that a
+ * B leaves which is its stage's first, of whose last two blocks one's sums have been waited for with the next parameters.  unsure: sums
+ * that nothing is added to are waited for where their place is needed again.  converted: between ranks they have another format.
+ * foretold: of all stages, which the first `early` forwards of a step find.
  * gathered: a place for a block's parameters; as many of `places` are taken as uses are left, or one while a block runs
  * (`blocks`); `beside` more are of actions that run beside another. */
 struct moments_shards {
-    double own, before[2], part, most, then[2], uses;
+    double own, before[2], part, most, then[2], then_b, uses;
     bool unsure, converted;
     double foretold;
     uint32_t early;

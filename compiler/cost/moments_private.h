@@ -25,6 +25,7 @@ struct order {
     double held, gradients; /* now; of the actions before */
     const struct moments_shards *shards;
     double made, made_uses; /* gradients of shards on their way; uses of parameters that they stay through */
+    double unwaited;        /* blocks' first ones among them */
     uint64_t begun[2];      /* stages that have had their first I; their first B or W */
     uint32_t used;          /* the action that used parameters last: 2 * its stage + (is it a B or I) */
     struct moments between; /* of a B or W since then, should they stay for the next use */
