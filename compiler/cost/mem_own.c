@@ -192,7 +192,6 @@ static void block_of(const struct walk *w, const struct cost_block *b, const str
                               .sent = converts(x) && zero2 ? x->reduced * h->made : 0,
                               .beside = {x->s->boundary_bytes + w->places, w->places},
                               .others = {parked - near, left_parked - w->near_left},
-                              .places = w->places,
                               .near = {w->near[0], w->near_left},
                               .ahead = w->nlayers < (b->lives->kind == LIVES_LAYER ? 1 : 2)};
     to->each.copies = v->parked > 0;

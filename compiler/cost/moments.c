@@ -305,7 +305,9 @@ void moments_round(struct order *x, const struct action_of *a, uint32_t n)
         look_before(x, &a[k]);
         if (x->ahead)
             x->waiting = inputs_waiting(x, a[k].kind == 'F');
-        x->held += x->waiting;
+        double waiting = x->waiting;
+        if (waiting > 0)
+            x->held += waiting;
         switch (a[k].kind) {
         case 'F':
             forward(x, a[k].stage);
@@ -323,7 +325,8 @@ void moments_round(struct order *x, const struct action_of *a, uint32_t n)
             both(x, a[k].stage, a[k].other);
             break;
         }
-        x->held -= x->waiting;
+        if (waiting > 0)
+            x->held -= waiting;
     }
 }
 

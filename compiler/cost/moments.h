@@ -36,7 +36,7 @@ struct moments_block {
     double sent;                             /* what every microbatch's are converted to, on their way to shards */
     double beside[2];                        /* what else is there then, behind B and behind W */
     double others[2];                        /* of places, in B or I and in W: what the stage's blocks in front leave free of them */
-    double places, near[2];                  /* all of them; what the block in front takes, in B or I and in W */
+    double near[2];                          /* what the block in front takes of them, in B or I and in W */
     bool ahead;                              /* the next action's copies back may begin by then */
 };
 /* Of one stage of a rank: sums of all blocks, vectors' gradients among them */

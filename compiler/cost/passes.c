@@ -90,7 +90,7 @@ static double unused(const struct pass *p, const struct moments_block *b)
 static double emptied(const struct pass *p, const struct moments_block *b, double k)
 {
     double in_front = b->in_front.copies + k * b->each.copies;
-    return p->at->copies > 0 || in_front >= 2 ? 0 : b->places - (in_front >= 1 ? b->near[p->kind == 'W'] : 0);
+    return p->at->copies > 0 || in_front >= 2 ? 0 : b->beside[1] - (in_front >= 1 ? b->near[p->kind == 'W'] : 0);
 }
 
 /* of the k-th block of a run */
