@@ -231,7 +231,8 @@ static void try_starts(struct searching *s, const struct tried *tried)
             search_keep(s, &own);
 }
 
-/* Schedules of their own under other ZeRO levels, which formulas may have told apart the other way round. */
+/* Schedules of their own under other ZeRO levels, which formulas may have told apart the other way round; kept where they come near,
+ * for programs tell them apart better. */
 static void try_levels(struct searching *s)
 {
     struct search_result *r = s->result;
@@ -254,7 +255,7 @@ static void try_levels(struct searching *s)
             if (own.estimate.peak_bytes > s->memory_limit)
                 continue;
             search_time(s, c, h, &own.estimate);
-            if (own.estimate.step_time_s < all[i].estimate.step_time_s && own.estimate.step_time_s <= search_limit_s(s))
+            if (own.estimate.step_time_s < all[i].estimate.step_time_s * NEAR && own.estimate.step_time_s <= search_limit_s(s))
                 search_keep(s, &own);
         }
 }
