@@ -39,6 +39,7 @@ struct search_before {
 /* blocks of one key and groups, with what bounds need of them */
 struct search_shape {
     uint64_t hash;
+    struct search_shape *next; /* of the same place */
     struct shape_key key;
     struct group_key tp, cp, ep;
     double compute_factor, nic_factor; /* of the slowest node */
@@ -52,7 +53,6 @@ struct search_shape {
     struct search_cut *cuts;
     struct search_least *least;
     struct search_trade *trade; /* of time for memory; NULL: not made yet */
-    struct search_shape *next;
 };
 /* a mesh with expert degrees: what branch.c opens first */
 struct mesh_node {

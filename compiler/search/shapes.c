@@ -166,12 +166,12 @@ static void make_blocks(struct searching *s, const struct cost *c, struct search
     s->result->spent += (layers + more) / 2; /* two about as long as an evaluation */
 }
 
-/* twice as many places, once they are as many as the shapes */
+/* twice as many places, once every other one may have a shape */
 static void grow_shapes(struct searching *s)
 {
     struct search_shape **old = s->shapes;
     uint64_t n = s->shape_places;
-    if (s->nshapes < n)
+    if (2 * s->nshapes < n)
         return;
     s->shape_places = n ? 2 * n : 1024;
     s->shapes = ARENA_ARRAY(s->arena, struct search_shape *, s->shape_places);
@@ -194,7 +194,8 @@ struct search_shape *search_shape(struct searching *s, const struct cost *c)
     uint64_t hash = hash_words(1469598103934665603u, &key, sizeof key);
     hash = hash_words(hash_group(hash, tp), &c->device.compute_factor, sizeof c->device.compute_factor);
     hash = hash_group(hash_group(hash, cp), &c->ep);
-    hash ^= hash >> 29;
+    hash = (hash ^ hash >> 32) * 0x9e3779b97f4a7c15u;
+    hash ^= hash >> 32;
     for (struct search_shape *h = s->shapes ? s->shapes[hash & (s->shape_places - 1)] : NULL; h; h = h->next)
         if (h->hash == hash && memcmp(&h->key, &key, sizeof key) == 0 && same_key(&h->tp, tp) && same_key(&h->cp, cp) &&
             same_key(&h->ep, &c->ep) && h->compute_factor == c->device.compute_factor &&

@@ -201,6 +201,7 @@ double search_squeeze_s(struct searching *s, const struct cost *c, struct search
     if (d->microbatches < 2 || s->kinds.n > MOST_KINDS || s->job->wishes.offload & OFFLOAD_ACTIVATIONS || d->recompute_layers)
         return 0;
     cost_rooms_least(&rooms, c, &h->shape);
+    cost_rooms_keep(&rooms, s->stages_known);
     for (size_t i = 0; i < ARRAY_LEN(ask) && search_objective(s, longest * (1 - 1e-9), d->gpus_used) < search_worst(s); i++) {
         if (ask[i] >= d->pp || (i && ask[i] <= ask[i - 1]))
             continue;
