@@ -19,6 +19,8 @@ struct side {
     double kept;                      /* of blocks in front of it, and what it finds besides */
     double now;                       /* bytes between two steps */
     double done, share;               /* of its seconds; reciprocal of all of them */
+    const struct moments_shards *shards;
+    double uses;                      /* of gathered parameters, this block's among them */
 };
 
 static void begin_block(struct side *x, bool back)
@@ -29,9 +31,9 @@ static void begin_block(struct side *x, bool back)
 }
 
 /* of a pass that goes front to back or, `back`, back to front */
-static struct side new_side(const struct moments_stage *s, bool back)
+static struct side new_side(const struct moments_stage *s, bool back, const struct moments_shards *shards, double uses)
 {
-    struct side x = {.stage = s};
+    struct side x = {.stage = s, .shards = shards, .uses = s->uses[back] + uses};
     double all_s = 0;
     for (uint32_t k = 0; k < s->nruns; k++)
         all_s += s->runs[k].times * s->runs[k].lives->levels[back].all_s;
@@ -52,6 +54,7 @@ static bool next_block(struct side *x, bool back)
 {
     const struct moments_run *r = &x->stage->runs[x->run];
     x->kept += back ? 0 : r->keep;
+    x->uses -= back ? r->uses : 1;
     if (x->left >= 1) {
         x->left--;
         x->kept -= back ? r->keep : 0;
@@ -77,6 +80,16 @@ static double take(struct side *x)
     return x->kept + (double)step->during;
 }
 
+/* Bytes of places for gathered parameters that nothing is in: while fewer uses are left than there are places, and the last one's
+ * behind a pass and in one that uses none.  Without transfers beside compute parameters are gathered as their block begins. */
+static double unused(const struct side *x, bool back, bool rests)
+{
+    const struct moments_shards *s = x->shards;
+    bool none = !x->levels || (back && x->stage->runs[x->run].uses <= 0) || (s->blocks && rests && !x->at);
+    double places = back ? s->places_beside : s->places, left = x->uses < places - none ? x->uses : places - none;
+    return s->gathered * (places - left);
+}
+
 static bool is_over(const struct side *x)
 {
     return x->at >= x->levels->n;
@@ -95,40 +108,53 @@ static double *phase_of(struct moments_backward *b, uint32_t phase)
 /* the most of a pair while each of the backward pass's runs of blocks comes, in its last block and in those in front of it */
 struct pair {
     struct moments_backward run[MOMENTS_RUNS][2];
+    double ends[MOMENTS_RUNS][2];
 };
 
-static void run_together(const struct moments_stage *f, const struct moments_stage *b, struct pair *out)
+static void clear(struct pair *x, uint32_t nruns)
 {
-    struct side x = new_side(f, false), y = new_side(b, true);
-    for (uint32_t k = 0; k < b->nruns; k++)
-        out->run[k][0] = out->run[k][1] = (struct moments_backward){-INFINITY, -INFINITY, -INFINITY};
+    for (uint32_t k = 0; k < 2 * nruns; k++) {
+        x->run[k / 2][k % 2] = (struct moments_backward){-INFINITY, -INFINITY, -INFINITY};
+        x->ends[k / 2][k % 2] = -INFINITY;
+    }
+}
+
+/* a step of the forward pass while the other one rests */
+static void go_forward(struct side *x, const struct side *y, double *most)
+{
+    double places = x->shards->gathered > 0 ? unused(x, false, false) + unused(y, true, true) : 0;
+    note(most, take(x) + y->now - places);
+    if (is_over(x))
+        next_block(x, false);
+}
+
+static void run_together(const struct moments_stage *f, const struct moments_stage *b, const struct moments_shards *shards,
+                         const double uses[2], struct pair *out)
+{
+    struct side x = new_side(f, false, shards, uses[0]), y = new_side(b, true, shards, uses[1]);
+    clear(out, b->nruns);
     bool last = true;
     double *most = y.levels ? phase_of(&out->run[y.run][1], 0) : NULL;
     while (y.levels) {
         if (x.levels && x.done <= y.done) {
-            double bytes = take(&x);
-            note(most, bytes + y.now);
-            if (is_over(&x))
-                next_block(&x, false);
+            go_forward(&x, &y, most);
             continue;
         }
+        double places = shards->gathered > 0 ? unused(&x, false, true) + unused(&y, true, false) : 0;
         most = phase_of(&out->run[y.run][last], y.levels->at[y.at].phase);
         double bytes = take(&y);
-        note(most, bytes + x.now);
+        note(most, bytes + x.now - places);
         if (!is_over(&y))
             continue;
         const struct moments_run *r = &b->runs[y.run];
         if (r->end > 0)
-            note(most, y.kept - r->places + r->end + x.now);
+            note(&out->ends[y.run][last], y.kept - r->places + r->end + x.now - places);
         uint32_t run = y.run;
         last = next_block(&y, true) && y.run != run;
         most = y.levels ? phase_of(&out->run[y.run][last], 0) : most;
     }
-    while (x.levels && most) {
-        note(most, take(&x) + y.now);
-        if (is_over(&x))
-            next_block(&x, false);
-    }
+    while (x.levels && most)
+        go_forward(&x, &y, most);
 }
 
 /* pairs of stages that have been asked for last, by their marks: the most of all; of those that are to make first gradients, in
@@ -138,7 +164,7 @@ static void run_together(const struct moments_stage *f, const struct moments_sta
 struct moments_pairs {
     struct {
         uint64_t mark;
-        double bytes;
+        struct moments_pair pair;
     } all[PAIRS];
     struct {
         uint64_t mark;
@@ -151,46 +177,60 @@ struct moments_pairs *moments_pairs_new(struct arena *a)
     return ARENA_NEW(a, struct moments_pairs);
 }
 
-static double most_of(const struct pair *x, const struct moments_stage *b, bool first)
+static void note_all(struct moments_pair *to, bool later, const struct moments_backward *b, double ends, double others, double own)
 {
-    double most = 0, behind = 0; /* gradients of blocks behind the one that is looked at */
+    note(&to->of[later].begin, b->begin + others);
+    note(&to->of[later].made, b->made + others + own);
+    note(&to->of[later].used, b->used + others + own);
+    note(&to->ends[later], ends + others + own);
+}
+
+/* Behind the block that is looked at are the gradients of others, the sums of the one before not before they are converted back. */
+static struct moments_pair most_of(const struct pair *x, const struct moments_stage *b, bool first, bool converted)
+{
+    struct moments_pair all;
+    double behind = 0, before = 0; /* gradients of blocks behind; sums of the last one of them */
+    for (int k = 0; k < 2; k++) {
+        all.of[k] = (struct moments_backward){-INFINITY, -INFINITY, -INFINITY};
+        all.ends[k] = -INFINITY;
+    }
     for (uint32_t k = b->nruns; k-- > 0;) {
         const struct moments_run *r = &b->runs[k];
-        for (int last = 1; last >= 0; last--) {
-            const struct moments_backward *m = &x->run[k][last];
-            double others = last ? 0 : (r->times - 1) * r->made, own = first ? r->made - r->scattered : 0;
-            double made = (m->made > m->used ? m->made : m->used) + own;
-            note(&most, (m->begin > made ? m->begin : made) + (first ? behind + others : 0));
-        }
+        double own = first ? r->made - r->scattered : 0, others = first ? behind + (r->times - 1) * r->made - converted * r->scattered : 0;
+        note_all(&all, k + 1 < b->nruns, &x->run[k][1], x->ends[k][1], first ? behind - converted * before : 0, own);
+        note_all(&all, true, &x->run[k][0], x->ends[k][0], others, own);
         behind += r->times * r->made;
+        before = r->scattered;
     }
-    return most;
+    return all;
 }
 
-static double most_new(const struct moments_stage *f, const struct moments_stage *b)
-{
-    struct pair own;
-    run_together(f, b, &own);
-    return most_of(&own, b, false);
-}
-
-double moments_beside(struct moments_pairs *known, const struct moments_stage *f, const struct moments_stage *b, bool first)
+/* of such a pair: its stages, and what of places depends on more */
+static uint64_t mark_of(const struct moments_stage *f, const struct moments_stage *b, const struct moments_shards *s, const double uses[2])
 {
     uint64_t mark = f->mark * 3 + b->mark;
-    if (!first && !known)
-        return most_new(f, b);
-    if (!first) {
-        uint64_t i = mark % PAIRS;
-        if (known->all[i].mark != mark) {
-            known->all[i].mark = mark;
-            known->all[i].bytes = most_new(f, b);
-        }
-        return known->all[i].bytes;
-    }
-    struct pair own, *x = known ? &known->first[mark % FIRST_PAIRS].pair : &own;
-    if (!known || known->first[mark % FIRST_PAIRS].mark != mark)
-        run_together(f, b, x);
-    if (known)
+    if (s->gathered <= 0)
+        return mark;
+    const double left[] = {s->gathered, s->places, s->places_beside, s->blocks, uses[0] < s->places ? uses[0] : s->places,
+                           uses[1] < s->places_beside ? uses[1] : s->places_beside};
+    return cost_mark(mark, left, sizeof left);
+}
+
+struct moments_pair moments_beside(struct moments_pairs *known, const struct moments_stage *f, const struct moments_stage *b, bool first,
+                                   const struct moments_shards *shards, const double uses[2])
+{
+    uint64_t mark = mark_of(f, b, shards, uses);
+    struct pair own, *x = known && first ? &known->first[mark % FIRST_PAIRS].pair : &own;
+    if (known && !first && known->all[mark % PAIRS].mark == mark)
+        return known->all[mark % PAIRS].pair;
+    if (!known || !first || known->first[mark % FIRST_PAIRS].mark != mark)
+        run_together(f, b, shards, uses, x);
+    struct moments_pair all = most_of(x, b, first, shards->converted);
+    if (known && first) {
         known->first[mark % FIRST_PAIRS].mark = mark;
-    return most_of(x, b, true);
+    } else if (known) {
+        known->all[mark % PAIRS].mark = mark;
+        known->all[mark % PAIRS].pair = all;
+    }
+    return all;
 }

@@ -100,7 +100,7 @@ static void add_run(struct moments_stage *s, const struct cost_lives *v, const s
     }
     s->runs[s->nruns++] = (struct moments_run){.lives = v, .times = m->times, .keep = m->each.keep, .places = m->forward - v->forward,
                                                .end = m->sent > 0 ? m->beside[0] + m->sent : 0, .made = m->each.made,
-                                               .scattered = m->scattered};
+                                               .scattered = m->scattered, .uses = m->each.uses[1]};
 }
 
 /* are gradients summed between ranks in another format than they are made in? */
@@ -313,7 +313,7 @@ static void end_stage(const struct walk *w, const struct own_sums *sums, double 
     out->copies = w->front.copies;
     for (uint32_t k = 0; k < out->nruns; k++) {
         const struct moments_run *r = &out->runs[k];
-        const double of[] = {r->times, r->keep, r->places, r->end};
+        const double of[] = {r->times, r->keep, r->places, r->end, r->uses};
         out->mark = cost_mark(out->mark ^ r->lives->mark, of, sizeof of);
     }
     out->input += w->front.left;

@@ -44,13 +44,6 @@ static inline bool runs_out(const struct order *x)
     return (x->shards->gathered > 0 && x->uses < x->shards->places) || x->copying;
 }
 
-/* gradients on their way with those of a block that makes some */
-static inline double making(const struct order *x)
-{
-    double all = x->made + x->shards->own;
-    return all < x->shards->most ? all : x->shards->most;
-}
-
 /* are gradients on their way waited for by an action that takes gathered parameters? */
 static inline bool waits(const struct order *x)
 {
@@ -254,21 +247,44 @@ static void weight(struct order *x, uint32_t c)
     note_made(x, c, 'W');
 }
 
-/* moments_beside(), or more where even that is less than the fullest moment so far; kept for the next pair of the same stages */
-static double beside(struct order *x, uint32_t f, uint32_t b, bool first, double most)
+/* uses behind a pair of the places of its forward, and of its backward, which have others */
+static void uses_behind(const struct order *x, uint32_t b, double uses[2])
 {
-    uint32_t bit = f < PAIRS && b < PAIRS ? (uint32_t)1 << (2 * (PAIRS * f + b) + first) : 0;
-    if (x->paired & bit)
-        return x->beside[f][b][first];
+    double pairs = x->pairs_left > 1 ? (double)(x->pairs_left - 1) : 0;
+    uses[1] = pairs * x->stages[b].uses[1];
+    uses[0] = larger(0, x->uses - uses[1]);
+}
+
+/* A pair with gradients on their way: those of the action before in the backward's first block, then those of the block before.  A
+ * block's own are there once it makes them, and its place for parameters is free behind their last use. */
+static double with_shards(const struct order *x, const struct moments_stage *s, const struct moments_pair *p, bool first)
+{
+    const struct moments_shards *shards = x->shards;
+    bool scatters = s->scatters > 0;
+    double most = 0, place = scatters ? shards->gathered : 0;
+    for (int later = 0; later < 2; later++) {
+        double before = later ? larger(x->made, shards->before[!first]) : x->made, rest = before + shards->own;
+        rest = rest < larger(before, shards->most) ? rest : larger(before, shards->most);
+        bool sure = !shards->unsure || !later || (!first && before <= shards->before[1]);
+        double sent = shards->blocks ? rest - place : larger(rest - place, rest - shards->own + shards->part);
+        most = larger(most, moments_backward(&p->of[later], sure ? before : rest, rest, place));
+        most = larger(most, p->ends[later] + sent);
+    }
+    return most;
+}
+
+/* the most of a pair, or more where even that is less than the fullest moment so far */
+static double beside(struct order *x, uint32_t f, uint32_t b, bool first, double places)
+{
     const struct moments_stage *s = &x->stages[b];
-    double all = x->stages[f].forward + moments_backward(&s->backward, 0, 0, 0) + (first ? s->gradients : 0);
-    if (x->held + x->gradients + all + most <= x->most.bytes)
+    double all = x->stages[f].forward + larger(moments_backward(&s->backward, 0, 0, 0), s->backward_end) + (first ? s->gradients : 0);
+    all += places + larger(x->made, x->shards->most);
+    if (is_less(x, all))
         return all;
-    double bytes = moments_beside(x->remembered, &x->stages[f], s, first);
-    if (bit)
-        x->beside[f][b][first] = bytes;
-    x->paired |= bit;
-    return bytes;
+    double uses[2];
+    uses_behind(x, b, uses);
+    const struct moments_pair p = moments_beside(x->remembered, &x->stages[f], s, first, x->shards, uses);
+    return with_shards(x, s, &p, first) + places;
 }
 
 /* a forward beside a backward, at equal shares of their time */
@@ -280,10 +296,8 @@ static void both(struct order *x, uint32_t f, uint32_t b)
     x->held -= s->keep + s->received + x->stages[f].sent;
     use(x, &x->stages[f], false);
     use(x, s, true);
-    double most = shards->gathered * (shards->places + shards->places_beside);
-    most += x->begun[1] ? making(x) : shards->most;
-    double bytes = beside(x, f, b, first, most) - (first && had(x, b, false) ? s->early : 0);
-    look(x, bytes + most);
+    look(x, beside(x, f, b, first, shards->gathered * (shards->places + shards->places_beside)) -
+                (first && had(x, b, false) ? s->early : 0));
     x->used = UINT32_MAX;
     note_made(x, b, 'B');
     x->pairs_left -= x->pairs_left > 0;

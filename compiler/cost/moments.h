@@ -6,11 +6,11 @@
 #include "compiler/model/decision.h"
 
 /* Blocks of a stage that follow one another and are alike, where two actions run beside one another: how many; their passes; of one,
- * what it leaves from F to B, and what its passes find besides; while its gradients are converted. */
+ * what it leaves from F to B, and what its passes find besides; while its gradients are converted; uses of gathered parameters in B. */
 #define MOMENTS_RUNS 8
 struct moments_run {
     const struct cost_lives *lives;
-    double times, keep, places, end, made, scattered;
+    double times, keep, places, end, made, scattered, uses;
 };
 /* Blocks of a stage that follow one another and are alike.  Of one: what it leaves of a microbatch from F to B (or I), from I to
  * W; gradients that stay, as B (or I and W) makes them, those of them that I does, and all once they are in the format of sums
@@ -98,8 +98,15 @@ double moments_action(const struct moments_stage *s, const struct moments_shards
 /* the same of its frontmost block alone, where its parameters are needed again next */
 double moments_front(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at);
 struct moments_pairs;
-/* The most of a forward beside a backward; first: of its stage, to make gradients.  known: what such pairs have come to, or NULL. */
-double moments_beside(struct moments_pairs *known, const struct moments_stage *f, const struct moments_stage *b, bool first);
+/* the most of a forward beside a backward, in the backward's first block and in its later ones; ends: as gradients are converted */
+struct moments_pair {
+    struct moments_backward of[2];
+    double ends[2];
+};
+/* What places for gathered parameters, of which each action has its own, lack is not there; uses: of each behind the pair.
+ * first: of the backward's stage, to make gradients.  known: what such pairs have come to, or NULL. */
+struct moments_pair moments_beside(struct moments_pairs *known, const struct moments_stage *f, const struct moments_stage *b, bool first,
+                                   const struct moments_shards *shards, const double uses[2]);
 /* Stages: as a rank has them (cost_rank_stage()), in DualPipe the one nearer to the entry of its copy's pipeline first.  Once a
  * moment has more than `enough` bytes, later ones need not be looked at. */
 struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,

@@ -6,7 +6,6 @@
 #include "compiler/cost/moments.h"
 #include "compiler/model/actions.h"
 
-enum { PAIRS = 4 }; /* stages whose pairs are remembered */
 /* a round of a stretch: actions of one kind after another, with the stages that they are of */
 struct action_of {
     char kind; /* F B I W, or P: a pair of F and B */
@@ -32,8 +31,6 @@ struct order {
     uint32_t left[DECISION_MOST_VPP]; /* by stage: actions to come that make gradients of weights */
     double uses, copies;              /* of gathered parameters, and from host memory, to come */
     uint64_t pairs, pairs_left;       /* of actions that run together: all of them, those to come */
-    uint32_t paired;                  /* bits of those that are known: */
-    double (*beside)[PAIRS][2];
     struct moments_pairs *remembered;
     bool copying;           /* there are copies */
     bool waits;             /* the action before has not been looked at, which the next one's copies come beside: */

@@ -272,8 +272,7 @@ static uint32_t inputs_ahead(const struct decision *d, uint32_t rank)
 struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,
                                 const struct moments_shards *shards, struct moments_pairs *pairs, double enough)
 {
-    double known[PAIRS][PAIRS][2];
-    struct order x = {.d = d, .stages = stages, .shards = shards, .beside = known, .remembered = pairs, .used = UINT32_MAX, .enough = enough};
+    struct order x = {.d = d, .stages = stages, .shards = shards, .remembered = pairs, .used = UINT32_MAX, .enough = enough};
     uint32_t p = d->pp, m = d->microbatches, other = p - 1 - rank, group = d->schedule_group ? d->schedule_group : p;
     moments_begin(&x, rank);
     switch (d->schedule) {
