@@ -157,19 +157,13 @@ static void run_together(const struct moments_stage *f, const struct moments_sta
         go_forward(&x, &y, most);
 }
 
-/* pairs of stages that have been asked for last, by their marks: the most of all; of those that are to make first gradients, in
- * parts */
-#define PAIRS 4096
-#define FIRST_PAIRS 512
+/* pairs of stages that have been asked for last, by their marks */
+#define PAIRS 2048
 struct moments_pairs {
     struct {
         uint64_t mark;
-        struct moments_pair pair;
-    } all[PAIRS];
-    struct {
-        uint64_t mark;
         struct pair pair;
-    } first[FIRST_PAIRS];
+    } at[PAIRS];
 };
 
 struct moments_pairs *moments_pairs_new(struct arena *a)
@@ -177,32 +171,38 @@ struct moments_pairs *moments_pairs_new(struct arena *a)
     return ARENA_NEW(a, struct moments_pairs);
 }
 
-static void note_all(struct moments_pair *to, bool later, const struct moments_backward *b, double ends, double others, double own)
+/* of a run's last block, or of one in front of it, which finds gradients on their way */
+static double at_run(const struct pair *x, const struct moments_stage *b, uint32_t k, bool last, const struct moments_shards *shards,
+                     const struct moments_at *at)
 {
-    note(&to->of[later].begin, b->begin + others);
-    note(&to->of[later].made, b->made + others + own);
-    note(&to->of[later].used, b->used + others + own);
-    note(&to->ends[later], ends + others + own);
+    const struct moments_run *r = &b->runs[k];
+    bool scatters = r->scattered > 0, begins = last && k + 1 == b->nruns, had = at->had;
+    double place = scatters || shards->blocks ? shards->gathered * r->uses : 0;
+    double since = last ? r->since : scatters ? 0 : r->since + r->uses;
+    double before = begins || at->made_uses > 1 ? at->made : at->made < shards->part ? at->made : shards->part;
+    before = moments_on_way(shards, at, since, before, scatters);
+    double rest = moments_making(shards, before, scatters);
+    bool sure = !shards->unsure || begins || (had && before <= shards->before[1]);
+    double sent = shards->blocks ? rest - place : cost_larger(rest - place, rest - shards->own + shards->part);
+    double made = had ? 0 : r->made - r->scattered; /* its own gradients, as its stage's first */
+    double most = moments_backward(&x->run[k][last], sure ? before : rest, rest + made, place);
+    return cost_larger(most, x->ends[k][last] + sent + made);
 }
 
 /* Behind the block that is looked at are the gradients of others, the sums of the one before not before they are converted back. */
-static struct moments_pair most_of(const struct pair *x, const struct moments_stage *b, bool first, bool converted)
+static double most_of(const struct pair *x, const struct moments_stage *b, const struct moments_shards *shards, const struct moments_at *at)
 {
-    struct moments_pair all;
-    double behind = 0, before = 0; /* gradients of blocks behind; sums of the last one of them */
-    for (int k = 0; k < 2; k++) {
-        all.of[k] = (struct moments_backward){-INFINITY, -INFINITY, -INFINITY};
-        all.ends[k] = -INFINITY;
-    }
+    double most = 0, behind = 0, before = 0; /* gradients of blocks behind; sums of the last one of them */
     for (uint32_t k = b->nruns; k-- > 0;) {
         const struct moments_run *r = &b->runs[k];
-        double own = first ? r->made - r->scattered : 0, others = first ? behind + (r->times - 1) * r->made - converted * r->scattered : 0;
-        note_all(&all, k + 1 < b->nruns, &x->run[k][1], x->ends[k][1], first ? behind - converted * before : 0, own);
-        note_all(&all, true, &x->run[k][0], x->ends[k][0], others, own);
+        for (int last = 1; last >= (r->times <= 1); last--) {
+            double others = last ? behind - before : behind + (r->times - 1) * r->made - (shards->converted ? r->scattered : 0);
+            note(&most, at_run(x, b, k, last, shards, at) + (at->had ? 0 : others));
+        }
         behind += r->times * r->made;
-        before = r->scattered;
+        before = shards->converted ? r->scattered : 0;
     }
-    return all;
+    return most;
 }
 
 /* of such a pair: its stages, and what of places depends on more */
@@ -216,21 +216,14 @@ static uint64_t mark_of(const struct moments_stage *f, const struct moments_stag
     return cost_mark(mark, left, sizeof left);
 }
 
-struct moments_pair moments_beside(struct moments_pairs *known, const struct moments_stage *f, const struct moments_stage *b, bool first,
-                                   const struct moments_shards *shards, const double uses[2])
+double moments_beside(struct moments_pairs *known, const struct moments_stage *f, const struct moments_stage *b,
+                      const struct moments_shards *shards, const struct moments_at *at, const double uses[2])
 {
     uint64_t mark = mark_of(f, b, shards, uses);
-    struct pair own, *x = known && first ? &known->first[mark % FIRST_PAIRS].pair : &own;
-    if (known && !first && known->all[mark % PAIRS].mark == mark)
-        return known->all[mark % PAIRS].pair;
-    if (!known || !first || known->first[mark % FIRST_PAIRS].mark != mark)
+    struct pair own, *x = known ? &known->at[mark % PAIRS].pair : &own;
+    if (!known || known->at[mark % PAIRS].mark != mark)
         run_together(f, b, shards, uses, x);
-    struct moments_pair all = most_of(x, b, first, shards->converted);
-    if (known && first) {
-        known->first[mark % FIRST_PAIRS].mark = mark;
-    } else if (known) {
-        known->all[mark % PAIRS].mark = mark;
-        known->all[mark % PAIRS].pair = all;
-    }
-    return all;
+    if (known)
+        known->at[mark % PAIRS].mark = mark;
+    return most_of(x, b, shards, at);
 }

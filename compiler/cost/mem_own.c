@@ -299,6 +299,26 @@ static void begin_stage(struct moments_stage *out)
     out->backward = (struct moments_backward){-INFINITY, -INFINITY, -INFINITY};
 }
 
+/* uses since gradients were last sent to shards, by blocks back to front */
+static void find_since(struct moments_stage *s)
+{
+    double since = INFINITY;
+    s->all_scatter = true;
+    for (uint32_t k = s->nblocks; k-- > 0;) {
+        struct moments_block *b = &s->blocks[k];
+        b->since = since;
+        since = b->scattered > 0 ? 0 : since + b->times * b->each.uses[1];
+        s->all_scatter &= b->scattered > 0;
+    }
+    s->since = since;
+    since = INFINITY;
+    for (uint32_t k = s->nruns; k-- > 0;) {
+        struct moments_run *r = &s->runs[k];
+        r->since = since;
+        since = r->scattered > 0 ? 0 : since + r->times * r->uses;
+    }
+}
+
 static void end_stage(const struct walk *w, const struct own_sums *sums, double copied)
 {
     const struct cost_rooms *x = w->x;
@@ -311,6 +331,7 @@ static void end_stage(const struct walk *w, const struct own_sums *sums, double 
     out->uses[0] = w->front.uses[0];
     out->uses[1] = w->front.uses[1];
     out->copies = w->front.copies;
+    find_since(out);
     for (uint32_t k = 0; k < out->nruns; k++) {
         const struct moments_run *r = &out->runs[k];
         const double of[] = {r->times, r->keep, r->places, r->end, r->uses};

@@ -187,7 +187,11 @@ static void note_made(struct order *x, uint32_t c, char kind)
     x->begun[0] |= (uint64_t)1 << c;
     x->begun[1] |= (uint64_t)1 << c;
     x->made = left_made(x, s, settled, kind);
+    if (s->scatters <= 0)
+        return;
     x->made_uses = x->shards->uses;
+    if (kind == 'B')
+        end_uses(x, s->since);
 }
 
 /* B or W, whatever it finds; shares: its first use of parameters is the last one before */
@@ -196,7 +200,8 @@ static void look_made(struct order *x, uint32_t c, char kind, bool shares)
     const struct moments_stage *s = &x->stages[c];
     const struct moments_shards *shards = x->shards;
     bool last = x->left[c] == 1 && (s->after < s->made || s->after > s->made);
-    if (had(x, c, true) && !last && !runs_out(x) && x->made >= shards->then[1] && x->made <= shards->then[1] && shards->gathered <= 0) {
+    bool alike = (s->all_scatter || shards->own <= 0) && shards->gathered <= 0;
+    if (had(x, c, true) && alike && !last && !runs_out(x) && x->made >= shards->then[1] && x->made <= shards->then[1]) {
         double rest = x->made + shards->own;
         look(x, kind == 'W' ? s->weight + rest : moments_backward(&s->backward, x->made, rest, 0));
         look(x, (kind == 'W' ? s->weight_end : s->backward_end) + rest);
@@ -206,7 +211,7 @@ static void look_made(struct order *x, uint32_t c, char kind, bool shares)
     if (had(x, c, true) && !last && is_less(x, most + places(x) + shards->most + shards->fetched))
         return;
     look_soon(x, kind, c, &(struct moments_at){had(x, c, true), had(x, c, false), last, .made = x->made, .made_uses = x->made_uses + shares,
-                                               .uses = x->uses, .copies = x->copies});
+                                               .unwaited = x->unwaited > 0, .uses = x->uses, .copies = x->copies});
 }
 
 static void backward(struct order *x, uint32_t c)
@@ -214,7 +219,10 @@ static void backward(struct order *x, uint32_t c)
     const struct moments_stage *s = &x->stages[c];
     x->held -= s->keep + s->received;
     use(x, s, true);
-    look_made(x, c, 'B', begin_uses(x, c, true));
+    bool shares = begin_uses(x, c, true);
+    look_made(x, c, 'B', shares);
+    if (s->scatters <= 0)
+        end_uses(x, s->uses[1] - shares);
     x->held += s->received;
     note_made(x, c, 'B');
 }
@@ -255,24 +263,6 @@ static void uses_behind(const struct order *x, uint32_t b, double uses[2])
     uses[0] = larger(0, x->uses - uses[1]);
 }
 
-/* A pair with gradients on their way: those of the action before in the backward's first block, then those of the block before.  A
- * block's own are there once it makes them, and its place for parameters is free behind their last use. */
-static double with_shards(const struct order *x, const struct moments_stage *s, const struct moments_pair *p, bool first)
-{
-    const struct moments_shards *shards = x->shards;
-    bool scatters = s->scatters > 0;
-    double most = 0, place = scatters ? shards->gathered : 0;
-    for (int later = 0; later < 2; later++) {
-        double before = later ? larger(x->made, shards->before[!first]) : x->made, rest = before + shards->own;
-        rest = rest < larger(before, shards->most) ? rest : larger(before, shards->most);
-        bool sure = !shards->unsure || !later || (!first && before <= shards->before[1]);
-        double sent = shards->blocks ? rest - place : larger(rest - place, rest - shards->own + shards->part);
-        most = larger(most, moments_backward(&p->of[later], sure ? before : rest, rest, place));
-        most = larger(most, p->ends[later] + sent);
-    }
-    return most;
-}
-
 /* the most of a pair, or more where even that is less than the fullest moment so far */
 static double beside(struct order *x, uint32_t f, uint32_t b, bool first, double places)
 {
@@ -283,8 +273,8 @@ static double beside(struct order *x, uint32_t f, uint32_t b, bool first, double
         return all;
     double uses[2];
     uses_behind(x, b, uses);
-    const struct moments_pair p = moments_beside(x->remembered, &x->stages[f], s, first, x->shards, uses);
-    return with_shards(x, s, &p, first) + places;
+    const struct moments_at at = {.had = !first, .made = x->made, .made_uses = x->made_uses, .unwaited = x->unwaited > 0};
+    return moments_beside(x->remembered, &x->stages[f], s, x->shards, &at, uses) + places;
 }
 
 /* a forward beside a backward, at equal shares of their time */
@@ -298,7 +288,8 @@ static void both(struct order *x, uint32_t f, uint32_t b)
     use(x, s, true);
     look(x, beside(x, f, b, first, shards->gathered * (shards->places + shards->places_beside)) -
                 (first && had(x, b, false) ? s->early : 0));
-    x->used = UINT32_MAX;
+    x->used = 2 * f; /* the backward's parameters lie elsewhere */
+    x->between.bytes = 0;
     note_made(x, b, 'B');
     x->pairs_left -= x->pairs_left > 0;
     x->held += x->stages[f].keep + x->stages[f].sent + s->received;

@@ -5,12 +5,14 @@
 
 #include "compiler/model/decision.h"
 
+#include <math.h>
+
 /* Blocks of a stage that follow one another and are alike, where two actions run beside one another: how many; their passes; of one,
- * what it leaves from F to B, and what its passes find besides; while its gradients are converted; uses of gathered parameters in B. */
+ * what it leaves from F to B, and what its passes find besides; while its gradients are converted; uses of gathered parameters in B; since: as in struct moments_block. */
 #define MOMENTS_RUNS 8
 struct moments_run {
     const struct cost_lives *lives;
-    double times, keep, places, end, made, scattered, uses;
+    double times, keep, places, end, made, scattered, uses, since;
 };
 /* Blocks of a stage that follow one another and are alike.  Of one: what it leaves of a microbatch from F to B (or I), from I to
  * W; gradients that stay, as B (or I and W) makes them, those of them that I does, and all once they are in the format of sums
@@ -32,6 +34,7 @@ struct moments_block {
     struct moments_backward first_backward;  /* while its own gradients are not there from the begin */
     double first_input;
     double scattered;                        /* of made: sums of what is scattered, which come behind the block */
+    double since;                            /* uses in B behind the last one, since a block whose gradients go to shards of every microbatch */
     double end;                              /* of its gradients while they are converted behind their last microbatch; 0: they aren't */
     double sent;                             /* what every microbatch's are converted to, on their way to shards */
     double beside[2];                        /* what else is there then, behind B and behind W */
@@ -45,7 +48,9 @@ struct moments_stage {
     double made, after; /* of gradients, without vectors': as they are made, in the format of sums */
     double sent, received; /* what it sends lies there until it sends the next one, and so does a gradient that is to come */
     double arrives;        /* what another rank sends for an F: it may wait for that */
-    double uses[2], copies, scatters; /* scatters: blocks whose gradients go to shards of every microbatch */
+    double uses[2], copies, scatters; /* scatters: blocks whose gradients go to shards of every microbatch; */
+    double since;       /* uses in B in front of the first such block; INFINITY: there is none */
+    bool all_scatter;
     bool passes_on;     /* its last block's use in F is that of the B that follows */
     /* the most of an action while it runs, with what it finds of its microbatch and what it leaves, when all its gradients are
      * there; end: while some are converted on their way to shards */
@@ -85,6 +90,7 @@ struct moments_at {
     bool had, early, last; /* B or W of the stage have been, or I; this is the last of them */
     double made, made_uses; /* gradients on their way of the actions before; uses of parameters that they stay through */
     double uses, copies;   /* of gathered parameters, and from host memory, behind it; */
+    bool unwaited;         /* of those of actions before, no sum adds the last ones */
     double ahead;          /* what the next action may have copied back by then */
     bool stays;            /* the parameters that are used last are needed again next */
 };
@@ -97,16 +103,27 @@ static inline double moments_backward(const struct moments_backward *b, double b
 double moments_action(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at);
 /* the same of its frontmost block alone, where its parameters are needed again next */
 double moments_front(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at);
+/* Gradients on their way in a block, of those that the same B or W has made `since` so many uses ago, and `before` it.  Those of
+ * before that nothing waits for stay beside them, until their place is needed again. */
+static inline double moments_on_way(const struct moments_shards *shards, const struct moments_at *at, double since, double before,
+                                    bool scatters)
+{
+    double own = since >= INFINITY ? 0 : since < shards->uses ? shards->before[at->had] : at->had ? shards->part : 0;
+    if (at->unwaited && !scatters)
+        return own + before < shards->most ? own + before : shards->most;
+    return own > before ? own : before;
+}
+/* the same with those of a block that makes some, on top of what there is before */
+static inline double moments_making(const struct moments_shards *shards, double before, bool scatters)
+{
+    double all = scatters ? before + shards->own : before, most = before > shards->most ? before : shards->most;
+    return all < most ? all : most;
+}
 struct moments_pairs;
-/* the most of a forward beside a backward, in the backward's first block and in its later ones; ends: as gradients are converted */
-struct moments_pair {
-    struct moments_backward of[2];
-    double ends[2];
-};
-/* What places for gathered parameters, of which each action has its own, lack is not there; uses: of each behind the pair.
- * first: of the backward's stage, to make gradients.  known: what such pairs have come to, or NULL. */
-struct moments_pair moments_beside(struct moments_pairs *known, const struct moments_stage *f, const struct moments_stage *b, bool first,
-                                   const struct moments_shards *shards, const double uses[2]);
+/* The most of a forward beside a backward, of which each has places of its own for gathered parameters; uses: of each behind the
+ * pair.  known: what such pairs have come to, or NULL. */
+double moments_beside(struct moments_pairs *known, const struct moments_stage *f, const struct moments_stage *b,
+                      const struct moments_shards *shards, const struct moments_at *at, const double uses[2]);
 /* Stages: as a rank has them (cost_rank_stage()), in DualPipe the one nearer to the entry of its copy's pipeline first.  Once a
  * moment has more than `enough` bytes, later ones need not be looked at. */
 struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,

@@ -63,9 +63,9 @@ static double gradients(const struct pass *p, const struct moments_block *b, dou
     return in_front + own + (at->last ? after : made) - (at->had ? s->made : at->early ? s->early : 0);
 }
 
-/* Gradients on their way that are not the k-th block's: in the first block of an action those of actions before, as far as they
- * have not been waited for; in a later one that makes gradients, those of the one before. */
-static double on_way(const struct pass *p, const struct moments_block *b, double k, bool first)
+/* Gradients on their way that are not the k-th block's: those of actions before, as far as they have not been waited for, and of
+ * the action's blocks behind. */
+static double on_way(const struct pass *p, const struct moments_block *b, double k)
 {
     const struct moments_at *at = p->at;
     const struct moments_sums *f = &b->in_front, *e = &b->each;
@@ -73,9 +73,10 @@ static double on_way(const struct pass *p, const struct moments_block *b, double
         return 0;
     double used = p->kind == 'F' ? f->uses[0] + k * e->uses[0] : p->kind == 'W' ? 0 : p->s->uses[1] - f->uses[1] - (k + 1) * e->uses[1];
     double before = used < at->made_uses ? at->made : smaller(at->made, p->shards->part);
-    if (p->kind == 'F' || p->kind == 'I' || first)
+    if (p->kind == 'F' || p->kind == 'I')
         return before;
-    return larger(before, p->shards->before[at->had]);
+    double behind = b->times - 1 - k, since = b->scattered > 0 && behind > 0 ? 0 : b->since + behind * e->uses[1];
+    return moments_on_way(p->shards, at, p->kind == 'W' && since < INFINITY ? 0 : since, before, b->scattered > 0);
 }
 
 /* Of the places for copies back, those of a block's own pass apart, what nothing is in: the stage's blocks in front come first,
@@ -102,7 +103,7 @@ static double at_block(const struct pass *p, const struct moments_block *b, doub
     double places = gathered(p, b, k) - (p->kind == 'F' ? 0 : unused(p, b));
     bool first = !at->had, last_block = b == p->s->blocks + p->s->nblocks - 1 && k >= b->times - 1;
     const struct moments_shards *shards = p->shards;
-    double before = on_way(p, b, k, last_block), rest = smaller(before + shards->own, larger(before, shards->most));
+    double before = on_way(p, b, k), rest = moments_making(shards, before, b->scattered > 0);
     if (p->kind == 'F')
         return kept + b->forward + places + before;
     if (p->kind == 'I')
@@ -159,7 +160,7 @@ double moments_action(const struct moments_stage *s, const struct moments_shards
         double last = b->times - 1;
         most = larger(most, at_block(&p, b, last));
         most = last > 0 ? larger(most, at_block(&p, b, 0)) : most;
-        if (last > 1 && i + 1 == s->nblocks && kind != 'F') /* in front of the one that comes first */
+        if (last > 1 && (i + 1 == s->nblocks || b->scattered > 0) && kind != 'F') /* in front of the one that comes first */
             most = larger(most, at_block(&p, b, last - 1));
         if (last > 1 && shards->gathered > 0)
             most = larger(larger(most, at_block(&p, b, bend(&p, b))), at_block(&p, b, behind(&p, b)));

@@ -362,6 +362,7 @@ static void draw_blocks(uint64_t *state, struct moments_stage *x, double runs)
 struct walked {
     double held, most, uses; /* uses: of gathered parameters to come */
     double made, made_uses;  /* gradients on their way; uses that they stay through */
+    bool unwaited;           /* nothing waits for those of a stage's first B or W */
     double used;             /* the block that used parameters last, counted through stages; -1: none has */
     bool stays;              /* it is the next one that does, too */
     bool input[2 * MOST_STAGES], weight[2 * MOST_STAGES];
@@ -387,6 +388,28 @@ static bool shares(const struct walked *w, const struct moments_stage *x, uint32
     return kind != 'W' && fabs(used_block(x, c, kind, false) - w->used) < 0.5;
 }
 
+/* uses in B of a stage's blocks in front of one and behind another */
+static double uses_between(const struct moments_stage *x, double front, double back)
+{
+    double uses = 0;
+    for (double at = front + 1; at < back; at++)
+        uses += x->blocks[at >= x->blocks[0].times].each.uses[1];
+    return uses;
+}
+
+/* blocks that send gradients to shards, and what all of them use; INFINITY: none does */
+static void find_scatters(struct moments_stage *x)
+{
+    double first = x->blocks[0].times, all = first + x->blocks[1].times, since = INFINITY;
+    x->scatters = 0;
+    x->since = x->blocks[0].scattered > 0 ? 0 : x->blocks[1].scattered > 0 ? uses_between(x, -1, first) : INFINITY;
+    for (uint32_t k = 2; k-- > 0; since = x->blocks[k].scattered > 0 ? 0 : since + x->blocks[k].times * x->blocks[k].each.uses[1]) {
+        x->blocks[k].since = since;
+        x->scatters += x->blocks[k].scattered > 0 ? 2 * all : 0;
+    }
+    x->all_scatter = x->blocks[0].scattered > 0 && x->blocks[1].scattered > 0;
+}
+
 /* of the n-th of a stage's blocks, by itself, while an action runs: its bytes with its stage's gradients */
 static double block_bytes(const struct walked *w, const struct moments_stage *x, uint32_t c, char kind, double n,
                           const struct moments_shards *shards)
@@ -394,7 +417,7 @@ static double block_bytes(const struct walked *w, const struct moments_stage *x,
     const struct moments_block *b = &x->blocks[n >= x->blocks[0].times];
     double k = n - (b == x->blocks ? 0 : x->blocks[0].times), keep = b->in_front.keep + k * b->each.keep;
     double left = b->in_front.left + k * b->each.left, uses = w->uses, vectors = w->weight[c] ? x->gradients - x->made : 0, own = 0;
-    double before = w->made, used = 0;
+    double before = w->made, used = 0, since = INFINITY; /* uses since a block behind has sent gradients */
     for (double at = 0, all = x->blocks[0].times + x->blocks[1].times; at < all; at++) {
         const struct moments_sums *o = &x->blocks[at >= x->blocks[0].times].each;
         bool done = at > n, last = kind != 'I' && w->left[c] == 1;
@@ -402,17 +425,19 @@ static double block_bytes(const struct walked *w, const struct moments_stage *x,
         double behind = kind == 'I' ? fmax(had, o->early) : last ? o->after : o->made;
         uses += kind == 'F' ? (at >= n) * o->uses[0] : kind == 'W' ? 0 : (at <= n) * o->uses[1];
         own += at < n ? had : done ? behind : kind == 'I' ? fmax(had, o->early) : o->made;
+        since = at <= n ? since : fmin(since, x->blocks[at >= x->blocks[0].times].scattered > 0 ? uses_between(x, n, at) : INFINITY);
         used += kind == 'F' ? (at < n) * o->uses[0] : kind == 'W' ? 0 : (at > n) * o->uses[1];
     }
     before = used < w->made_uses + shares(w, x, c, kind) ? before : fmin(before, shards->part);
-    double there = shards->gathered * fmin(shards->places - (kind == 'W' && !w->stays), uses);
+    bool takes = kind == 'F' || (kind == 'W' ? w->stays : b->each.uses[1] > 0);
+    double there = shards->gathered * fmin(shards->places - !takes, uses);
     if (kind == 'F')
         return keep + b->forward + there + gradients_of(w, x, c) + before;
     if (kind == 'I')
         return keep + x->left - left - b->each.left + (w->input[c] ? b->input : b->first_input) + there + own + vectors + before;
-    if (n < x->blocks[0].times + x->blocks[1].times - 1)
-        before = fmax(before, shards->before[w->weight[c]]);
-    double made = fmax(before, fmin(before + shards->own, shards->most)), end = (kind == 'W' ? left : keep + b->beside[0]) + b->end - b->each.made;
+    double mine = since >= INFINITY ? 0 : kind == 'W' || since < shards->uses ? shards->before[w->weight[c]] : w->weight[c] ? shards->part : 0;
+    before = w->unwaited && b->scattered <= 0 ? fmin(before + mine, shards->most) : fmax(before, mine);
+    double made = b->scattered > 0 ? fmax(before, fmin(before + shards->own, shards->most)) : before, end = (kind == 'W' ? left : keep + b->beside[0]) + b->end - b->each.made;
     double most = left + b->weight + made;
     if (kind == 'B') {
         const struct moments_backward *of = w->input[c] ? &b->backward : &b->first_backward;
@@ -477,8 +502,12 @@ static double walked_bytes(const struct schedule *s, uint32_t r, const struct de
         w.most = fmax(w.most, w.held + others_gradients(&w, stages, c) + bytes);
         w.made_uses -= a->kind == 'W' ? 0 : x->uses[a->kind != 'F'] - shares(&w, x, c, a->kind);
         w.used = a->kind == 'W' ? w.used : used_block(x, c, a->kind, true);
+        weighs &= x->scatters > 0;
         w.made = weighs ? shards->then[w.weight[c]] : w.made_uses > 0 ? w.made : fmin(w.made, shards->part);
-        w.made_uses = weighs ? shards->uses : w.made_uses;
+        w.made_uses = weighs ? shards->uses - (a->kind == 'B' ? x->since : 0) : w.made_uses;
+        w.made = w.made_uses > 0 ? w.made : fmin(w.made, shards->part);
+        w.unwaited = w.made_uses > 0 && (weighs ? !w.weight[c] : w.unwaited);
+        weighs = a->kind == 'B' || a->kind == 'W';
         w.left[c] -= weighs;
         w.input[c] |= a->kind != 'F';
         w.weight[c] |= weighs;
@@ -502,13 +531,14 @@ static void test_moments(void)
             for (uint32_t j = 0; j < MOST_STAGES; j++) {
                 draw_blocks(&state, &stages[j], pairs ? 4 : 0);
                 draw_runs(&state, &stages[j], lives[j]);
+                find_scatters(&stages[j]);
             }
             for (uint32_t r = 0; r < x.d.pp; r++)
                 for (double gathered = 0; gathered <= (pairs ? 0 : 64); gathered = 8 * gathered + 1) {
                     double own = pairs ? 0 : draw(&state, 0, 8), before = pairs ? 0 : draw(&state, 0, 8), part = before / 4;
                     const struct moments_shards shards = {.gathered = gathered, .places = 1 + i % 5, .own = own, .before = {before, before + part},
                                                           .part = part, .most = own + before + part, .uses = gathered > 0 && i % 3 ? (double)(i % 3) : INFINITY,
-                                                          .then = {own + before + part, before + part}};
+                                                          .then = {own + before + part, before + part}, .then_b = own + before + part};
                     double most = pipeline_moments(&x.d, r, stages, &shards, NULL, INFINITY).bytes, want = walked_bytes(s, r, &x.d, stages, &shards);
                     CU_ASSERT_DOUBLE_EQUAL(most, want, (pairs ? 1e-6 : 1e-9) * want);
                 }
