@@ -235,7 +235,7 @@ static void input(struct order *x, uint32_t c)
     use(x, s, true);
     if (early && is_less(x, s->input + places(x) + x->made + x->shards->fetched))
         ;
-    else if (early && !runs_out(x) && !waits(x))
+    else if (early && !runs_out(x) && !waits(x) && s->uses[1] >= s->uses[0]) /* else a block leaves a place free */
         look(x, s->input + places(x) + x->made);
     else
         look_soon(x, 'I', c, &(struct moments_at){had(x, c, true), early, .made = x->made, .made_uses = x->made_uses + shares,
