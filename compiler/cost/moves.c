@@ -393,22 +393,6 @@ bool cost_splits(const struct decision *d)
     return splits;
 }
 
-/* the first stage that has the same blocks as the i-th, of equal layers alone; else i */
-static uint32_t stage_like(const struct decision *d, const struct cost_shape *s, uint32_t i)
-{
-    const struct stage *st = &d->stages[i];
-    uint32_t like = 0;
-    if (st->embed || st->head || !st->count || s->run[st->first] < st->count)
-        return i;
-    for (; like < i; like++) {
-        const struct stage *x = &d->stages[like];
-        if (!x->embed && !x->head && x->count == st->count && x->spared == st->spared && s->run[x->first] >= x->count &&
-            s->kind[x->first] == s->kind[st->first])
-            break;
-    }
-    return like;
-}
-
 /* run: for a run of actions, not for bounds on it */
 static void find_moves(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_stage *ranks,
                        const struct cost_movers *by, bool run, struct pipeline_times *times)
@@ -421,11 +405,6 @@ static void find_moves(struct arena *a, const struct cost *c, const struct cost_
     x.splits = cost_splits(d);
     for (uint32_t i = 0; i < d->nstages; i++) {
         const struct stage *st = &d->stages[i];
-        uint32_t like = stage_like(d, s, i);
-        if (like < i) {
-            moves[i] = moves[like];
-            continue;
-        }
         x.late_s = x.ties_s = 0;
         uint32_t n = make_pieces(&x, st, at);
         moves[i].npieces = n;
@@ -449,7 +428,7 @@ static void find_moves(struct arena *a, const struct cost *c, const struct cost_
     times->nplaces = x.nplaces;
     times->blocks = c->job->wishes.never_overlap & OVERLAP_DP;
     times->agree_s = cost_agree_s(c);
-    times->seam_s = run ? cost_seam_s(c, ranks, false) : 0;
+    times->seam_s = cost_seam_s(c, ranks, false);
 }
 
 void cost_moves(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_stage *ranks,
