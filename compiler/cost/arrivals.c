@@ -6,15 +6,11 @@
  * before it has a place, and it has.  One gradient at a time is the stage's own (moments_stage.received).  All forwards are taken to
  * be as long, backwards twice that.  Linear in the actions of all ranks, and of the rank's own in its stages. */
 
+#include "compiler/cost/cost_private.h"
 #include "compiler/cost/moments_private.h"
 
 #include <math.h>
 #include <string.h>
-
-static uint32_t rank_of(const struct decision *d, uint32_t stage)
-{
-    return decision_folds(d) && stage >= d->pp ? 2 * d->pp - 1 - stage : stage % d->pp;
-}
 
 /* ---- when actions end ---- */
 
@@ -58,11 +54,6 @@ static void run_all(struct arena *a, struct clock *x)
 
 /* ---- what comes when ---- */
 
-static uint32_t stage_of(const struct decision *d, uint32_t rank, uint32_t c)
-{
-    return decision_folds(d) && c ? 2 * d->pp - 1 - rank : rank + c * d->pp;
-}
-
 /* As many places for what comes for a stage's passes as are taken at a time, until its backward pass is over. */
 static void find_places(struct arrivals *x)
 {
@@ -98,10 +89,10 @@ void arrivals_begin(struct arrivals *x, struct arena *a, const struct decision *
     run_all(a, &clock);
     x->ends = clock.end[1];
     for (uint32_t c = 0; c < d->vpp; c++) {
-        uint32_t s = stage_of(d, rank, c);
-        if (s && rank_of(d, s - 1) != rank)
+        uint32_t s = cost_rank_stage(d, rank, c);
+        if (s && cost_stage_rank(d, s - 1) != rank)
             x->comes[0][c].when = end_of(&clock, false, s - 1, 0);
-        if (s + 1 < d->nstages && rank_of(d, s + 1) != rank)
+        if (s + 1 < d->nstages && cost_stage_rank(d, s + 1) != rank)
             x->comes[1][c].when = end_of(&clock, true, s + 1, 0);
     }
     find_places(x);
