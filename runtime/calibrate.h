@@ -1,16 +1,16 @@
 #ifndef LLMC_CALIBRATE_H
 #define LLMC_CALIBRATE_H
 
-/* `llmrun --calibrate --device cuda`: how fast this machine's kernels are, as the <measured> block of a cluster file.  Products
- * are points that llmc predicts by; attention and memory-bound kernels are comments.  CPU ranks: runtime/calibrate_ranks.h. */
+/* `llmrun --calibrate --device cuda`: how fast this machine's kernels are in a mix like a training step's, as the <measured>
+ * block of a cluster file.  CPU ranks: runtime/calibrate_ranks.h. */
 
 #include "runtime/cuda_plugin.h"
 #include "runtime/status.h"
 
 #include <stdio.h>
 
-/* One sentence in error on failure. */
-enum status calibrate(const struct cuda_plugin *plugin, FILE *out, char *error, size_t error_size);
+/* deterministic: by the kernels that give equal bits from run to run.  One sentence in error on failure. */
+enum status calibrate(const struct cuda_plugin *plugin, bool deterministic, FILE *out, char *error, size_t error_size);
 
 /* Curves of NCCL's collectives, by all ranks together; the first prints.  per_node: ranks of each node, in order; most_bytes:
  * the largest size, and half of the memory that is used */

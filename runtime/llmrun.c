@@ -147,7 +147,7 @@ static enum status calibrate_here(const struct run *r, char *error, size_t error
     enum status st = STATUS_OK;
     if (!why)
         st = r->o.nccl   ? calibrate_rank(r, file.stream, error, error_size)
-             : r->plugin ? calibrate(r->plugin, file.stream, error, error_size)
+             : r->plugin ? calibrate(r->plugin, !r->o.free_order, file.stream, error, error_size)
                          : calibrate_ranks((uint32_t)r->o.ranks, file.stream, error, error_size);
     if (!why && r->o.output && st == STATUS_OK)
         why = file_publish(&file);

@@ -84,24 +84,43 @@ static double plain_s(const struct cost_device *dev, const struct cost_attention
     return fmax(flops / rate, bytes / dev->bytes_s) + dev->launch_s * (backward ? 3 : 1);
 }
 
+/* no tensor cores for fp32 */
+static double formula_s(const struct cost *c, const struct cost_attention *a, enum dtype dtype, bool backward)
+{
+    const struct cost_device *dev = &c->device;
+    if (dev->plain)
+        return plain_s(dev, a, backward, dtype);
+    double seconds = flash_s(dev, a, backward, isa_dtype_bytes(dtype));
+    return isa_dtype_bytes(dtype) == 2 ? seconds : seconds * dev->clock_flop_s[COST_HALF] / dev->clock_flop_s[COST_F32];
+}
+
+/* at the rate that was measured at p */
+static double at_rate_s(const struct cost *c, const struct cost_attention *a, const struct topo_point *p, bool backward)
+{
+    double longest, keys = tile_keys(a, 1, &longest), flops = 2 * a->tokens * keys * a->heads * (a->qk + a->v) * (backward ? 2.5 : 1);
+    return flops / ((backward ? p->backward_flop_s : p->flop_s) * c->device.compute_factor);
+}
+
+/* Where no formula leads from shape to shape, the rate of the nearest one. */
+static double measured_s(const struct cost *c, const struct cost_attention *a, const struct topo_point *p, enum dtype dtype, bool backward)
+{
+    struct cost_attention there = *a;
+    if (c->device.plain)
+        return at_rate_s(c, a, p, backward);
+    there.context = p->m;
+    there.qk = there.v = p->n;
+    there.window = 0;
+    there.full = false;
+    return formula_s(c, a, dtype, backward) * at_rate_s(c, &there, p, backward) / formula_s(c, &there, dtype, backward);
+}
+
 double cost_attention_s(const struct cost *c, const struct cost_attention *a, enum dtype dtype, bool backward)
 {
     if (!(a->tokens > 0) || !(a->heads > 0) || !(a->context > 0))
         return 0;
     if (c->device.unfused)
         return unfused_s(c, a, backward, dtype);
-    double measured = c->topo->nmeasured
-                          ? cost_measured_attention(c, a->context, a->qk, isa_dtype_bytes(dtype) == 2 ? COST_HALF : COST_F32, backward)
-                          : 0;
-    if (measured > 0) {
-        double longest, keys = tile_keys(a, 1, &longest);
-        return 2 * a->tokens * keys * a->heads * (a->qk + a->v) * (backward ? 2.5 : 1) / (measured * c->device.compute_factor);
-    }
-    if (c->device.plain)
-        return plain_s(&c->device, a, backward, dtype);
-    double seconds = flash_s(&c->device, a, backward, isa_dtype_bytes(dtype));
-    /* no tensor cores for fp32 */
-    return isa_dtype_bytes(dtype) == 2
-               ? seconds
-               : seconds * c->device.clock_flop_s[COST_HALF] / c->device.clock_flop_s[COST_F32];
+    enum cost_number number = isa_dtype_bytes(dtype) == 2 ? COST_HALF : COST_F32;
+    const struct topo_point *p = c->topo->nmeasured ? cost_measured_attention(c, a->context, a->qk, number) : NULL;
+    return p ? measured_s(c, a, p, dtype, backward) : formula_s(c, a, dtype, backward);
 }

@@ -162,10 +162,10 @@ static double stream_insn_s(const struct cost *c, const struct program *p, const
             own = fmin(own, 2 * operand_bytes(operand_at(p, x, OPND(EMBED_W, dy))));
         bytes += own * (o->mark == MARK_ADD || o->mark == MARK_UPDATE ? 2 : 1);
     }
-    double measured = c->type->cores ? cost_measured_stream_s(c, (enum op)x->op, bytes, has_half(p, x)) : 0;
-    if (measured > 0)
-        return measured / c->device.compute_factor;
-    return cost_stream_s(c, bytes - (cost_joins(c) ? cost_joined_bytes(p, x) : 0));
+    bytes -= cost_joins(c) ? cost_joined_bytes(p, x) : 0;
+    bool here = c->topo->nmeasured && (c->type->cores || c->type->gpu.sm);
+    double measured = here ? cost_measured_stream_s(c, (enum op)x->op, bytes, has_half(p, x)) : 0;
+    return measured > 0 ? measured / c->device.compute_factor : cost_stream_s(c, bytes);
 }
 
 static double collective_insn_s(const struct cost *c, const struct program *p, const struct insn *x)

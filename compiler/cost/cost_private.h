@@ -396,10 +396,12 @@ double cost_layer_buffers(const struct cost_rooms *x, uint32_t kind, double temp
 /* of the fullest rank; false: some rank needs more than most_bytes, by how much is not told */
 bool cost_rooms_fullest(const struct cost_rooms *x, uint64_t most_bytes, struct estimate *e);
 
-/* measured.c: of the cluster file, 0 = nothing: operations per second of a product, of attention; seconds of a memory-bound
- * instruction */
-double cost_measured_product(const struct cost *c, double m, double n, double k, enum cost_number number);
-double cost_measured_attention(const struct cost *c, double places, double head, enum cost_number number, bool backward);
+/* measured.c: of the cluster file, 0 or NULL = nothing: operations per second of a product; its seconds as a multiple of a
+ * formula's; the nearest attention; seconds of a memory-bound instruction */
+double cost_measured_product_flop_s(const struct cost *c, double m, double n, double k, enum cost_number number);
+double cost_measured_product_share(const struct cost *c, double m, double n, double k, enum cost_number number,
+                                   double (*formula_s)(const struct cost *c, const struct topo_point *at, void *context), void *context);
+const struct topo_point *cost_measured_attention(const struct cost *c, double places, double head, enum cost_number number);
 double cost_measured_stream_s(const struct cost *c, enum op op, double bytes, bool half);
 double cost_crowd(const struct cost *c);
 

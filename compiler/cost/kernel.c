@@ -8,8 +8,8 @@
  * the library's heuristic would choose;
  *  - power: 2 m n k operations at the rate that the power supply sustains, which full rounds exceed;
  *  - memory: operands once, output once, output at a higher price because it is written at the tiles' ends.
- * A weight gradient adds to its output.  Constants are in device.c.  A measured product curve of the cluster
- * file replaces the formula: the efficiency of the nearest measured shape in log space.
+ * A weight gradient adds to its output.  Constants are in device.c.  Products that the cluster file measured
+ * scale the formula, or stand for it (measured.c).
  *
  * Devices without a table (CPU ranks) have one roofline: efficiency k / (k + half_k) for the prologue of
  * short inner dimensions times tiles / (tiles + half_tiles) for outputs too small to fill the machine. */
@@ -94,27 +94,48 @@ static double layout_share(const struct cost_device *dev, enum product product)
     return product == PRODUCT_WEIGHT && dev->gradient_bytes > 2 ? dev->weight_share : 1;
 }
 
-/* the same, as the formulas have it */
-static double batch_new_s(const struct cost *c, enum product product, double products, uint64_t m, uint64_t n,
-                      uint64_t k, enum cost_number number)
+/* as the formulas have it, without the time from kernel to kernel */
+static double formula_s(const struct cost *c, enum product product, double products, uint64_t m, uint64_t n,
+                        uint64_t k, enum cost_number number)
 {
-    if (m == 0 || n == 0 || k == 0)
-        return 0;
     const struct cost_device *dev = &c->device;
     double dm = (double)m, dn = (double)n, dk = (double)k, flops = 2 * products * dm * dn * dk;
     double memory = products * product_bytes(dev, product, dm, dn, dk, number) / dev->product_bytes_s;
-    double flop_s = c->topo->nmeasured ? cost_measured_product(c, dm, dn, dk, number) : 0;
-    if (flop_s > 0 && c->type->cores) /* with all that it takes */
-        return flops / (flop_s * dev->compute_factor);
-    if (flop_s > 0)
-        return fmax(flops / (flop_s * dev->compute_factor), memory) + dev->launch_s;
     if (dev->plain)
-        return fmax(plain_s(dev, products, dm, dn, dk, number) / dev->compute_factor, memory) + dev->launch_s;
+        return fmax(plain_s(dev, products, dm, dn, dk, number) / dev->compute_factor, memory);
     double share =
         layout_share(dev, product) /
         (alignment(dev, products > 1, n, product == PRODUCT_WEIGHT ? m : k, number) * dev->compute_factor);
     double clock = share * rounds_s(dev, products, dm, dn, dk, dev->clock_flop_s[number]);
-    return norm4(clock, share * flops / dev->power_flop_s[number], memory) + dev->launch_s;
+    return norm4(clock, share * flops / dev->power_flop_s[number], memory);
+}
+
+struct kind_of_product {
+    enum product product;
+    enum cost_number number;
+};
+
+static double point_s(const struct cost *c, const struct topo_point *at, void *context)
+{
+    const struct kind_of_product *x = context;
+    return c->device.compute_factor * formula_s(c, x->product, 1, (uint64_t)at->m, (uint64_t)at->n, (uint64_t)at->k, x->number);
+}
+
+/* the same, anew */
+static double batch_new_s(const struct cost *c, enum product product, double products, uint64_t m, uint64_t n,
+                          uint64_t k, enum cost_number number)
+{
+    if (m == 0 || n == 0 || k == 0)
+        return 0;
+    double dm = (double)m, dn = (double)n, dk = (double)k;
+    bool plain = c->device.plain && c->topo->nmeasured;
+    double flop_s = plain ? cost_measured_product_flop_s(c, dm, dn, dk, number) : 0;
+    if (flop_s > 0)
+        return 2 * products * dm * dn * dk / (flop_s * c->device.compute_factor);
+    double seconds = formula_s(c, product, products, m, n, k, number);
+    struct kind_of_product x = {product, number};
+    double share = !plain && c->topo->nmeasured ? cost_measured_product_share(c, dm, dn, dk, number, point_s, &x) : 0;
+    return share > 0 ? share * seconds : seconds + c->device.launch_s;
 }
 
 struct product_key {
@@ -200,7 +221,7 @@ double cost_grouped_matmul_s(const struct cost *c, enum product product, uint64_
            out = product == PRODUCT_WEIGHT ? 2 * dev->gradient_bytes : 2;
     double bytes = number_groups * (element * (rows * inner + inner * cols) + out * rows * cols);
     double memory = bytes / dev->product_bytes_s, host = number_groups * dev->group_s;
-    double flop_s = c->type->cores ? cost_measured_product(c, rows, cols, inner, number) : 0;
+    double flop_s = c->type->cores ? cost_measured_product_flop_s(c, rows, cols, inner, number) : 0;
     if (flop_s > 0)
         return flops / (flop_s * dev->compute_factor);
     if (dev->plain)

@@ -99,10 +99,36 @@ template <class T> __device__ __forceinline__ void leave_sums(const slopes_args<
     store<PACK>(a.part + ((size_t)kind * gridDim.x + blockIdx.x) * a.h + p * PACK, sum);
 }
 
-/* TAIL: sums of dx as well, as it is stored */
+/* what a thread has of a row, on its way or as it came; KEEP 0: the packs are read where they are wanted */
+template <int KEEP, class T> struct slopes_row {
+    bool here;
+    size_t i;
+    float mean, rstd;
+    raw_pack<T> x[KEEP ? KEEP : 1], dy[KEEP ? KEEP : 1];
+};
+template <int KEEP, bool CENTER, class T>
+__device__ __forceinline__ void fetch_row(const slopes_args<T> &a, unsigned first, slopes_row<KEEP, T> *row)
+{
+    row->i = (size_t)first + threadIdx.y;
+    row->here = row->i < a.rows;
+    row->mean = CENTER && row->here ? a.mean[row->i * a.ld_mean] : 0;
+    row->rstd = row->here ? a.rstd[row->i * a.ld_rstd] : 0;
+    UNROLL for (int c = 0; c < KEEP; c++)
+    {
+        size_t p = threadIdx.x + (size_t)c * blockDim.x;
+        if (!row->here || p >= a.h / PACK)
+            continue;
+        row->x[c].load(a.x + row->i * a.ld_x + p * PACK);
+        row->dy[c].load(a.dy + row->i * a.ld_dy + p * PACK);
+    }
+}
+
+/* TAIL: sums of dx as well, as it is stored.  While a row's sums meet, the next row is on its way,
+ * where there are registers for it: with two sums it would spill, and take twice as long on an H100. */
 template <int KEEP, bool CENTER, bool TAIL, class T>
 __global__ void __launch_bounds__(SLOPE_THREADS, KEEP == 1 ? 2 : 1) slopes_kernel(const slopes_args<T> a)
 {
+    const int AHEAD = sizeof(T) == 2 && KEEP <= 2 && !CENTER ? KEEP : 0;
     SHARED(float, part, 64 * SLOPE_GROUPS);
     SHARED(float, meet, SLOPE_THREADS *PACK);
     unsigned step = gridDim.x * blockDim.y, packs = a.h / PACK;
@@ -113,23 +139,39 @@ __global__ void __launch_bounds__(SLOPE_THREADS, KEEP == 1 ? 2 : 1) slopes_kerne
         biases[CENTER ? c : 0][e] = 0;
         tails[TAIL ? c : 0][e] = 0;
     }
+    slopes_row<AHEAD, T> next;
+    if (AHEAD)
+        fetch_row<AHEAD, CENTER, T>(a, blockIdx.x * blockDim.y, &next);
     for (unsigned first = blockIdx.x * blockDim.y; first < a.rows; first += step) { /* the same for the whole block */
-        size_t i = first + threadIdx.y;
-        bool here = i < a.rows;
-        float mean = CENTER && here ? a.mean[i * a.ld_mean] : 0, rstd = here ? a.rstd[i * a.ld_rstd] : 0;
+        if (!AHEAD)
+            fetch_row<AHEAD, CENTER, T>(a, first, &next);
+        slopes_row<AHEAD, T> row = next;
+        raw_pack<T> added[AHEAD ? AHEAD : 1] = {}; /* what dx is added to */
+        UNROLL for (int c = 0; c < AHEAD; c++)
+        {
+            size_t p = threadIdx.x + (size_t)c * blockDim.x;
+            if (a.add && row.here && p < packs)
+                added[c].load(a.dx + row.i * a.ld_dx + p * PACK);
+        }
+        if (AHEAD && first + step < a.rows)
+            fetch_row<AHEAD, CENTER, T>(a, first + step, &next);
         float n[KEEP][PACK] = {}, u[KEEP][PACK] = {}, sum[2] = {0, 0};
         UNROLL for (int c = 0; c < KEEP; c++)
         {
             size_t p = threadIdx.x + (size_t)c * blockDim.x;
             float gain[PACK];
-            if (!here || p >= packs)
+            if (!row.here || p >= packs)
                 continue;
-            load<PACK>(n[c], a.x + i * a.ld_x + p * PACK);
-            load<PACK>(u[c], a.dy + i * a.ld_dy + p * PACK);
+            if (!AHEAD) {
+                row.x[0].load(a.x + row.i * a.ld_x + p * PACK);
+                row.dy[0].load(a.dy + row.i * a.ld_dy + p * PACK);
+            }
+            row.x[AHEAD ? c : 0].widen(n[c]);
+            row.dy[AHEAD ? c : 0].widen(u[c]);
             load<PACK>(gain, a.gain + p * PACK);
             UNROLL for (int e = 0; e < PACK; e++)
             {
-                n[c][e] = (n[c][e] - mean) * rstd;
+                n[c][e] = (n[c][e] - row.mean) * row.rstd;
                 gains[c][e] += u[c][e] * n[c][e];
                 biases[CENTER ? c : 0][e] += u[c][e];
                 u[c][e] *= gain[e];
@@ -142,10 +184,17 @@ __global__ void __launch_bounds__(SLOPE_THREADS, KEEP == 1 ? 2 : 1) slopes_kerne
         UNROLL for (int c = 0; c < KEEP; c++)
         {
             size_t p = threadIdx.x + (size_t)c * blockDim.x;
-            if (!here || p >= packs)
+            float old[PACK];
+            if (!row.here || p >= packs)
                 continue;
-            UNROLL for (int e = 0; e < PACK; e++) u[c][e] = rstd * (u[c][e] - shift - n[c][e] * pull);
-            put<PACK>(a.dx + i * a.ld_dx + p * PACK, u[c], a.add);
+            UNROLL for (int e = 0; e < PACK; e++) u[c][e] = row.rstd * (u[c][e] - shift - n[c][e] * pull);
+            if (a.add) {
+                if (!AHEAD)
+                    added[0].load(a.dx + row.i * a.ld_dx + p * PACK);
+                added[AHEAD ? c : 0].widen(old);
+                UNROLL for (int e = 0; e < PACK; e++) u[c][e] += old[e];
+            }
+            store<PACK>(a.dx + row.i * a.ld_dx + p * PACK, u[c]);
             if (TAIL)
                 UNROLL for (int e = 0; e < PACK; e++) tails[TAIL ? c : 0][e] += widen(narrow<T>(u[c][e]));
         }

@@ -68,6 +68,16 @@ template <int N, class T> __global__ void __launch_bounds__(XENT_THREADS) xent_s
     out[1] = target >= 0 && target < a.valid ? widen(row[target]) - most : 0;
 }
 
+/* exp(x - most): of what has 8 bits, by the fast unit, off by some 2^-20 */
+template <class T> __device__ __forceinline__ float power(float x, float most)
+{
+    return expf(x - most);
+}
+template <> __device__ __forceinline__ float power<bf16>(float x, float most)
+{
+    return __expf(x - most);
+}
+
 /* scale (softmax - one-hot); the first `held` packs of the row lie in shared memory, by the threads that now want them */
 template <int N, class T>
 __device__ __forceinline__ void xent_row_slope(const xent_args<T> &a, const T *row, const T *hold, unsigned held, int64_t target,
@@ -78,12 +88,14 @@ __device__ __forceinline__ void xent_row_slope(const xent_args<T> &a, const T *r
     for (unsigned j = threadIdx.x * N; j < a.cols; j += blockDim.x * N) {
         float v[N];
         load<N>(v, j < held * N ? hold + j : row + j);
-        UNROLL for (int e = 0; e < N; e++)
-        {
-            unsigned k = j + (unsigned)e;
-            float d = expf(v[e] - most) * factor - (k == target ? scale : 0);
-            v[e] = k < a.valid && id != -1 ? d : 0;
-        }
+        bool plain = j + N <= a.valid && id != -1 && (target < j || target >= j + N);
+        UNROLL for (int e = 0; e < N; e++) v[e] = power<T>(v[e], most) * factor;
+        if (!plain)
+            UNROLL for (int e = 0; e < N; e++)
+            {
+                unsigned k = j + (unsigned)e;
+                v[e] = k < a.valid && id != -1 ? v[e] - (k == target ? scale : 0) : 0;
+            }
         store<N>(out + j, v);
     }
 }
@@ -131,8 +143,8 @@ __global__ void __launch_bounds__(XENT_FUSED_THREADS) xent_fused_kernel(const __
         }
         if (most == -INFINITY)
             continue;
-        sum[0] *= expf(own - most);
-        UNROLL for (int d = 0; d < DEEP; d++) UNROLL for (int e = 0; e < N; e++) sum[0] += expf(v[d][e] - most);
+        sum[0] *= power<T>(own, most);
+        UNROLL for (int d = 0; d < DEEP; d++) UNROLL for (int e = 0; e < N; e++) sum[0] += power<T>(v[d][e], most);
         own = most;
     }
     float most = block_max(own, part1);

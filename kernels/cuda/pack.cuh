@@ -69,15 +69,17 @@ template <int N> static __device__ __forceinline__ void load(float *v, const flo
         }
     }
 }
+static __device__ __forceinline__ void widen_eight(float *v, uint4 eight)
+{
+    unsigned word[4] = {eight.x, eight.y, eight.z, eight.w};
+    UNROLL for (int j = 0; j < 8; j++) v[j] = __uint_as_float(j & 1 ? word[j / 2] & 0xffff0000u : word[j / 2] << 16);
+}
 template <int N> static __device__ __forceinline__ void load(float *v, const bf16 *at)
 {
-    if constexpr (N == 1) {
+    if constexpr (N == 1)
         v[0] = widen(*at);
-    } else {
-        uint4 eight = *reinterpret_cast<const uint4 *>(at);
-        unsigned word[4] = {eight.x, eight.y, eight.z, eight.w};
-        UNROLL for (int j = 0; j < N; j++) v[j] = __uint_as_float(j & 1 ? word[j / 2] & 0xffff0000u : word[j / 2] << 16);
-    }
+    else
+        widen_eight(v, *reinterpret_cast<const uint4 *>(at));
 }
 template <int N> static __device__ __forceinline__ void store(float *at, const float *v)
 {
@@ -97,6 +99,35 @@ template <int N> static __device__ __forceinline__ void store(bf16 *at, const fl
         *reinterpret_cast<uint4 *>(at) = eight;
     }
 }
+/* a pack as it came from memory: as bf16 half of the registers of what it is as fp32 */
+template <class T> struct raw_pack;
+template <> struct raw_pack<float> {
+    float4 half[2];
+    __device__ __forceinline__ void load(const float *at)
+    {
+        half[0] = reinterpret_cast<const float4 *>(at)[0];
+        half[1] = reinterpret_cast<const float4 *>(at)[1];
+    }
+    __device__ __forceinline__ void widen(float *v) const
+    {
+        UNROLL for (int i = 0; i < 2; i++)
+        {
+            v[4 * i] = half[i].x, v[4 * i + 1] = half[i].y;
+            v[4 * i + 2] = half[i].z, v[4 * i + 3] = half[i].w;
+        }
+    }
+};
+template <> struct raw_pack<bf16> {
+    uint4 eight;
+    __device__ __forceinline__ void load(const bf16 *at)
+    {
+        eight = *reinterpret_cast<const uint4 *>(at);
+    }
+    __device__ __forceinline__ void widen(float *v) const
+    {
+        widen_eight(v, eight);
+    }
+};
 /* at = v, or += v */
 template <int N, class T> static __device__ __forceinline__ void put(T *at, float *v, bool add)
 {

@@ -30,7 +30,7 @@ static void test_dry(void)
     snprintf(path, sizeof path, "%s/gpu-dry/results.json", b);
     unlink(path);
     snprintf(out, sizeof out, "%s/gpu-dry.txt", b);
-    int status = e2e_command(out, "env BUILT=1 PYTHON=/nowhere/python3 tests/gpu/run %s --dry --limit 260", b);
+    int status = e2e_command(out, "env BUILT=1 PYTHON=/nowhere/python3 tests/gpu/run %s --dry --limit 400", b);
     if (status) {
         e2e_read_text(out, text, sizeof text);
         printf("\n%s", text);
@@ -47,7 +47,8 @@ static void test_dry(void)
                                        "llama3-8b-like: step over its kernels",
                                        "gpt2-124m: host's time",
                                        "gpt2-124m: over PyTorch",
-                                       "llama3-8b-like: predicted step",
+                                       "llama3-8b-like: step predicted, calibrated",
+                                       "drawn plans, eight ranks on one GPU",
                                        "llama3-8b-like: llmc diff",
                                        "SWIGLU",
                                        "memcheck of kernels"};

@@ -77,6 +77,32 @@ LAYOUTS = {
 }
 
 
+ROUTED = ("mixtral", "deepseek")
+EIGHT = ("llama", "mixtral")
+# in 8 bits a number that comes out otherwise may round to another neighbour, an eighth away
+TOLERANCE = {"fp32": 1e-5, "bf16": 1e-2, "fp8": 3e-2}
+# the second ones have two stages a rank, of four layers in all; the last needs twice as many microbatches as ranks
+SCHEDULES = (("gpipe", "1f1b", "zb_h1"), ("interleaved", "zb_v"), ("dualpipe_v",))
+
+
+def draw(rng):
+    """a model, a precision and what is pinned of a plan of eight ranks"""
+    name = rng.choice(sorted(TINY))
+    precision = rng.choice(("fp32", "bf16", "bf16", "fp8") if name in EIGHT else ("fp32", "bf16"))
+    tp, pp = rng.choice((1, 1, 2)), rng.choice((1, 2, 4) if name != "deepseek" else (1, 2))
+    cp = rng.choice((1, 2)) if name == "llama" and tp * pp < 8 else 1
+    dp = 8 // (tp * pp * cp)
+    sets = ["tp=%d" % tp, "pp=%d" % pp, "cp=%d" % cp, "dp=%d" % dp]
+    if name in ROUTED:
+        sets.append("ep=%d" % rng.choice([e for e in (1, 2, 4, 8) if tp * cp * dp % e == 0 and e % tp == 0]))
+    if pp > 1:
+        sets.append("schedule=%s" % rng.choice([w for words in SCHEDULES[:1 if pp > 2 else 2 if dp > 2 else 3] for w in words]))
+    elif dp > 1:
+        sets.append("zero=%d" % rng.choice((0, 1, 2, 3)))
+    sets.append("recompute=%s" % rng.choice(("none", "selective", "full")))
+    return name, precision, sets
+
+
 def tiny(name, precision):
     words = "fp32" if precision == "fp32" else precision + "(master=fp32, grads=fp32)"
     return HEADER % (name, 256, 64) + TINY[name] + TRAIN % (64, 8, words, 2e-3)
