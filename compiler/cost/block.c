@@ -83,6 +83,21 @@ static double operand_s(const struct block *b, double m, double cols, bool gathe
     return cost_quantize_s(c, m * cols / b->d->tp) + turned;
 }
 
+/* joined.c: what of so many bytes an instruction need not move where its neighbour has them */
+static double joined(const struct block *b, bool neighbours, double bytes)
+{
+    return neighbours && cost_joins(b->c) ? bytes : 0;
+}
+
+/* the operator of this block that makes a value; NULL: it comes from elsewhere */
+static const struct opr *maker(const struct block *b, uint32_t value)
+{
+    for (const struct opr *o = b->e->oprs; o < b->e->oprs + b->e->noprs; o++)
+        if (o->out == value)
+            return o;
+    return NULL;
+}
+
 /* is the gradient of its output the residual stream's, which others add to? */
 static bool copied(const struct block *b, const struct opr *o)
 {
@@ -152,7 +167,7 @@ static void linear(struct block *b, const struct opr *o)
     double forward = seconds[PRODUCT_FORWARD] + (fp8 ? f * operand_s(b, m / f, k, whole && !o->row_parallel) : 0);
     double input = seconds[PRODUCT_INPUT] + (fp8 ? x * operand_s(b, m / x, n, whole && o->row_parallel) : 0);
     double weight = seconds[PRODUCT_WEIGHT];
-    double bias = o->nbiases ? cost_stream_s(c, block_value_bytes(b, o->out)) : 0; /* column sums */
+    double sums = block_value_bytes(b, o->out), bias = o->nbiases ? cost_stream_s(c, sums - joined(b, true, sums)) : 0;
     b->out.weight_s += expand_puts_off(b->e, o) ? weight + bias : 0;
     b->copies_s += !head && copied(b, o) ? cost_stream_s(c, 2 * block_value_bytes(b, o->out)) : 0;
     double products = keys > 0 ? 2 : 1;
@@ -183,14 +198,46 @@ static double balance_s(const struct block *b, const struct moe *m)
     return fmax(tp, cost_collective_s(b->c, OP_ALL_REDUCE, bytes, AXIS_BIT(AXIS_CP)));
 }
 
+/* Its input was just added up, here or at the end of the block before; its two gradients follow one another. */
+static void norm(struct block *b, const struct opr *o, double in, double out)
+{
+    const struct opr *made = maker(b, o->in[0]);
+    double forward = cost_stream_s(b->c, in + out - joined(b, !made || made->kind == OPR_ADD, in));
+    double weights = cost_stream_s(b->c, in + out - joined(b, true, in + out));
+    block_add_time(b, forward, 1, cost_stream_s(b->c, 2 * in + 2 * out) + weights, 2, block_recomputes(b, o, PART_NORM));
+}
+
+/* Behind a product's output, and its gradient behind that product's input's: what stays is x or y alone. */
+static void act(struct block *b, const struct opr *o, double in, double out)
+{
+    const struct opr *made = maker(b, o->in[0]);
+    bool behind = o->ffn->act == ACT_GELU && made == o - 1 && made->kind == OPR_LINEAR;
+    block_add_time(b, cost_stream_s(b->c, in + out - joined(b, behind, in)), 1,
+                   cost_stream_s(b->c, 2 * in + out - joined(b, behind, in + out)), 1, block_recomputes(b, o, cost_act_part(o)));
+}
+
+/* Fused: maximum, sum and the gradient in place, half of it in backward; two small reductions of row statistics.  Without
+ * these, of ranks that share a vocabulary, it is one call, the gradient with it where the last stage's forward pass of a
+ * microbatch is followed by its backward one. */
+static void loss(struct block *b)
+{
+    const struct cost *c = b->c;
+    enum schedule_kind kind = b->d->schedule;
+    double tp = b->d->tp, in = b->element * b->tokens * (double)expand_padded_vocab(c->job->model.vocab, b->d->tp) / tp;
+    bool whole = tp <= 1, follows = whole && kind != SCHED_GPIPE && !decision_pairs(kind);
+    in *= c->profile->loss_passes / 4;
+    block_add_time(b, cost_stream_s(c, in) + cost_stream_s(c, in - joined(b, whole, in)), 6,
+                   cost_stream_s(c, 2 * in - joined(b, follows, in)), 2, false);
+    b->out.forward_comm_s += 2 * cost_collective_s(c, OP_ALL_REDUCE, 8 * b->tokens, AXIS_BIT(AXIS_TP));
+}
+
 static void stream(struct block *b, const struct opr *o)
 {
     const struct cost *c = b->c;
     double in = block_value_bytes(b, o->in[0]), in2 = block_value_bytes(b, o->in[1]), out = block_value_bytes(b, o->out);
     switch (o->kind) {
     case OPR_NORM:
-        block_add_time(b, cost_stream_s(c, in + out), 1, cost_stream_s(c, 2 * in + 2 * out) + cost_stream_s(c, in + out), 2,
-                 block_recomputes(b, o, PART_NORM));
+        norm(b, o, in, out);
         break;
     case OPR_ROPE:
         block_add_time(b, cost_stream_s(c, 2 * in), 1, cost_stream_s(c, 2 * in), 1, block_recomputes(b, o, 0));
@@ -212,11 +259,10 @@ static void stream(struct block *b, const struct opr *o)
         block_add_time(b, cost_stream_s(c, in + out), 1, cost_stream_s(c, 2 * in + out), 1, block_recomputes(b, o, 0));
         break;
     case OPR_ACT:
-        block_add_time(b, cost_stream_s(c, in + out), 1, cost_stream_s(c, 2 * in + out), 1,
-                 block_recomputes(b, o, cost_act_part(o)));
+        act(b, o, in, out);
         break;
     case OPR_ADD:
-        block_add_time(b, cost_stream_s(c, in + in2 + out), 1, o->nbiases ? cost_stream_s(c, out) : 0, o->nbiases > 0,
+        block_add_time(b, cost_stream_s(c, in + in2 + out), 1, o->nbiases ? cost_stream_s(c, out - joined(b, true, out)) : 0, o->nbiases > 0,
                  block_recomputes(b, o, 0));
         break;
     case OPR_EMBED:
@@ -232,11 +278,7 @@ static void stream(struct block *b, const struct opr *o)
         b->out.weight_s += cost_stream_s(c, 5 * out);
         break;
     case OPR_LOSS:
-        /* fused: maximum, sum and the gradient in place, half of it in backward; two small reductions of row statistics */
-        in = b->element * b->tokens * (double)expand_padded_vocab(c->job->model.vocab, b->d->tp) / b->d->tp;
-        in *= c->profile->loss_passes / 4;
-        block_add_time(b, 2 * cost_stream_s(c, in), 6, cost_stream_s(c, 2 * in), 2, false);
-        b->out.forward_comm_s += 2 * cost_collective_s(c, OP_ALL_REDUCE, 8 * b->tokens, AXIS_BIT(AXIS_TP));
+        loss(b);
         break;
     case OPR_ROUTER:
         block_add_time(b, cost_stream_s(c, in + 6 * out) + router_launches_s(b, o->moe), 4, cost_stream_s(c, 2 * in + 6 * out), 6,

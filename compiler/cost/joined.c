@@ -1,12 +1,10 @@
 /* What instructions do not move on a GPU because one call does them with their neighbours, kernels/cuda/fused.h: a norm
  * finds the sum that was just made in registers, its weight gradients what the input's read, and so on.
  *
- * Only for clusters whose products llmrun measured: there seconds are to be this machine's.  Elsewhere instructions are priced
- * one by one, as published runs, which other software did, fitted the constants. */
+ * By the profile: other stacks' constants were fitted to published runs with every instruction priced by itself. */
 
 #include "compiler/cost/cost_private.h"
 
-#include <string.h>
 
 static const struct operand *at(const struct program *p, const struct insn *x, size_t i)
 {
@@ -39,12 +37,7 @@ static bool is(const struct insn *x, enum op op)
 
 bool cost_joins(const struct cost *c)
 {
-    if (!c->type->gpu.sm)
-        return false;
-    for (uint32_t i = 0; i < c->topo->nmeasured; i++)
-        if (!strcmp(c->topo->measured[i].kind, "gemm"))
-            return true;
-    return false;
+    return c->type->gpu.sm && c->profile->joins > 0.5;
 }
 
 double cost_joined_bytes(const struct program *p, const struct insn *x)
