@@ -211,9 +211,10 @@ static double pieces_s(const struct cost *c, enum op op, double bytes, double pi
     return pieces * cost_group_s(c, op, bytes / pieces, g);
 }
 
-/* Seconds of one reduction and one gather of everything that a rank holds.  ZeRO 2 and 3 move block by block; else gradients
+/* Seconds of one reduction and one gather of everything that a rank holds; experts: the group of theirs, where it has any.  ZeRO 2 and 3 move block by block; else gradients
  * travel in buckets of 40 million elements, of a million per member where they are many (Megatron-LM's default). */
-static void dp_transfers(const struct cost *c, const struct cost_stage *st, double *reduce, double *gather)
+static void dp_transfers(const struct cost *c, const struct cost_stage *st, const struct cost_group *experts, double *reduce,
+                         double *gather)
 {
     const struct decision *d = c->decision;
     const struct train *t = &c->job->train;
@@ -228,12 +229,10 @@ static void dp_transfers(const struct cost *c, const struct cost_stage *st, doub
                   pieces_s(c, OP_ALL_REDUCE, gradient * st->matrices / d->shard, pieces, &c->replicas);
         *gather = pieces_s(c, OP_ALL_GATHER, parameter * st->matrices, pieces, &c->shard);
     }
-    uint32_t edp = decision_expert_dp(d);
-    if (st->experts > 0 && edp > 1) {
-        struct cost_group g = cost_run_group(c, edp, d->ep * d->etp);
-        pieces = d->zero >= 2 ? fmax(1, st->blocks) : ceil(st->experts / fmax(40e6, 1e6 * edp));
-        *reduce += pieces_s(c, d->zero ? OP_REDUCE_SCATTER : OP_ALL_REDUCE, gradient * st->experts, pieces, &g);
-        *gather += d->zero ? pieces_s(c, OP_ALL_GATHER, parameter * st->experts, pieces, &g) : 0;
+    if (st->experts > 0 && experts->n > 1) {
+        pieces = d->zero >= 2 ? fmax(1, st->blocks) : ceil(st->experts / fmax(40e6, 1e6 * experts->n));
+        *reduce += pieces_s(c, d->zero ? OP_REDUCE_SCATTER : OP_ALL_REDUCE, gradient * st->experts, pieces, experts);
+        *gather += d->zero ? pieces_s(c, OP_ALL_GATHER, parameter * st->experts, pieces, experts) : 0;
     }
     if (d->zero == 3) {
         *reduce /= c->profile->zero3_speed;
@@ -316,11 +315,17 @@ static struct dp_transfers dp_exposed(const struct cost *c, const struct cost_st
     struct dp_transfers worst = {0};
     double before_f = 0, before_x = 0, reduce = 0, gather = 0, share = dp_share(c), stolen = c->profile->stolen;
     bool mirrors = d->schedule == SCHED_DUALPIPE;
+    uint32_t expert_dp = decision_expert_dp(d);
+    struct cost_group experts = {.n = 1}; /* made where some rank has experts */
+    struct cost_stage last = {0};
     for (uint32_t r = 0; r < d->pp; r++) {
         const struct cost_stage st = rank_state(c, stages, r);
+        if (st.experts > 0 && experts.n < expert_dp)
+            experts = cost_run_group(c, expert_dp, d->ep * d->etp);
         double f = rank_f(&stages[r]), x = rank_x(&stages[r]), late = 0;
-        if (mirrors || r == 0 || st.matrices != stages[r - 1].matrices || st.experts != stages[r - 1].experts)
-            dp_transfers(c, &st, &reduce, &gather);
+        if (r == 0 || st.matrices != last.matrices || st.experts != last.experts || st.blocks != last.blocks)
+            dp_transfers(c, &st, &experts, &reduce, &gather);
+        last = st;
         if (mirrors)
             late = cost_group_s(c, OP_ALL_REDUCE, 4 * (st.matrices + st.experts) / (d->zero >= 2 ? d->shard : 1), &c->tie) +
                    (d->zero >= 2 ? 0 : reduce);

@@ -428,7 +428,7 @@ static void find_moves(struct arena *a, const struct cost *c, const struct cost_
     times->nplaces = x.nplaces;
     times->blocks = c->job->wishes.never_overlap & OVERLAP_DP;
     times->agree_s = cost_agree_s(c);
-    times->seam_s = cost_seam_s(c, ranks, false);
+    times->seam_s = run ? cost_seam_s(c, ranks, false) : 0; /* a bound has none of it */
 }
 
 void cost_moves(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_stage *ranks,
