@@ -259,6 +259,7 @@ struct looped {
     double turn[MOST_RANKS];     /* first backward starts, it is top's */
     double forward[MOST_RANKS];  /* last forward ends, it is top's */
     double backward[MOST_RANKS]; /* last backward of `top` ends */
+    double own[MOST_RANKS];      /* all that rank does from the first backward until then, where it takes longer; 0: it doesn't */
     double rest[MOST_RANKS];     /* from then to the end of the step */
 };
 
@@ -290,7 +291,8 @@ static void looped_rest(const struct pipeline_view *x, struct looped *k)
     }
 }
 
-/* what rank r does between those events in its own order */
+/* What rank r does between those events in its own order.  From its first backward on it has, of every chunk, all microbatches
+ * but those of the last group, at most. */
 static void looped_own(const struct pipeline_view *x, struct looped *k, uint32_t r)
 {
     bool pairs = x->d->schedule == SCHED_COMBINED_1F1B;
@@ -316,6 +318,8 @@ static void looped_own(const struct pipeline_view *x, struct looped *k, uint32_t
     k->turn[r] = k->enter[r] + before;
     k->forward[r] = middle;
     k->backward[r] = after;
+    double through = (double)(x->m - (left ? left : least(x->group, x->m))), longer_s = x->longer_s ? through * x->longer_s[r] : 0;
+    k->own[r] = longer_s > 0 ? middle + after + longer_s : 0;
 }
 
 /* any number of ranks: the way to a rank, its own work, and the way back */
@@ -362,7 +366,7 @@ static double looped_s(const struct pipeline_view *x)
         if (r + 1 < p)
             k.backward[r] = fmax(k.backward[r], k.backward[r + 1] + pipeline_back_s(x, top + r + 1) +
                                                     pipeline_backward_s(x, top + r));
-        longest = fmax(longest, k.backward[r] + k.rest[r]);
+        longest = fmax(longest, fmax(k.backward[r], k.turn[r] + k.own[r]) + k.rest[r]);
     }
     return longest;
 }
@@ -384,32 +388,44 @@ static double listed_s(const struct pipeline_view *x)
     return longest;
 }
 
-double pipeline_bound_s(const struct decision *d, const struct pipeline_times *t)
+static double bound_s(const struct pipeline_view *x)
 {
-    struct pipeline_view x = pipeline_view_new(d, t);
-    switch (d->schedule) {
+    switch (x->d->schedule) {
     case SCHED_GPIPE:
-        return gpipe_s(&x);
+        return gpipe_s(x);
     case SCHED_1F1B:
     case SCHED_EAGER_1F1B:
     case SCHED_ZB_H1:
     case SCHED_ZB_H2:
-        return linear_s(&x);
+        return linear_s(x);
     case SCHED_INTERLEAVED:
     case SCHED_COMBINED_1F1B:
-        return looped_s(&x);
+        return looped_s(x);
     case SCHED_ZB_V:
     case SCHED_V_HALF:
     case SCHED_V_MIN:
-        return pipeline_folded_s(&x);
+        return pipeline_folded_s(x);
     case SCHED_DUALPIPE:
     case SCHED_DUALPIPE_V:
-        return pipeline_dual_s(&x);
+        return pipeline_dual_s(x);
     case SCHED_AUTO:
     case SCHED_FILE:
-        return listed_s(&x);
+        return listed_s(x);
     case NSCHEDULES:
         break;
     }
     return 0;
+}
+
+double pipeline_bound_s(const struct decision *d, const struct pipeline_times *t)
+{
+    struct pipeline_view x = pipeline_view_new(d, t);
+    return bound_s(&x);
+}
+
+double pipeline_longer_s(const struct decision *d, const struct pipeline_times *t, const double *longer_s)
+{
+    struct pipeline_view x = pipeline_view_new(d, t);
+    x.longer_s = longer_s;
+    return bound_s(&x);
 }

@@ -92,6 +92,9 @@ struct pipeline_times {
  * transfers it is, in the median, 0.995 of the makespan or more for 1F1B, interleaved, ZB-H and ZB-V, exact
  * for GPipe, 0.98 for V-Half and pairs, 0.94 for V-Min. */
 double pipeline_bound_s(const struct decision *d, const struct pipeline_times *t);
+/* The same of stages some of which take longer in their backward passes, as far as paths are known that have all of a rank's:
+ * longer_s, by rank, of a microbatch in all its stages. */
+double pipeline_longer_s(const struct decision *d, const struct pipeline_times *t, const double *longer_s);
 
 /* Most bytes of activations on a pipeline rank at a time, exactly as the schedule's order has it.  keep: what
  * one microbatch leaves from its forward to its (weight) backward on the rank's j-th stage, vpp of them; in

@@ -13,6 +13,7 @@ struct pipeline_view {
     const struct decision *d;
     const struct pipeline_stage *stage;
     uint32_t p, v, n, m, group, groups; /* whole ones */
+    const double *longer_s; /* NULL: no rank takes longer */
     double held, free;
     bool folds, splits, skews;
 };

@@ -395,6 +395,8 @@ double pipeline_dual_s(const struct pipeline_view *x)
         way += pipeline_forward_s(x, s) + pipeline_next_s(x, s);
     for (uint32_t h = 0; h < n; h++) {
         struct dual k = dual_rank(x, h, n, m);
+        if (x->longer_s) /* its mirror rank has the same stages */
+            k.rest_s += x->m * (x->folds ? x->longer_s[h] : fmax(x->longer_s[h], x->longer_s[x->p - 1 - h]));
         double first = fmax(head + k.start_s, way + down);
         double end = first + k.rest_s;
         longest = fmax(longest, fmax(end, end - k.left_s + tail));

@@ -15,28 +15,11 @@
 #include <math.h>
 #include <string.h>
 
-static void set_schedule(const struct searching *s, struct decision *d, uint32_t k)
-{
-    const struct space_schedule *x = &s->space.schedules[k];
-    d->schedule = x->kind;
-    d->vpp = x->vpp;
-    d->listed = x->listed;
-    d->folds = x->listed && x->folds;
-    d->schedule_group = x->group ? x->group : x->groups_of_pp > 1 ? x->groups_of_pp * d->pp : 0;
-}
-
 static void set_recompute(const struct searching *s, struct decision *d, uint32_t k)
 {
     d->recompute = s->space.recompute[k].kind;
     d->parts = s->space.recompute[k].parts;
     d->recompute_layers = s->space.recompute[k].layers;
-}
-
-static void set_stages(struct searching *s, const struct family *f, struct decision *d)
-{
-    const struct search_cut *cut = search_cut(s, f->shape, d);
-    d->nstages = cut->nstages;
-    d->stages = cut->stages;
 }
 
 bool search_schedule_applies(const struct searching *s, const struct decision *d, uint32_t k)
@@ -48,104 +31,13 @@ bool search_schedule_applies(const struct searching *s, const struct decision *d
            space_schedule_takes(&s->space, &s->space.schedules[k], d);
 }
 
-static bool same_class(const struct space_schedule *x, const struct space_schedule *y)
-{
-    return x->vpp == y->vpp && x->folds == y->folds;
-}
-
 /* one past the last schedule of k's class */
 static uint32_t class_end(const struct searching *s, uint32_t k)
 {
     uint32_t end = k + 1;
-    while (end < s->space.nschedules && same_class(&s->space.schedules[k], &s->space.schedules[end]))
+    while (end < s->space.nschedules && search_same_class(&s->space.schedules[k], &s->space.schedules[end]))
         end++;
     return end;
-}
-
-static enum placement placement_of(const struct space_schedule *k)
-{
-    return k->kind == SCHED_DUALPIPE ? PLACE_BOTH_WAYS : k->folds ? PLACE_FOLDED : PLACE_LOOPED;
-}
-
-/* does such a step leave hope for a candidate? */
-static bool hopes(const struct searching *s, const struct decision *d, double step_s)
-{
-    return search_objective(s, step_s, d->gpus_used) < search_worst(s);
-}
-
-/* Of d's schedule, by ZeRO level: its pipeline; returns the least step.  class_s: of its class. */
-static double schedule_bounds(struct searching *s, const struct family *f, struct decision *d, double class_s, const double *moved_s,
-                              enum placement placement, double *pipeline_s)
-{
-    double least = INFINITY;
-    struct cost c = *f->cost;
-    struct squeeze known = {{{0}}};
-    bool fits = false;
-    c.decision = d;
-    d->shard = d->dp * d->cp; /* splits most */
-    for (uint32_t i = 0; i < s->space.zero.n; i++) {
-        uint32_t zero = d->zero = s->space.zero.at[i];
-        pipeline_s[zero] = class_s;
-        /* while nothing has been found, what does not fit may be the closest miss; what fits whole fits in shards, as a rule */
-        if (!fits && isfinite(search_best(s)) && hopes(s, d, cost_larger(class_s, moved_s[zero]))) {
-            double squeezed_s = search_squeeze_s(s, &c, f->shape, placement, &known);
-            pipeline_s[zero] = cost_larger(class_s, squeezed_s);
-            fits = !(squeezed_s > 0);
-        }
-        least = cost_smaller(least, cost_larger(pipeline_s[zero], moved_s[zero]));
-    }
-    return least;
-}
-
-/* Of all schedules that apply, each by its class, its stages' transfers hidden only where it runs pairs, and by memory. */
-struct search_least *search_family_bound(struct searching *s, const struct family *f)
-{
-    struct decision d = f->decision;
-    struct cost c = *f->floor;
-    double moved_s[2][4] = {{0}}; /* by whether the backward is split */
-    uint32_t replicas = d.dp * d.cp;
-    for (struct search_least *x = f->shape->least; x; x = x->next)
-        if (x->pp == d.pp && x->replicas == replicas && x->microbatches == d.microbatches)
-            return x; /* of another order of axes */
-    struct search_least *x = ARENA_NEW(s->arena, struct search_least);
-    *x = (struct search_least){d.pp, replicas, d.microbatches, .step_s = INFINITY, .order_s = INFINITY, .next = f->shape->least};
-    x->pipeline_s = arena_alloc(s->arena, s->space.nschedules * sizeof *x->pipeline_s);
-    memset(x->pipeline_s, 0, s->space.nschedules * sizeof *x->pipeline_s);
-    c.decision = &d;
-    d.shard = replicas;
-    for (d.zero = 2; d.zero < 4; d.zero++)
-        for (int splits = 0; splits < 2; splits++)
-            moved_s[splits][d.zero] = d.microbatches * search_floor_shards_s(s, &c, &f->shape->shape, splits);
-    double class_s[3] = {0}; /* of schedules without pairs, with them, and of those that may skew steps */
-    double plain_s = d.microbatches * (f->shape->plain_s / d.pp) * (1 - 1e-12);
-    bool plain = hopes(s, &d, plain_s);
-    for (uint32_t k = 0; k < s->space.nschedules; k++) {
-        const struct space_schedule *own = &s->space.schedules[k];
-        bool pairs = decision_pairs(own->kind),
-             splits = d.pp > 1 && (pipeline_splits(own->kind) || own->listed);
-        double *bound_s = &class_s[pipeline_skews(own->kind) ? 2 : pairs];
-        if (k == 0 || !same_class(own, own - 1))
-            class_s[0] = class_s[1] = class_s[2] = 0;
-        if (!search_schedule_applies(s, &f->decision, k))
-            continue;
-        if (!plain && !pairs) {
-            for (uint32_t zero = 0; zero < 4; zero++)
-                x->pipeline_s[k][zero] = plain_s;
-            x->step_s = cost_smaller(x->step_s, plain_s);
-            continue;
-        }
-        set_schedule(s, &d, k);
-        set_stages(s, f, &d);
-        enum placement placement = placement_of(own);
-        if (*bound_s <= 0 || own->kind == SCHED_DUALPIPE)
-            *bound_s = search_class_bound_s(s, f->shape, &d, placement);
-        if (!pairs && d.pp > 1)
-            x->order_s = cost_smaller(x->order_s, *bound_s);
-        x->step_s = cost_smaller(x->step_s, schedule_bounds(s, f, &d, *bound_s, moved_s[splits], placement, x->pipeline_s[k]));
-    }
-    f->shape->least = x;
-    s->result->spent++;
-    return x;
 }
 
 /* does the schedule hold no more than any other of its class, on every rank? */
@@ -180,10 +72,10 @@ static bool may_fit(struct searching *s, struct cost *c, const struct search_sha
 }
 
 /* may any schedule from first to end be worth while under a ZeRO level? */
-static bool class_hopes(const struct searching *s, const struct family *f, uint32_t first, uint32_t end, uint32_t zero)
+static bool class_hopes(struct searching *s, const struct family *f, uint32_t first, uint32_t end, uint32_t zero)
 {
     for (uint32_t k = first; k < end; k++)
-        if (search_schedule_applies(s, &f->decision, k) && hopes(s, &f->decision, f->least->pipeline_s[k][zero]))
+        if (search_schedule_applies(s, &f->decision, k) && search_hopes(s, &f->decision, search_level_s(s, f, k, zero)))
             return true;
     return false;
 }
@@ -221,8 +113,7 @@ static bool probe(struct searching *s, const struct family *f, uint32_t kind, ui
                 }
                 struct candidate x = {.decision = d};
                 search_set_state(&c, &x.decision, &states->at[i]);
-                set_schedule(s, &x.decision, k);
-                set_stages(s, f, &x.decision);
+                search_set_schedule(s, f, &x.decision, k);
                 if (may_fit(s, &c, h, &x))
                     return true;
             }
@@ -300,7 +191,7 @@ static bool schedule_hopes(const struct searching *s, const struct family *f, ui
 {
     bool applies = search_schedule_applies(s, &f->decision, k), any = applies && !f->least;
     for (uint32_t i = 0; applies && !any && i < f->states->n; i++)
-        any = hopes(s, &f->decision, f->least->pipeline_s[k][f->states->at[i].zero]);
+        any = search_hopes(s, &f->decision, f->least->schedules[k].pipeline_s[f->states->at[i].zero]);
     return any;
 }
 
@@ -326,6 +217,7 @@ struct class_row {
     } stages[ROW_KINDS];
     bool timed[ROW_KINDS][SPACE_SCHEDULES];
     struct search_pipeline body[ROW_KINDS][SPACE_SCHEDULES];
+    double squeezed_s[SPACE_SCHEDULES][4]; /* by ZeRO level: the pipeline, with what memory makes ranks recompute; 0: not known */
     bool known[TAILS][SEARCH_STATES];
     struct search_tail tail[TAILS][SEARCH_STATES];
 };
@@ -359,8 +251,7 @@ static const struct row_stages *stages_of(struct searching *s, const struct fami
     if (own->known)
         return own;
     c.decision = &d;
-    set_schedule(s, &d, k);
-    set_stages(s, f, &d);
+    search_set_schedule(s, f, &d, k);
     search_states(s, f);
     set_row_state(&c, kind, &d);
     own->known = true;
@@ -386,8 +277,7 @@ static const struct search_pipeline *body_of(struct searching *s, const struct f
     if (x->timed[kind][k])
         return body;
     const struct row_stages *own = stages_of(s, f, x, k, kind);
-    set_schedule(s, &d, k);
-    set_stages(s, f, &d);
+    search_set_schedule(s, f, &d, k);
     *body = search_pipeline(s, &own->stages, &d);
     body->step_s = cost_larger(body->pipeline_s, body->step_s - own->steadier_s);
     x->timed[kind][k] = true;
@@ -401,6 +291,7 @@ static void begin_class(const struct searching *s, uint32_t k, struct class_row 
     for (uint32_t i = 0; i < ROW_KINDS; i++)
         x->stages[i].known = false;
     memset(x->timed, 0, sizeof x->timed);
+    memset(x->squeezed_s, 0, sizeof x->squeezed_s);
     memset(x->known, 0, sizeof x->known);
 }
 
@@ -409,8 +300,7 @@ static double least_order_s(struct searching *s, const struct family *f, struct 
 {
     struct decision d = f->decision;
     const struct row_stages *own = stages_of(s, f, x, k, ROW_PLAIN);
-    set_schedule(s, &d, k);
-    set_stages(s, f, &d);
+    search_set_schedule(s, f, &d, k);
     d.folds = s->space.schedules[k].folds;
     d.schedule = SCHED_AUTO;
     return search_pipeline(s, &own->stages, &d).step_s;
@@ -437,8 +327,7 @@ static const struct search_tail *tail_of(struct searching *s, const struct famil
         return t;
     struct decision d = f->decision;
     struct cost c = *f->cost;
-    set_schedule(s, &d, k);
-    set_stages(s, f, &d);
+    search_set_schedule(s, f, &d, k);
     search_set_state(&c, &d, &f->states->at[state]);
     const struct row_stages *own = stages_of(s, f, x, k, row_kind(s, k, d.zero));
     *t = search_tail(s, &c, f->shape, &own->stages, movers_of(s, &c, &f->states->at[state]), s->may_spare);
@@ -447,19 +336,38 @@ static const struct search_tail *tail_of(struct searching *s, const struct famil
     return t;
 }
 
+/* Seconds of the pipeline, no less than its body's, by what memory makes ranks recompute. */
+static double squeezed_of(struct searching *s, const struct family *f, struct class_row *x, uint32_t k, uint32_t zero)
+{
+    double *known_s = &x->squeezed_s[k][zero];
+    struct decision d = f->decision;
+    if (!f->least || *known_s > 0)
+        return *known_s;
+    *known_s = search_level_s(s, f, k, zero);
+    const struct squeeze *squeeze = f->least->schedules[k].squeeze;
+    if (!squeeze || !search_hopes(s, &d, *known_s))
+        return *known_s;
+    search_set_schedule(s, f, &d, k);
+    *known_s = cost_larger(*known_s, search_squeezed_s(s, &stages_of(s, f, x, k, row_kind(s, k, zero))->stages, &d, squeeze, zero));
+    return *known_s;
+}
+
 /* Step time from below: with all layers spared that may be, every time of whose run is no later than of one that recomputes;
  * or by what memory makes single ranks recompute, in a backward behind whose longer passes more transfers hide.  What leaves no
  * hope without a pipeline or a tail is not asked for one. */
 static double cell_bound_s(struct searching *s, const struct family *f, struct class_row *x, uint32_t k, uint32_t state)
 {
     uint32_t zero = f->states->at[state].zero;
-    double squeezed_s = f->least ? f->least->pipeline_s[k][zero] : 0;
-    double step_s = squeezed_s * (1 - 1e-9);
-    if (!hopes(s, &f->decision, step_s))
+    double step_s = (f->least ? f->least->schedules[k].pipeline_s[zero] : 0) * (1 - 1e-9);
+    if (!search_hopes(s, &f->decision, step_s))
         return step_s;
     const struct search_pipeline *body = body_of(s, f, x, k, zero);
     step_s = cost_larger(step_s, body->step_s * (1 - 1e-9));
-    if (!hopes(s, &f->decision, step_s))
+    if (!search_hopes(s, &f->decision, step_s))
+        return step_s;
+    double squeezed_s = squeezed_of(s, f, x, k, zero);
+    step_s = cost_larger(step_s, squeezed_s * (1 - 1e-9));
+    if (!search_hopes(s, &f->decision, step_s))
         return step_s;
     const struct search_tail *t = tail_of(s, f, x, k, state);
     step_s = search_step_s(f->cost, body, t);
@@ -502,10 +410,10 @@ void search_hope_family(struct searching *s, uint32_t index, cell_taker take, vo
         double half_s = (least_order_s(s, f, &x, own) + body->step_s) / 2;
         for (uint32_t i = 0; i < states->n; i++) {
             double hope_s = half_s;
-            if (!hopes(s, d, hope_s))
+            if (!search_hopes(s, d, hope_s))
                 break;
             hope_s += search_step_s(f->cost, body, tail_of(s, f, &x, own, i)) - body->step_s;
-            if (hopes(s, d, hope_s))
+            if (search_hopes(s, d, hope_s))
                 take(s, to, &(struct cell){index, k, i}, search_objective(s, hope_s, d->gpus_used), index);
         }
     }
@@ -578,8 +486,7 @@ void search_open_cell(struct searching *s, const struct cell *cell, leaf_taker t
         struct cost c = *f->cost;
         struct leaf x;
         set_recompute(s, &d, kind);
-        set_schedule(s, &d, cell->schedule);
-        set_stages(s, f, &d);
+        search_set_schedule(s, f, &d, cell->schedule);
         search_set_state(&c, &d, &f->states->at[cell->state]);
         const struct space_recompute *k = &s->space.recompute[kind];
         bool spare = k->kind != RECOMPUTE_NONE && (k->spare || s->spare);

@@ -129,6 +129,13 @@ struct search_pipeline search_pipeline(struct searching *s, const struct search_
     return (struct search_pipeline){pipeline_s, e.step_time_s, e.stage_forward_s};
 }
 
+double search_longer_s(struct searching *s, const struct search_stages *x, const struct decision *d, const double *longer_s)
+{
+    struct pipeline_times times = times_of(s, x, d);
+    s->result->spent += ++s->nprobes % 8 == 0; /* of stages that are there */
+    return pipeline_longer_s(d, &times, longer_s) * (1 - 1e-9);
+}
+
 struct search_tail search_tail(struct searching *s, const struct cost *c, const struct search_shape *h,
                                const struct search_stages *x, const struct cost_movers *by, bool longer)
 {

@@ -36,12 +36,23 @@ static void add_early(struct layer_trade *l, const struct cost_block *none, cons
     l->backward_hides_s = cost_larger(l->backward_hides_s, cost_paired_backward_s(again) - cost_paired_backward_s(none) - backward);
 }
 
+/* whichever way the pass runs */
+static double backward_longer_s(const struct cost_block *none, const struct cost_block *again)
+{
+    double backward = again->backward_s + again->backward_comm_s - none->backward_s - none->backward_comm_s;
+    double halves = again->input_s + again->input_comm_s + again->weight_s + again->weight_comm_s - none->input_s -
+                    none->input_comm_s - none->weight_s - none->weight_comm_s;
+    double hides = cost_larger(0, cost_paired_backward_s(again) - cost_paired_backward_s(none));
+    return cost_larger(0, cost_smaller(backward, halves) - hides);
+}
+
 static void add_kind(const struct searching *s, struct search_trade *t, uint32_t r, const struct cost_block *layers,
                      const struct cost_block *predict)
 {
     t->predict[r] = predict;
     t->predict_time_s[r] = block_time_s(predict, s->overlapping);
     t->predict_plain_s[r] = block_time_s(predict, false);
+    t->predict_longer_s[r] = r ? backward_longer_s(t->predict[0], predict) : 0;
     for (uint32_t k = 0; k < s->kinds.n; k++) {
         struct layer_trade *l = &t->layers[k];
         l->time_s[r] = block_time_s(&layers[k], s->overlapping);
@@ -49,6 +60,7 @@ static void add_kind(const struct searching *s, struct search_trade *t, uint32_t
         l->keep[r] = layers[k].keep_bytes;
         l->late[r] = layers[k].late_bytes;
         l->temporary[r] = cost_larger(layers[k].forward_bytes, layers[k].backward_bytes);
+        l->longer_s[r] = r ? backward_longer_s(&t->blocks[0][k], &layers[k]) : 0;
         if (r)
             add_early(l, &t->blocks[0][k], &layers[k]);
     }

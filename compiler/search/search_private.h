@@ -18,11 +18,18 @@ struct search_cut {
     struct stage *stages;
     struct search_cut *next;
 };
+/* of a schedule of the space: seconds of its pipeline by ZeRO level, as far as memory was asked for them (levels.c) */
+struct schedule_least {
+    double pipeline_s[4];
+    bool asked[4];
+    struct squeeze *squeeze; /* NULL: never asked */
+};
 /* of all schedules and ZeRO levels, by ranks, replicas and microbatches: the least step, the same of any order of actions that
- * makes no pairs, and seconds of the pipeline by schedule of the space and level; kinds of recomputation that fit */
+ * makes no pairs; kinds of recomputation that fit */
 struct search_least {
     uint32_t pp, replicas, microbatches;
-    double step_s, order_s, (*pipeline_s)[4];
+    double step_s, order_s;
+    struct schedule_least *schedules; /* by schedule of the space */
     bool asked;     /* it is known what fits, */
     uint32_t alive; /* a bit by kind, as far as a family that was opened before could tell */
     struct search_least *next;
@@ -203,11 +210,13 @@ bool search_next_microbatch(const struct searching *s, const struct decision *d,
 /* sequence parallelism as wished, with b sequences */
 bool search_sp_possible(const struct searching *s, const struct decision *d, uint64_t b);
 
+/* levels.c: of all schedules that apply, by their cuts; memory is asked for later */
+struct search_least *search_family_bound(struct searching *s, const struct family *f);
+
 /* family.c: the cells of a family whose bound is low enough, the leaves of a cell */
 typedef void (*cell_taker)(struct searching *s, void *to, const struct cell *cell, double bound,
                            uint32_t family);
 typedef void (*leaf_taker)(struct searching *s, void *to, const struct leaf *x);
-struct search_least *search_family_bound(struct searching *s, const struct family *f);
 void search_open_family(struct searching *s, uint32_t index, cell_taker take, void *to);
 /* leaves of a few usual cells; those of a bound above `most` may be left out */
 void search_sample_family(struct searching *s, uint32_t index, double most, leaf_taker take, void *to);
@@ -250,6 +259,8 @@ struct search_pipeline {
 };
 struct search_pipeline search_pipeline(struct searching *s, const struct search_stages *x,
                                        const struct decision *d);
+/* the pipeline alone, where ranks take so much longer (pipeline_longer_s()) */
+double search_longer_s(struct searching *s, const struct search_stages *x, const struct decision *d, const double *longer_s);
 /* What ZeRO, shards and the kind of schedule add, of c's decision and stages of x.  step_s() below has them.
  */
 struct search_tail {

@@ -68,7 +68,7 @@ static struct gift gift_of(const struct cost *c, const struct search_trade *t, u
     const struct layer_trade *l = &t->layers[layer];
     bool pairs = decision_pairs(c->decision->schedule);
     double time_s = pairs ? l->time_s[k] - l->time_s[0] : l->plain_s[k] - l->plain_s[0];
-    return (struct gift){gift_bytes(c, none, &t->blocks[k][layer]), cost_larger(0, time_s)};
+    return (struct gift){gift_bytes(c, none, &t->blocks[k][layer]), cost_larger(0, cost_smaller(time_s, l->longer_s[k]))};
 }
 
 /* what a prediction module gives, which no stage spares */
@@ -76,7 +76,7 @@ static struct gift gift_of_predict(const struct cost *c, const struct search_tra
                                    const struct cost_block *none, uint32_t k)
 {
     const double *by = decision_pairs(c->decision->schedule) ? t->predict_time_s : t->predict_plain_s;
-    return (struct gift){gift_bytes(c, none, t->predict[k]), cost_larger(0, by[k] - by[0])};
+    return (struct gift){gift_bytes(c, none, t->predict[k]), cost_larger(0, cost_smaller(by[k] - by[0], t->predict_longer_s[k]))};
 }
 
 /* What the rank's layers give under one kind of recomputation. */
@@ -191,24 +191,49 @@ static double rank_longer_s(struct searching *s, const struct cost *c, struct se
     return d->schedule == SCHED_DUALPIPE ? longer / 2 : longer; /* half of them in each direction */
 }
 
+/* the i-th rank that is asked; d's pp: none, or it was asked before */
+static uint32_t squeezed_rank(const struct decision *d, uint32_t i)
+{
+    const uint32_t ask[SQUEEZED_RANKS] = {0, 1, d->pp / 2, d->pp - 1};
+    return ask[i] >= d->pp || (i && ask[i] <= ask[i - 1]) ? d->pp : ask[i];
+}
+
 double search_squeeze_s(struct searching *s, const struct cost *c, struct search_shape *h, enum placement placement,
                         struct squeeze *known)
 {
     const struct decision *d = c->decision;
-    const uint32_t ask[SQUEEZED_RANKS] = {0, 1, d->pp / 2, d->pp - 1};
     struct cost_rooms rooms;
     double longest = 0;
     if (d->microbatches < 2 || s->kinds.n > MOST_KINDS || s->job->wishes.offload & OFFLOAD_ACTIVATIONS || d->recompute_layers)
         return 0;
     cost_rooms_least(&rooms, c, &h->shape);
     cost_rooms_keep(&rooms, s->stages_known);
-    for (size_t i = 0; i < ARRAY_LEN(ask) && search_objective(s, longest * (1 - 1e-9), d->gpus_used) < search_worst(s); i++) {
-        if (ask[i] >= d->pp || (i && ask[i] <= ask[i - 1]))
+    for (uint32_t i = 0; i < SQUEEZED_RANKS && search_hopes(s, d, longest * (1 - 1e-9)); i++) {
+        uint32_t r = squeezed_rank(d, i);
+        if (r == d->pp)
             continue;
         s->result->spent += ++s->nprobes % 8 == 0;
-        double longer = rank_longer_s(s, c, h, &rooms, ask[i], &known->rank[i]);
+        double longer = known->rank[i].longer_s[d->zero] = rank_longer_s(s, c, h, &rooms, r, &known->rank[i]);
         if (longer > 0)
-            longest = cost_larger(longest, search_rank_bound_s(s, h, d, placement, ask[i]) + d->microbatches * longer);
+            longest = cost_larger(longest, search_rank_bound_s(s, h, d, placement, r) + d->microbatches * longer);
     }
     return longest * (1 - 1e-9);
+}
+
+double search_squeezed_s(struct searching *s, const struct search_stages *x, const struct decision *d, const struct squeeze *known,
+                         uint32_t zero)
+{
+    struct arena_mark mark = arena_mark(s->arena);
+    double *longer_s = ARENA_ARRAY(s->arena, double, d->pp), any_s = 0, pipeline_s = 0;
+    for (uint32_t i = 0; i < SQUEEZED_RANKS; i++) {
+        uint32_t r = squeezed_rank(d, i);
+        if (r == d->pp)
+            continue;
+        longer_s[r] = known->rank[i].longer_s[zero];
+        any_s += longer_s[r];
+    }
+    if (any_s > 0)
+        pipeline_s = search_longer_s(s, x, d, longer_s);
+    arena_reset(s->arena, mark);
+    return pipeline_s;
 }

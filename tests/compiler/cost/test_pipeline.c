@@ -166,6 +166,43 @@ static void test_slow_transfers(void)
     }
 }
 
+/* Backward passes that are longer by what is known of ranks alone: bounds of the shorter ones with that stay below the run. */
+static void test_longer(void)
+{
+    static const enum schedule_kind kinds[] = {SCHED_INTERLEAVED, SCHED_COMBINED_1F1B, SCHED_DUALPIPE, SCHED_DUALPIPE_V};
+    double share[INSTANCES];
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        uint64_t state = 88172645463325252u + k;
+        uint32_t above = 0, told = 0;
+        for (uint32_t i = 0; i < INSTANCES; i++) {
+            struct arena *a = arena_new();
+            struct instance x;
+            draw_instance(&state, kinds[k], &x);
+            double *longer_s = ARENA_ARRAY(a, double, x.d.pp), bound_s = pipeline_bound_s(&x.d, &x.times);
+            struct pipeline_stage *stages = ARENA_ARRAY(a, struct pipeline_stage, x.d.nstages);
+            struct pipeline_times times = x.times;
+            times.stages = memcpy(stages, x.stages, x.d.nstages * sizeof *stages);
+            for (uint32_t s = 0; s < x.d.nstages; s++) {
+                double own_s = draw(&state, 0, 0.5) * stages[s].forward_s;
+                uint32_t r = cost_stage_rank(&x.d, s);
+                stages[s].backward_s += own_s;
+                stages[s].input_s += own_s;
+                if (kinds[k] == SCHED_DUALPIPE) /* half of the microbatches come from each end */
+                    longer_s[x.d.pp - 1 - r] += own_s / 2;
+                longer_s[r] += kinds[k] == SCHED_DUALPIPE ? own_s / 2 : own_s;
+            }
+            double longer_bound_s = pipeline_longer_s(&x.d, &x.times, longer_s);
+            share[i] = longer_bound_s / simulate_actions(a, schedule_new(a, &x.d), &times, NULL, NULL);
+            above += share[i] > 1 + 1e-9 || longer_bound_s < bound_s;
+            told += longer_bound_s > bound_s;
+            arena_free(a);
+        }
+        qsort(share, INSTANCES, sizeof *share, compare_doubles);
+        CU_ASSERT_EQUAL(above, 0);
+        CU_ASSERT(told >= INSTANCES * 3 / 4);
+    }
+}
+
 /* the most bytes that a rank holds are the run's, with stages that keep unequal amounts and with equal ones
  */
 static void test_live(void)
@@ -552,6 +589,7 @@ void suite_pipeline(void)
     CU_pSuite s = CU_add_suite("pipeline", NULL, NULL);
     CU_add_test(s, "bounds hold and are close", test_bounds);
     CU_add_test(s, "slow transfers", test_slow_transfers);
+    CU_add_test(s, "longer backward passes", test_longer);
     CU_add_test(s, "activations in flight", test_live);
     CU_add_test(s, "the most chunks", test_most_chunks);
     CU_add_test(s, "the fullest moment", test_moments);
