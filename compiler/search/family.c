@@ -428,10 +428,12 @@ void search_open_class(struct searching *s, const struct cell *cell, leaf_taker 
             search_open_cell(s, &own, take, to);
 }
 
+/* a few of each kind that may be the fastest: pairs, where transfers to experts take long */
 static bool usual(const struct searching *s, uint32_t k)
 {
     const struct space_schedule *x = &s->space.schedules[k];
-    return x->kind == SCHED_1F1B || x->kind == SCHED_ZB_V || x->kind == SCHED_V_HALF ||
+    bool pairs = x->kind == SCHED_DUALPIPE || x->kind == SCHED_DUALPIPE_V || (x->kind == SCHED_COMBINED_1F1B && x->vpp == 2);
+    return (pairs && model_has_experts(&s->job->model)) || x->kind == SCHED_1F1B || x->kind == SCHED_ZB_V || x->kind == SCHED_V_HALF ||
            (x->kind == SCHED_INTERLEAVED && x->groups_of_pp < 2) || s->space.nschedules < 4;
 }
 
