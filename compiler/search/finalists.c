@@ -23,6 +23,7 @@
 #define MOST_ACTIONS 1000000u /* more take seconds */
 #define GAIN 0.002
 #define LEANER 0.75
+#define ANEW 1.01 /* under another ZeRO level, of the best */
 
 /* bytes: of a microbatch by stage, from F to I and from I to W; of all of them that each rank has room for */
 struct room {
@@ -115,7 +116,7 @@ static bool synthesise(struct searching *s, const struct candidate *x, double sh
     *out = *x;
     struct decision *d = &out->decision;
     uint64_t actions = 3 * (uint64_t)d->nstages * d->microbatches;
-    if (d->pp == 1 || actions > MOST_ACTIONS || d->schedule == SCHED_AUTO || d->schedule == SCHED_FILE)
+    if (d->pp == 1 || actions > MOST_ACTIONS || d->schedule == SCHED_FILE)
         return false;
     struct cost *c = cost_new(s->arena, s->job, s->topo, &x->decision);
     const struct search_shape *h = search_shape(s, c);
@@ -231,8 +232,29 @@ static void try_starts(struct searching *s, const struct tried *tried)
             search_keep(s, &own);
 }
 
+/* x, which has a schedule of its own, under another ZeRO level, with that schedule; false where it is not asked for or does not fit */
+static bool at_level(struct searching *s, const struct candidate *x, uint32_t zero, struct candidate *out)
+{
+    *out = *x;
+    struct decision *d = &out->decision;
+    const char *why;
+    d->zero = zero;
+    d->shard = zero ? d->dp * d->cp : 1;
+    if (zero == x->decision.zero || !is_asked_for(s, d) || !space_wants(&s->job->wishes.degree[DEG_SHARD], d->shard) ||
+        (s->emit_only && !decision_emittable(s->arena, s->job, d, &why)))
+        return false;
+    struct cost *c = cost_new(s->arena, s->job, s->topo, d);
+    const struct search_shape *h = search_shape(s, c);
+    cost_memory(c, &h->shape, &out->estimate);
+    if (out->estimate.peak_bytes > s->memory_limit)
+        return false;
+    search_time(s, c, h, &out->estimate);
+    return out->estimate.step_time_s <= search_limit_s(s);
+}
+
 /* Schedules of their own under other ZeRO levels, which formulas may have told apart the other way round; kept where they come near,
- * for programs tell them apart better. */
+ * for programs tell them apart better.  Another level leaves another room for activations: what comes as near as a schedule made for
+ * that may gain is made anew. */
 static void try_levels(struct searching *s)
 {
     struct search_result *r = s->result;
@@ -241,22 +263,15 @@ static void try_levels(struct searching *s)
     memcpy(all, r->candidates, n * sizeof *all);
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t k = 0; k < s->space.zero.n && all[i].decision.schedule == SCHED_AUTO; k++) {
-            struct candidate own = all[i];
-            struct decision *d = &own.decision;
-            const char *why;
-            d->zero = s->space.zero.at[k];
-            d->shard = d->zero ? d->dp * d->cp : 1;
-            if (d->zero == all[i].decision.zero || !is_asked_for(s, d) || !space_wants(&s->job->wishes.degree[DEG_SHARD], d->shard) ||
-                (s->emit_only && !decision_emittable(s->arena, s->job, d, &why)))
+            struct candidate own, anew;
+            if (!at_level(s, &all[i], s->space.zero.at[k], &own))
                 continue;
-            struct cost *c = cost_new(s->arena, s->job, s->topo, d);
-            const struct search_shape *h = search_shape(s, c);
-            cost_memory(c, &h->shape, &own.estimate);
-            if (own.estimate.peak_bytes > s->memory_limit)
-                continue;
-            search_time(s, c, h, &own.estimate);
-            if (own.estimate.step_time_s < all[i].estimate.step_time_s * NEAR && own.estimate.step_time_s <= search_limit_s(s))
+            if (own.estimate.step_time_s < all[i].estimate.step_time_s * NEAR)
                 search_keep(s, &own);
+            double most_s = r->candidates[0].estimate.step_time_s;
+            if (own.estimate.step_time_s < most_s * ANEW && synthesise(s, &own, 1, most_s, 1, &anew) &&
+                anew.estimate.step_time_s < most_s)
+                search_keep(s, &anew);
         }
 }
 

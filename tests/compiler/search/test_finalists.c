@@ -232,6 +232,44 @@ static void test_starts(void)
     arena_free(f.a);
 }
 
+static const char levels_job[] =
+    "llmc 1\nmodel drawn {\nvocab 32000\nwidth 2560\nnorm rmsnorm\nembed tokens\nrepeat 31 {\nlayer {\n"
+    "attn gqa(heads=20, kv=20, rope=500_000)\nmoe swiglu(1280) {\nexperts 256\nactive 4\nshared 1\n}\n}\n}\nhead untied\n}\n"
+    "train {\nsequence 4096\nbatch 25000 sequences\nprecision bf16\noptimizer adamw(lr=1e-4)\n}\nplan {\n"
+    "profile \"megatron-2022\"\ngpus = 70000\ntp = 1\npp = 7\nvpp = 4\ncp = 2\nep = 16\nmicrobatch = 1\n}\n";
+static const char levels_cluster[] =
+    "<cluster version=\"1\" name=\"drawn\"><node-type id=\"n\" gpus=\"8\" host-memory=\"2TB\"><gpu model=\"H800-SXM\"/>"
+    "<scale-up kind=\"nvswitch\" bandwidth=\"200GB/s\"/><nic count=\"8\" bandwidth=\"400Gb/s\"/></node-type>"
+    "<nodes type=\"n\" count=\"12500\"/><fabric medium=\"infiniband\"><tier name=\"rack\" span=\"32\"/>"
+    "<tier name=\"all\" span=\"all\"/></fabric></cluster>";
+
+/* a step of the best plan; set: NULL, or what is wished for besides */
+static double levels_step_s(const char *set)
+{
+    struct arena *a = arena_new();
+    struct diag *d = diag_new(a);
+    struct source model = {"drawn.llm", levels_job, strlen(levels_job), false};
+    struct source cluster = {"drawn.xml", levels_cluster, strlen(levels_cluster), false};
+    struct job *job = job_parse(a, d, &model, &set, set != NULL);
+    struct topo *topo = topo_parse(a, d, &cluster, NULL);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(job);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(topo);
+    struct search_result *r = search(a, d, job, topo, 16, 0, true);
+    CU_ASSERT_FATAL(r->ncandidates > 0);
+    CU_ASSERT_EQUAL(r->candidates[0].decision.schedule, SCHED_AUTO);
+    double step_s = r->fastest.estimate.step_time_s;
+    arena_free(a);
+    return step_s;
+}
+
+/* A schedule that was made under one ZeRO level is made anew under another one: naming that level gives no faster plan. */
+static void test_levels(void)
+{
+    double step_s = levels_step_s(NULL);
+    CU_ASSERT(step_s <= levels_step_s("zero=0") * (1 + 1e-9));
+    CU_ASSERT(step_s <= levels_step_s("zero=1") * (1 + 1e-9));
+}
+
 void suite_finalists(void);
 void suite_finalists(void)
 {
@@ -243,5 +281,6 @@ void suite_finalists(void)
     CU_add_test(s, "from a file", test_files);
     CU_add_test(s, "one per cell", test_alike);
     CU_add_test(s, "where they may do best", test_starts);
+    CU_add_test(s, "made anew under other ZeRO levels", test_levels);
     CU_add_test(s, "less memory by a byte", test_less_memory);
 }
