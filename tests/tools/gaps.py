@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Does the printed gap hold?  No other decision of the space, pinned and planned, may beat a plan by more than its gap.
 
-    gaps.py [--build build] [--count 300] [--seed 1] [--rivals 8] [--keep DIR]
+    gaps.py [--build build] [--count 300] [--seed 1] [--rivals 8] [--limit 600] [--keep DIR]
 
 The jobs are those of jobs.py, by their number.  Each job that plans gets rivals: one to three dimensions, which the job
 leaves open, are set to other values of the space than the plan's; the others are the plan's own or free, by a coin.  A
 rival that plans and whose simulated step (or GPU time, where that is the wish) is less than the plan's times 1 - gap is a
-miss.
+miss.  A plan that takes more than `limit` seconds is not waited for.
 
 Prints a line per miss and how close the rivals came.  Exit 1 with a miss."""
 
@@ -14,12 +14,14 @@ import argparse
 import random
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import jobs
 
+LATE = -1  # of a plan that was not waited for, as its exit code
 SLACK = 1e-9  # of rounding: a plan may be its own rival
 VALUES = {
     "tp": [1, 2, 4, 8],
@@ -84,12 +86,21 @@ def rival(r, decision, wishes, values):
     return [x for k, v in words.items() for x in ("--set", f"{k}={v}")]
 
 
+def plan_in_time(bench, number, words):
+    """bench.plan(), or LATE in place of its exit code."""
+    try:
+        return bench.plan(words=words)
+    except subprocess.TimeoutExpired:
+        print(f"job {number}: {' '.join(words) or 'its plan'}: not waited for", flush=True)
+        return LATE, None, ""
+
+
 def judge(bench, number, rivals):
-    """(rivals that planned, least of rival / (plan * (1 - gap)), words of that one) or None where the job does not plan"""
+    """(rivals that planned, least of rival / (plan * (1 - gap)), words of that one) or None where the job does not plan in time"""
     llm, xml, about = jobs.job(number)
     Path(bench.files[0]).write_text(llm)
     Path(bench.files[1]).write_text(xml)
-    code, plan, said = bench.plan()
+    code, plan, said = plan_in_time(bench, number, [])
     if code:
         return None
     wishes = [w for w in about.split("; ")[1:] if w]
@@ -99,8 +110,8 @@ def judge(bench, number, rivals):
     r, planned, least, words = random.Random(f"rivals {number}"), 0, float("inf"), []
     for _ in range(rivals):
         more = rival(r, plan["decision"], wishes, values)
-        code, other, errors = bench.plan(words=more)
-        if code not in (0, 1, 3):  # 3: a degree that does not divide the model
+        code, other, errors = plan_in_time(bench, number, more)
+        if code not in (0, 1, 3, LATE):  # 3: a degree that does not divide the model
             print(f"job {number}: {' '.join(more)}: plan ends with {code}: {errors}", flush=True)
         if code or (is_tight(errors) and not is_tight(said)):
             continue
@@ -116,11 +127,12 @@ def main():
     p.add_argument("--count", type=int, default=300)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--rivals", type=int, default=8)
+    p.add_argument("--limit", type=float, default=600, help="seconds that a plan may take")
     p.add_argument("--keep", help="folder for the last job's files")
     o = p.parse_args()
     folder = o.keep or tempfile.mkdtemp()
     Path(folder).mkdir(exist_ok=True)
-    bench, seen, planned, missed = jobs.Bench(o.build, folder), 0, 0, 0
+    bench, seen, planned, missed = jobs.Bench(o.build, folder, o.limit), 0, 0, 0
     least = []
     for number in range(o.seed, o.seed + o.count):
         found = judge(bench, number, o.rivals)

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Random jobs as a stranger would ask for them: does `plan` find a plan whenever there is one?
 
-    jobs.py [--build build] [--count 500] [--seed 1] [--budget 100] [--keep DIR]
+    jobs.py [--build build] [--count 500] [--seed 1] [--budget 100] [--limit 1800] [--keep DIR]
 
 Draws a model (dense or with experts, 0.1 to 1,000 billion parameters), a cluster of 1 to 100,000 GPUs, a profile and some
 pins; all by its number, so that `--seed N --count 1` is job N alone.  A job for which `plan` says that nothing fits is
 searched again with so many times the budget, and so is one whose printed gap is above 2 %: a plan that comes out then, or
 one that is faster by more than 2 % by its simulation, is a miss.  So are a refusal by placement, another exit code than 0 and
-1, and an estimate that tells of another decision, step or peak than the plan's, or of a plan where there is none.
+1, an estimate that tells of another decision, step or peak than the plan's, or of a plan where there is none, and a command
+that takes more than `limit` seconds.
 
 Prints a line per miss and the distribution of gaps.  Exit 1 with a miss."""
 
@@ -106,12 +107,12 @@ def job(number):
 
 
 class Bench:
-    def __init__(self, build, folder):
-        self.llmc, self.folder = Path(build).resolve() / "llmc", Path(folder)
+    def __init__(self, build, folder, limit):
+        self.llmc, self.folder, self.limit = Path(build).resolve() / "llmc", Path(folder), limit
         self.files = [str(self.folder / "model.llm"), str(self.folder / "cluster.xml")]
 
-    def call(self, words, limit=1800):
-        p = subprocess.run([str(self.llmc), *words], capture_output=True, text=True, timeout=limit)
+    def call(self, words):
+        p = subprocess.run([str(self.llmc), *words], capture_output=True, text=True, timeout=self.limit)
         return p.returncode, p.stdout, p.stderr
 
     def plan(self, budget=None, words=()):
@@ -168,16 +169,17 @@ def main():
     p.add_argument("--count", type=int, default=500)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--budget", type=int, default=100)
+    p.add_argument("--limit", type=float, default=1800, help="seconds that a command may take")
     p.add_argument("--keep", help="folder for the last job's files")
     o = p.parse_args()
     folder = o.keep or tempfile.mkdtemp()
     Path(folder).mkdir(exist_ok=True)
-    bench, gaps, missed, none = Bench(o.build, folder), [], 0, 0
+    bench, gaps, missed, none = Bench(o.build, folder, o.limit), [], 0, 0
     for number in range(o.seed, o.seed + o.count):
         try:
             about, gap, wrong = bench.judge(number, o.budget)
         except subprocess.TimeoutExpired:
-            about, gap, wrong = job(number)[2], None, "takes more than half an hour"
+            about, gap, wrong = job(number)[2], None, f"takes more than {o.limit:g} s"
         gaps += [gap] if gap is not None else []
         none += gap is None and not wrong
         if wrong:
