@@ -263,7 +263,7 @@ uint32_t lives_gradient(struct lives *l, uint32_t v, bool *adds)
 /* a write, or one that adds to what is there */
 void lives_give(struct lives *l, uint32_t store, bool adds)
 {
-    touch(l, store, adds, !adds);
+    touch(l, store, adds, true);
 }
 
 static bool is_late(const struct lives *l, uint32_t store)
@@ -360,7 +360,7 @@ static void begin_weights(struct lives *l)
         return;
     for (int kind = WHOLE_INPUT; kind <= WHOLE_GRADIENT; kind++) {
         uint32_t whole = lives_whole(l, (enum lives_whole)kind, cols);
-        lives_transfer(l, whole, l->stream, true);
+        lives_transfer(l, whole, NONE, true);
         lives_update(l, whole);
     }
 }
