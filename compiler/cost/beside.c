@@ -43,7 +43,7 @@ static struct side new_side(const struct moments_stage *s, bool back, const stru
         return x;
     const struct moments_run *r = &s->runs[x.run];
     x.left = r->times - 1;
-    x.kept = (back ? s->keep - r->keep : 0) + r->places;
+    x.kept = (back ? s->keep - r->keep : 0) + r->places[back];
     begin_block(&x, back);
     x.now = x.kept + x.levels->front;
     return x;
@@ -65,7 +65,7 @@ static bool next_block(struct side *x, bool back)
         x->run = back ? x->run - 1 : x->run + 1;
         const struct moments_run *next = &x->stage->runs[x->run];
         x->left = next->times - 1;
-        x->kept += next->places - r->places - (back ? next->keep : 0);
+        x->kept += next->places[back] - r->places[back] - (back ? next->keep : 0);
     }
     begin_block(x, back);
     return true;
@@ -148,7 +148,7 @@ static void run_together(const struct moments_stage *f, const struct moments_sta
             continue;
         const struct moments_run *r = &b->runs[y.run];
         if (r->end > 0)
-            note(&out->ends[y.run][last], y.kept - r->places + r->end + x.now - places);
+            note(&out->ends[y.run][last], y.kept - r->places[1] + r->end + x.now - places);
         uint32_t run = y.run;
         last = next_block(&y, true) && y.run != run;
         most = y.levels ? phase_of(&out->run[y.run][last], 0) : most;
@@ -226,4 +226,34 @@ double moments_beside(struct moments_pairs *known, const struct moments_stage *f
     if (known)
         known->at[mark % PAIRS].mark = mark;
     return most_of(x, b, shards, at);
+}
+
+/* ---- places for copies ---- */
+
+/* what the places of a stage hold in front of its first layer that takes one, where an action of stage `other` is next to it */
+static void share_copies_of(struct moments_stage *s, const struct moments_stage *other)
+{
+    const double *leaves = other->leaves;
+    bool same = other->fetched_to == s->emptied;
+    for (uint32_t k = 0; k < 2; k++) {
+        for (uint32_t i = 0; i < s->in_front && i < s->nruns; i++)
+            s->runs[i].places[k] = cost_larger(s->runs[i].places[k], leaves[0] + leaves[1]);
+        if (s->in_front < s->nruns)
+            s->runs[s->in_front].places[k] = cost_larger(s->runs[s->in_front].places[k], k && same ? 0 : leaves[same]);
+    }
+    s->mark = cost_mark(s->mark, leaves, sizeof other->leaves) + same;
+}
+
+/* The last layers of the F before are on their way as one begins, those of the B behind are fetched as one ends.  Both are of the
+ * same stage or, F before and B behind, of the one in front of it on its rank; of the rank's other one where directions take turns. */
+void moments_share_copies(const struct decision *d, uint32_t n, struct moments_stage *stages)
+{
+    uint32_t group = d->schedule_group ? d->schedule_group : d->pp;
+    bool turns = d->schedule == SCHED_DUALPIPE || d->schedule == SCHED_DUALPIPE_V;
+    for (uint32_t j = 0; j < n; j++) {
+        if (!turns)
+            share_copies_of(&stages[j], &stages[j]);
+        if (turns || j || d->microbatches > group)
+            share_copies_of(&stages[j], &stages[j ? j - 1 : n - 1]);
+    }
 }

@@ -91,14 +91,15 @@ static void at_ends(double *most, double first, double each, double times)
     *most = cost_larger(*most, cost_larger(first, first + each * (times - 1)));
 }
 
-/* a run of blocks, or more of what the last one has that there is room for */
-static void add_run(struct moments_stage *s, const struct cost_lives *v, const struct moments_block *m)
+/* A run of blocks, or more of what the last one has that there is room for.  What its passes find in places for copies is of the
+ * blocks in front: in F on the way to host memory, in B fetched by then. */
+static void add_run(struct moments_stage *s, const struct cost_lives *v, const struct moments_block *m, double near)
 {
     if (s->nruns == MOMENTS_RUNS) {
         s->runs[MOMENTS_RUNS - 1].times += m->times;
         return;
     }
-    s->runs[s->nruns++] = (struct moments_run){.lives = v, .times = m->times, .keep = m->each.keep, .places = m->forward - v->forward,
+    s->runs[s->nruns++] = (struct moments_run){.lives = v, .times = m->times, .keep = m->each.keep, .places = {near, near},
                                                .end = m->sent > 0 ? m->beside[0] + m->sent : 0, .made = m->each.made,
                                                .scattered = m->scattered, .uses = m->each.uses[1]};
 }
@@ -172,13 +173,20 @@ static struct moments_backward backward_of(const struct cost_lives *v, const dou
                                      .used = without(v->backward_of, 4, 8, gradients) + parked};
 }
 
+/* what the layers in front take of the places that a block leaves */
+static double near_of(const struct walk *w, const struct cost_block *b)
+{
+    return w->near[0] + (b->lives->kind == LIVES_LAYER ? 0 : w->near[1]);
+}
+
 /* of a run of blocks: what each leaves, and its passes */
 static void block_of(const struct walk *w, const struct cost_block *b, const struct cost_lives *v, const struct cost_held *h,
                      double times, struct moments_block *to)
 {
     const struct cost_rooms *x = w->x;
     double parked = w->places - v->parked, left_parked = cost_larger(0, w->places - v->left_parked);
-    double near = w->near[0] + (b->lives->kind == LIVES_LAYER ? 0 : w->near[1]);
+    double near = near_of(w, b);
+    bool takes = v->parked - (w->received ? v->parked_input : 0) > 0;
     double made, after, most = convert(x, h, false, &made, &after), early = x->made * (b->early_matrices + h->experts);
     bool zero2 = x->c->decision->zero >= 2, zero3 = x->c->decision->zero >= 3;
     *to = (struct moments_block){.times = times,
@@ -193,7 +201,7 @@ static void block_of(const struct walk *w, const struct cost_block *b, const str
                               .beside = {x->s->boundary_bytes + w->places, w->places},
                               .others = {parked - near, left_parked - w->near_left},
                               .near = {w->near[0], w->near_left},
-                              .ahead = w->nlayers < (b->lives->kind == LIVES_LAYER ? 1 : 2)};
+                              .ahead = takes || w->nlayers ? w->nlayers < (takes ? 1 : 2) : 2};
     to->each.copies = v->parked > 0;
     to->each.uses[0] = zero3;
     to->each.uses[1] = zero3 && b->lives->kind != LIVES_EMBED;
@@ -230,7 +238,7 @@ static void add_blocks(struct walk *w, const struct cost_block *b, const struct 
         at_ends(&s->weight_end, f->left + m->beside[1] + m->sent, e->left, times);
     }
     if (w->paired)
-        add_run(s, v, m);
+        add_run(s, v, m, near_of(w, b));
     if (m == &spare)
         merge_block(&s->blocks[MOMENTS_BLOCKS - 1], &spare);
     else
@@ -241,28 +249,31 @@ static void add_blocks(struct walk *w, const struct cost_block *b, const struct 
     w->received = false;
 }
 
-/* the first of equal layers by itself, where the one in front of it is of another kind */
+/* Those of equal layers by themselves that find another kind in front of them, or a stage's first one, whose input is no copy. */
 static void add_layers(struct walk *w, const struct cost_block *b, const struct cost_lives *v, const struct cost_held *h, double times)
 {
-    bool layer = b->lives->kind == LIVES_LAYER, same = w->near[0] >= v->parked && w->near[0] <= v->parked;
-    bool received = w->received;
-    double first = layer && !same && times > 1 ? 1 : times;
-    add_blocks(w, b, v, h, first);
-    uint32_t at = w->npieces;
-    w->npieces += (uint32_t)times;
-    if (!layer)
-        return;
-    w->out->emptied = w->nlayers ? w->out->emptied : at % 2;
-    w->out->fetched_to = (w->npieces - 1) % 2;
-    w->out->fetches[0] = v->parked - (received && times <= 1 ? v->parked_input : 0);
-    w->out->fetches[1] = v->left_parked;
-    w->near[1] = times > 1 ? v->parked : w->near[0];
-    w->near[0] = v->parked;
-    w->near_left = v->left_parked;
-    w->nlayers += (uint32_t)first;
-    if (times > first)
-        add_blocks(w, b, v, h, times - first);
-    w->nlayers += (uint32_t)(times - first);
+    struct moments_stage *out = w->out;
+    if (b->lives->kind != LIVES_LAYER) {
+        add_blocks(w, b, v, h, times);
+        w->npieces += (uint32_t)times;
+    }
+    for (double n; b->lives->kind == LIVES_LAYER && times > 0; times -= n) {
+        double own = v->parked - (w->received ? v->parked_input : 0);
+        n = w->near[0] >= v->parked && w->near[0] <= v->parked ? times : 1;
+        add_blocks(w, b, v, h, n);
+        if (!w->nlayers) {
+            out->emptied = w->npieces % 2;
+            out->in_front = out->nruns - (own > 0);
+        }
+        w->npieces += (uint32_t)n;
+        w->nlayers += own > 0 ? (uint32_t)n : 0;
+        w->near[1] = n > 1 ? v->parked : w->near[0];
+        w->near[0] = own;
+        w->near_left = v->left_parked;
+        out->fetched_to = (w->npieces - 1) % 2;
+        out->fetches[0] = own;
+        out->fetches[1] = v->left_parked;
+    }
 }
 
 static void add_both(struct walk *w, struct own_sums *sums, const struct cost_block *b, const struct cost_held *h, double times)
@@ -331,10 +342,13 @@ static void end_stage(const struct walk *w, const struct own_sums *sums, double 
     out->uses[0] = w->front.uses[0];
     out->uses[1] = w->front.uses[1];
     out->copies = w->front.copies;
+    out->leaves[0] = w->near[0];
+    out->leaves[1] = w->near[1];
+    out->in_front = w->nlayers ? out->in_front : out->nruns;
     find_since(out);
     for (uint32_t k = 0; k < out->nruns; k++) {
         const struct moments_run *r = &out->runs[k];
-        const double of[] = {r->times, r->keep, r->places, r->end, r->uses};
+        const double of[] = {r->times, r->keep, r->places[0], r->places[1], r->end, r->uses};
         out->mark = cost_mark(out->mark ^ r->lives->mark, of, sizeof of);
     }
     out->input += w->front.left;
@@ -547,6 +561,8 @@ void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *kn
     const struct updates updates = updates_of(x, r);
     for (uint32_t j = 0; j < cost_rank_stages(d); j++)
         shards_of.fetched = stages[j].copies > 0 ? updates.first : shards_of.fetched; /* else nothing before holds it back */
+    if (places > 0 && decision_pairs(d->schedule))
+        moments_share_copies(d, cost_rank_stages(d), stages);
     shards_of.gathered = gathered_of(x, r);
     share_places(x, stages, &shards_of);
     double fetched = updates.first - shards_of.fetched, enough = enough_of(x, most_bytes, persistent + state) - all.workspace - fetched;

@@ -121,8 +121,9 @@ static void look_before(struct order *x, const struct action_of *next)
     if (!x->waits)
         return;
     const struct moments_stage *s = &x->stages[next->kind == 'P' ? next->other : next->stage];
-    if (next->kind != 'F' && s->fetched_to != x->stages[a->stage].emptied)
+    if (next->kind != 'F')
         a->at.ahead = s->fetches[next->kind == 'W'];
+    a->at.apart = s->fetched_to != x->stages[a->stage].emptied;
     look_at(x, a);
     x->waits = false;
 }

@@ -8,11 +8,11 @@
 #include <math.h>
 
 /* Blocks of a stage that follow one another and are alike, where two actions run beside one another: how many; their passes; of one,
- * what it leaves from F to B, and what its passes find besides; while its gradients are converted; uses of gathered parameters in B; since: as in struct moments_block. */
+ * what it leaves from F to B, and what its F and its B find besides; while its gradients are converted; uses of gathered parameters in B; since: as in struct moments_block. */
 #define MOMENTS_RUNS 8
 struct moments_run {
     const struct cost_lives *lives;
-    double times, keep, places, end, made, scattered, uses, since;
+    double times, keep, places[2], end, made, scattered, uses, since;
 };
 /* Blocks of a stage that follow one another and are alike.  Of one: what it leaves of a microbatch from F to B (or I), from I to
  * W; gradients that stay, as B (or I and W) makes them, those of them that I does, and all once they are in the format of sums
@@ -40,7 +40,8 @@ struct moments_block {
     double beside[2];                        /* what else is there then, behind B and behind W */
     double others[2];                        /* of places, in B or I and in W: what the stage's blocks in front leave free of them */
     double near[2];                          /* what the block in front takes of them, in B or I and in W */
-    bool ahead;                              /* the next action's copies back may begin by then */
+    uint32_t ahead;                          /* the next action's copies back may have come by then: 0, none; 1, those to the place that
+                                              * the first layer leaves free; 2, all */
 };
 /* Of one stage of a rank: sums of all blocks, vectors' gradients among them */
 struct moments_stage {
@@ -58,6 +59,8 @@ struct moments_stage {
     struct moments_backward backward;
     double fetches[2];            /* of its last layer, from host memory: in B or I, and in W; */
     uint32_t fetched_to, emptied; /* the place that they take; that of its first layer */
+    double leaves[2];             /* what its last two layers take of places, the last one first */
+    uint32_t in_front;            /* runs in front of the first layer that takes a place */
     uint32_t nruns, nblocks;
     uint64_t mark;                /* of its runs: those of other stages have another */
     struct moments_run runs[MOMENTS_RUNS]; /* front to back */
@@ -91,7 +94,8 @@ struct moments_at {
     double made, made_uses; /* gradients on their way of the actions before; uses of parameters that they stay through */
     double uses, copies;   /* of gathered parameters, and from host memory, behind it; */
     bool unwaited;         /* of those of actions before, no sum adds the last ones */
-    double ahead;          /* what the next action may have copied back by then */
+    double ahead;          /* what the next action may have copied back by then; */
+    bool apart;            /* to another place than that of the stage's first layer */
     bool stays;            /* the parameters that are used last are needed again next */
 };
 /* of a B that finds `before`, and `rest` once it makes gradients; place: of its own parameters, as they are gathered */
@@ -120,6 +124,8 @@ static inline double moments_making(const struct moments_shards *shards, double 
     return all < most ? all : most;
 }
 struct moments_pairs;
+/* what places for copies hold besides, while two actions run beside one another, of a rank's n stages: their runs' places */
+void moments_share_copies(const struct decision *d, uint32_t n, struct moments_stage *stages);
 /* The most of a forward beside a backward, of which each has places of its own for gathered parameters; uses: of each behind the
  * pair.  known: what such pairs have come to, or NULL. */
 double moments_beside(struct moments_pairs *known, const struct moments_stage *f, const struct moments_stage *b,

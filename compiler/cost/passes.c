@@ -84,7 +84,7 @@ static double on_way(const struct pass *p, const struct moments_block *b, double
 static double unused(const struct pass *p, const struct moments_block *b)
 {
     double others = b->others[p->kind == 'W'];
-    return b->ahead ? larger(0, others - p->at->ahead) : others;
+    return b->ahead > !p->at->apart ? larger(0, others - p->at->ahead) : others;
 }
 
 /* Of the places for copies back, as a block ends, what nothing more is copied to: of the step's last copies. */
