@@ -359,7 +359,6 @@ static void walk_stage(const struct cost_rooms *x, uint32_t stage, double places
                        struct own_sums *sums)
 {
     const struct cost *c = x->c;
-    const struct model *m = &c->job->model;
     const struct stage *st = &c->decision->stages[stage];
     struct walk w = {.x = x, .out = out, .places = places, .received = !st->embed, .npieces = *npieces,
                      .paired = decision_pairs(c->decision->schedule)};
@@ -369,7 +368,6 @@ static void walk_stage(const struct cost_rooms *x, uint32_t stage, double places
     struct run run;
     for (struct runs all = {.x = x, .st = st}; next_run(&all, &run);)
         add_both(&w, sums, run.b, run.held, run.times);
-    out->passes_on = st->head && !m->predict;
     sums->dense += copied;
     sums->dense_vectors = cost_padded(x, sums->vectors[0]) + cost_padded(x, sums->vectors[1]); /* a bucket each, on every rank whole */
     end_stage(&w, sums, copied);
@@ -512,16 +510,6 @@ static void add_transfers(const struct cost_rooms *x, uint32_t stage, struct mom
     s->arrives = before && !x->least ? x->s->boundary_bytes : 0;
 }
 
-/* places for gathered parameters, by uses of a step */
-static void share_places(const struct cost_rooms *x, const struct moments_stage *stages, struct moments_shards *shards)
-{
-    const struct decision *d = x->c->decision;
-    double uses = 0, m = d->schedule == SCHED_DUALPIPE ? d->microbatches / 2 : d->microbatches;
-    for (uint32_t j = 0; j < cost_rank_stages(d); j++)
-        uses += m * (stages[j].uses[0] + stages[j].uses[1]) - (m == 1 && stages[j].passes_on);
-    shards->places = shards->places_beside = cost_gathered_places(x, uses);
-}
-
 struct own_stages *cost_stages_new(struct arena *a)
 {
     struct own_stages *known = ARENA_NEW(a, struct own_stages);
@@ -564,7 +552,7 @@ void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *kn
     if (places > 0 && decision_pairs(d->schedule))
         moments_share_copies(d, cost_rank_stages(d), stages);
     shards_of.gathered = gathered_of(x, r);
-    share_places(x, stages, &shards_of);
+    shards_of.places = shards_of.places_beside = cost_gathered_places(x, INFINITY);
     double fetched = updates.first - shards_of.fetched, enough = enough_of(x, most_bytes, persistent + state) - all.workspace - fetched;
     struct moments most = pipeline_moments(d, r, stages, &shards_of, x->c->pairs, enough);
     double step = cost_larger(most.bytes + fetched, complete + all.late + updates.most);

@@ -50,12 +50,12 @@ static inline bool waits(const struct order *x)
     return x->made_uses < INFINITY && x->made > x->shards->part;
 }
 
-/* Uses of an action that are one with the last use before: F and B meet in a stage's last block, B and F in its first one. */
-static inline bool shared(const struct order *x, uint32_t c, bool back)
+/* Is the first use of an action one with the last one of that before?  F and B meet in a stage's last block, B and F in its first one. */
+static inline bool shared(const struct order *x, uint32_t used, uint32_t c, bool back)
 {
     const struct moments_stage *s = &x->stages[c];
     bool meets = back || (s->uses[0] <= s->uses[1] && s->uses[1] <= s->uses[0]);
-    return x->used == 2 * c + !back ? meets : x->used == 2 * c + back && s->uses[back] <= 1;
+    return used == 2 * c + !back ? meets : used == 2 * c + back && s->uses[back] <= 1;
 }
 
 /* an action that takes gathered parameters; is its first use one with the last one before? */
@@ -63,7 +63,7 @@ static inline bool begin_uses(struct order *x, uint32_t c, bool back)
 {
     if (x->shards->gathered <= 0)
         return false;
-    bool shares = shared(x, c, back);
+    bool shares = shared(x, x->used, c, back);
     if (shares && x->between.bytes > x->most.bytes)
         x->most = x->between;
     x->between.bytes = 0;
@@ -82,9 +82,9 @@ static inline void end_uses(struct order *x, double uses)
 }
 
 /* an action that takes gathered parameters, and copies back from host memory */
-static inline void use(struct order *x, const struct moments_stage *s, bool back)
+static inline void use(struct order *x, const struct moments_stage *s, bool back, bool shares)
 {
-    x->uses -= s->uses[back];
+    x->uses -= s->uses[back] - shares;
     x->copies -= back ? s->copies : 0;
 }
 
@@ -132,13 +132,13 @@ static void forward(struct order *x, uint32_t c)
 {
     const struct moments_stage *s = &x->stages[c];
     bool shares = begin_uses(x, c, false);
-    use(x, s, false);
+    use(x, s, false, shares);
     x->held -= s->sent;
     if (is_less(x, s->forward + places(x) + x->made))
         ;
     else if (runs_out(x) || waits(x))
         look(x, moments_action(s, x->shards, 'F', &(struct moments_at){.made = x->made, .made_uses = x->made_uses + shares,
-                                                                      .uses = x->uses - s->passes_on}));
+                                                                      .uses = x->uses}));
     else
         look(x, s->forward + places(x) + x->made);
     end_uses(x, s->uses[0] - shares);
@@ -219,8 +219,8 @@ static void backward(struct order *x, uint32_t c)
 {
     const struct moments_stage *s = &x->stages[c];
     x->held -= s->keep + s->received;
-    use(x, s, true);
     bool shares = begin_uses(x, c, true);
+    use(x, s, true, shares);
     look_made(x, c, 'B', shares);
     if (s->scatters <= 0)
         end_uses(x, s->uses[1] - shares);
@@ -233,7 +233,7 @@ static void input(struct order *x, uint32_t c)
     const struct moments_stage *s = &x->stages[c];
     bool early = had(x, c, false), shares = begin_uses(x, c, true);
     x->held -= s->keep + s->received;
-    use(x, s, true);
+    use(x, s, true, shares);
     if (early && is_less(x, s->input + places(x) + x->made + x->shards->fetched))
         ;
     else if (early && !runs_out(x) && !waits(x) && s->uses[1] >= s->uses[0]) /* else a block leaves a place free */
@@ -285,8 +285,8 @@ static void both(struct order *x, uint32_t f, uint32_t b)
     const struct moments_shards *shards = x->shards;
     bool first = !had(x, b, true);
     x->held -= s->keep + s->received + x->stages[f].sent;
-    use(x, &x->stages[f], false);
-    use(x, s, true);
+    use(x, &x->stages[f], false, shards->gathered > 0 && shared(x, x->used, f, false));
+    use(x, s, true, false);
     look(x, beside(x, f, b, first, shards->gathered * (shards->places + shards->places_beside)) -
                 (first && had(x, b, false) ? s->early : 0));
     x->used = 2 * f; /* the backward's parameters lie elsewhere */
@@ -305,8 +305,27 @@ static double inputs_waiting(struct order *x, bool forward)
     return (x->ahead < x->to_come ? x->ahead : x->to_come) * x->stages[0].arrives;
 }
 
+/* uses of gathered parameters in a round behind those of *used; used: the action that uses some last */
+static double round_uses(const struct order *x, const struct action_of *a, uint32_t n, uint32_t *used)
+{
+    double uses = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        bool back = a[k].kind == 'B' || a[k].kind == 'I';
+        if (a[k].kind == 'W')
+            continue;
+        uses += x->stages[a[k].stage].uses[back] - shared(x, *used, a[k].stage, back);
+        uses += a[k].kind == 'P' ? x->stages[a[k].other].uses[1] : 0;
+        *used = 2 * a[k].stage + back;
+    }
+    return uses;
+}
+
 void moments_round(struct order *x, const struct action_of *a, uint32_t n)
 {
+    if (x->counts) {
+        x->uses -= round_uses(x, a, n, &x->used);
+        return;
+    }
     for (uint32_t k = 0; k < n; k++) {
         look_before(x, &a[k]);
         if (x->ahead)
@@ -347,7 +366,6 @@ static void skip(struct order *x, char kind, uint32_t stage, uint64_t times)
 {
     const struct moments_stage *s = &x->stages[stage];
     x->to_come -= kind == 'F' && x->ahead ? (uint32_t)times : 0;
-    x->uses -= kind == 'W' ? 0 : (double)times * s->uses[kind != 'F'];
     x->copies -= kind == 'F' ? 0 : (double)times * s->copies;
     if (kind == 'B' || kind == 'W')
         x->left[stage] -= (uint32_t)times;
@@ -356,6 +374,11 @@ static void skip(struct order *x, char kind, uint32_t stage, uint64_t times)
 void moments_skip(struct order *x, const struct action_of *a, uint32_t n, uint64_t times)
 {
     bool counts = times && (x->ends || x->shards->gathered > 0 || x->ahead);
+    uint32_t used = UINT32_MAX;
+    if (times && x->shards->gathered > 0) {
+        round_uses(x, a, n, &used);
+        x->uses -= (double)times * round_uses(x, a, n, &used);
+    }
     for (uint32_t k = 0; k < n && counts; k++)
         if (a[k].kind == 'P') {
             skip(x, 'F', a[k].stage, times);
@@ -397,7 +420,6 @@ void moments_begin(struct order *x, uint32_t rank)
     uint32_t m = dual ? d->microbatches / 2 : d->microbatches, halves = pipeline_splits(d->schedule) && !decision_pairs(d->schedule);
     for (uint32_t c = 0; c < (dual ? 2 : d->vpp) && !d->listed; c++) {
         x->left[c] = m;
-        x->uses += m * (x->stages[c].uses[0] + x->stages[c].uses[1]);
         x->copies += (halves ? 2 * m : m) * x->stages[c].copies;
     }
     for (uint32_t k = 0; d->listed && k < d->listed->nactions[rank]; k++) {
@@ -406,7 +428,6 @@ void moments_begin(struct order *x, uint32_t rank)
         if (a->kind == 'O')
             continue;
         x->left[a->stage / d->pp] += a->kind == 'B' || a->kind == 'W';
-        x->uses += a->kind == 'W' ? 0 : s->uses[a->kind != 'F'];
         x->copies += a->kind == 'F' ? 0 : s->copies;
     }
     x->copying = x->ends = x->copies > 0;

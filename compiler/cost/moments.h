@@ -52,7 +52,6 @@ struct moments_stage {
     double uses[2], copies, scatters; /* scatters: blocks whose gradients go to shards of every microbatch; */
     double since;       /* uses in B in front of the first such block; INFINITY: there is none */
     bool all_scatter;
-    bool passes_on;     /* its last block's use in F is that of the B that follows */
     /* the most of an action while it runs, with what it finds of its microbatch and what it leaves, when all its gradients are
      * there; end: while some are converted on their way to shards */
     double forward, input, weight, backward_end, weight_end;

@@ -40,6 +40,7 @@ struct order {
     double waiting;         /* bytes of what waits for later actions */
     struct moments most;
     double enough;          /* bytes that tell what is asked for */
+    bool counts;            /* nothing but uses */
 };
 static inline bool moments_told(const struct order *x)
 {

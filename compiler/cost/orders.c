@@ -249,13 +249,14 @@ static void run_listed(struct order *x, const struct schedule *s, uint32_t r)
 {
     struct arena *a = arena_new();
     struct arrivals there;
-    arrivals_begin(&there, a, x->d, r);
+    if (!x->counts)
+        arrivals_begin(&there, a, x->d, r);
     for (uint32_t k = 0; k < s->nactions[r]; k++) {
         const struct action *t = &s->actions[r][k];
         struct action_of own = {t->kind, t->stage / x->d->pp, 0};
         if (t->kind == 'O')
             continue;
-        x->waiting = arrivals_at(&there, x->stages, t);
+        x->waiting = x->counts ? 0 : arrivals_at(&there, x->stages, t);
         moments_round(x, &own, 1);
     }
     arena_free(a);
@@ -269,55 +270,73 @@ static uint32_t inputs_ahead(const struct decision *d, uint32_t rank)
     return more > 1 && rank + 1 == d->pp ? more + 1 : more;
 }
 
-struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,
-                                const struct moments_shards *shards, struct moments_pairs *pairs, double enough)
+static void run_order(struct order *x, uint32_t rank)
 {
-    struct order x = {.d = d, .stages = stages, .shards = shards, .remembered = pairs, .used = UINT32_MAX, .enough = enough};
+    const struct decision *d = x->d;
     uint32_t p = d->pp, m = d->microbatches, other = p - 1 - rank, group = d->schedule_group ? d->schedule_group : p;
-    moments_begin(&x, rank);
     switch (d->schedule) {
     case SCHED_AUTO:
     case SCHED_FILE:
         if (d->listed)
-            run_listed(&x, d->listed, rank);
+            run_listed(x, d->listed, rank);
         else
-            for (uint32_t c = 0; c < d->vpp; c++)
-                STRETCH(&x, m, {'F', c, 0});
+            for (uint32_t c = 0; c < d->vpp; c++) {
+                STRETCH(x, m, {'F', c, 0});
+                x->uses -= x->counts ? m * x->stages[c].uses[1] : 0;
+            }
         break;
     case SCHED_GPIPE:
     case NSCHEDULES:
-        run_1f1b(&x, m, 0);
+        run_1f1b(x, m, 0);
         break;
     case SCHED_1F1B:
-        run_1f1b(&x, other, inputs_ahead(d, rank));
+        run_1f1b(x, other, inputs_ahead(d, rank));
         break;
     case SCHED_EAGER_1F1B:
-        run_1f1b(&x, 2 * other, inputs_ahead(d, rank));
+        run_1f1b(x, 2 * other, inputs_ahead(d, rank));
         break;
     case SCHED_ZB_H1:
-        run_zb_h(&x, other, rank, false, inputs_ahead(d, rank));
+        run_zb_h(x, other, rank, false, inputs_ahead(d, rank));
         break;
     case SCHED_ZB_H2:
-        run_zb_h(&x, 2 * (p - rank) - 1, 2 * rank, true, inputs_ahead(d, rank));
+        run_zb_h(x, 2 * (p - rank) - 1, 2 * rank, true, inputs_ahead(d, rank));
         break;
     case SCHED_INTERLEAVED:
     case SCHED_COMBINED_1F1B:
-        run_looped(&x, rank, group, d->schedule == SCHED_COMBINED_1F1B);
+        run_looped(x, rank, group, d->schedule == SCHED_COMBINED_1F1B);
         break;
     case SCHED_ZB_V:
-        run_zb_v(&x, rank);
+        run_zb_v(x, rank);
         break;
     case SCHED_V_HALF:
     case SCHED_V_MIN:
-        run_block(&x, rank);
+        run_block(x, rank);
         break;
     case SCHED_DUALPIPE_V:
-        run_dual(&x, rank, p, m, 0);
+        run_dual(x, rank, p, m, 0);
         break;
     case SCHED_DUALPIPE:
-        run_dual(&x, rank < other ? rank : other, p / 2, m / 2, rank < other ? 0 : 1);
+        run_dual(x, rank < other ? rank : other, p / 2, m / 2, rank < other ? 0 : 1);
         break;
     }
+}
+
+struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,
+                                const struct moments_shards *shards, struct moments_pairs *pairs, double enough)
+{
+    struct moments_shards own = *shards;
+    struct order x = {.d = d, .stages = stages, .shards = &own, .remembered = pairs, .used = UINT32_MAX, .enough = INFINITY};
+    if (shards->gathered > 0) {
+        struct order uses = x;
+        uses.counts = true;
+        run_order(&uses, rank);
+        x.uses = -uses.uses;
+        own.places = x.uses < own.places ? x.uses : own.places;
+        own.places_beside = x.uses < own.places_beside ? x.uses : own.places_beside;
+    }
+    x.enough = enough;
+    moments_begin(&x, rank);
+    run_order(&x, rank);
     moments_end(&x);
     return x.most;
 }

@@ -515,8 +515,12 @@ static double walked_bytes(const struct schedule *s, uint32_t r, const struct de
         const struct action *a = &s->actions[r][k];
         uint32_t c = a->stage / d->pp;
         w.left[c] += a->kind == 'B' || a->kind == 'W';
-        w.uses += a->kind == 'O' || a->kind == 'W' ? 0 : stages[c].uses[a->kind != 'F'];
+        if (a->kind == 'O' || a->kind == 'W')
+            continue;
+        w.uses += stages[c].uses[a->kind != 'F'] - shares(&w, &stages[c], c, a->kind);
+        w.used = used_block(&stages[c], c, a->kind, true);
     }
+    w.used = -1;
     for (uint32_t k = 0; k < s->nactions[r]; k++) {
         const struct action *a = &s->actions[r][k];
         uint32_t c = a->stage / d->pp;
@@ -524,7 +528,7 @@ static double walked_bytes(const struct schedule *s, uint32_t r, const struct de
         bool weighs = a->kind == 'B' || a->kind == 'W';
         if (a->kind == 'O')
             continue;
-        w.uses -= a->kind == 'W' ? 0 : x->uses[a->kind != 'F'];
+        w.uses -= a->kind == 'W' ? 0 : x->uses[a->kind != 'F'] - shares(&w, x, c, a->kind);
         if (a->pair)
             continue;
         struct walked behind = w;
