@@ -100,9 +100,9 @@ static void note(double *most, double bytes)
     *most = bytes > *most ? bytes : *most;
 }
 
-static double *phase_of(struct moments_backward *b, uint32_t phase)
+static double *phase_of(struct moments_backward *b, const struct moments_run *r, uint32_t phase)
 {
-    return phase == 0 ? &b->begin : phase == 1 ? &b->made : &b->used;
+    return phase >= 4 ? &b->used : phase & r->makes ? &b->made : &b->begin;
 }
 
 /* the most of a pair while each of the backward pass's runs of blocks comes, in its last block and in those in front of it */
@@ -134,14 +134,14 @@ static void run_together(const struct moments_stage *f, const struct moments_sta
     struct side x = new_side(f, false, shards, uses[0]), y = new_side(b, true, shards, uses[1]);
     clear(out, b->nruns);
     bool last = true;
-    double *most = y.levels ? phase_of(&out->run[y.run][1], 0) : NULL;
+    double *most = y.levels ? phase_of(&out->run[y.run][1], &b->runs[y.run], 0) : NULL;
     while (y.levels) {
         if (x.levels && x.done <= y.done) {
             go_forward(&x, &y, most);
             continue;
         }
         double places = shards->gathered > 0 ? unused(&x, false, true) + unused(&y, true, false) : 0;
-        most = phase_of(&out->run[y.run][last], y.levels->at[y.at].phase);
+        most = phase_of(&out->run[y.run][last], &b->runs[y.run], y.levels->at[y.at].phase);
         double bytes = take(&y);
         note(most, bytes + x.now - places);
         if (!is_over(&y))
@@ -151,7 +151,7 @@ static void run_together(const struct moments_stage *f, const struct moments_sta
             note(&out->ends[y.run][last], y.kept - r->places[1] + r->end + x.now - places);
         uint32_t run = y.run;
         last = next_block(&y, true) && y.run != run;
-        most = y.levels ? phase_of(&out->run[y.run][last], 0) : most;
+        most = y.levels ? phase_of(&out->run[y.run][last], &b->runs[y.run], 0) : most;
     }
     while (x.levels && most)
         go_forward(&x, &y, most);

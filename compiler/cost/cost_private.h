@@ -23,7 +23,7 @@ struct cost_parked {
 /* lives.c: bytes over a block's passes as llmrun has them, what the forward pass left among them */
 enum lives_kind { LIVES_LAYER, LIVES_EMBED, LIVES_HEAD, LIVES_PREDICT };
 /* A pass in steps.  Of one: seconds; bytes while it runs, and behind it; in a backward pass, are gradients of matrices made by then
- * (1), and has it used its parameters for the last time (2)?  front: bytes in front of the first. */
+ * (1), of experts (2), and has it used its parameters for the last time (4)?  front: bytes in front of the first. */
 #define COST_LEVELS_MOST 16
 struct cost_levels {
     uint32_t n;
@@ -358,6 +358,7 @@ struct cost_held {
      * another rank; are they summed between ranks once complete; all of them after all other actions of the step */
     double gradients[3];
     bool sums[3], tied;
+    double begun; /* the head's, whose first product a prediction module begins with, and which the head completes */
     double made, part;              /* gradients of a microbatch that are scattered; a rank's part of them */
     double state, expert_state;     /* elements whose state this rank has, of matrices and of experts; */
     double whole_state;             /* of matrices that are whole on every rank of tp */

@@ -36,9 +36,8 @@ static const float *seconds_of(const struct lives *l, const struct lives_pass *p
 }
 
 /* from the back: an instruction that takes little time is one step with what follows it */
-static void add_level(struct cost_levels *x, float seconds, double during, double behind, uint32_t part)
+static void add_level(struct cost_levels *x, float seconds, double during, double behind, uint32_t phase)
 {
-    uint32_t phase = !part ? 0 : part < 4 ? 1 : 2;
     struct cost_level *step = &x->at[x->n ? x->n - 1 : 0];
     bool begins = !x->n || (double)seconds > SHORTEST * x->all_s || step->phase != phase;
     if (begins && x->n < COST_LEVELS_MOST) {

@@ -398,6 +398,11 @@ static void share_tables(struct cost_rooms *x)
         x->head.gradients[0] = 0;
         x->head.sums[2] = true;
     }
+    if (m->predict == 1) {
+        struct cost_held *had = m->tied && to == &x->predict ? to : &x->head;
+        x->predict.begun = had->gradients[2] + x->head.gradients[0];
+        had->gradients[2] = x->head.gradients[0] = 0;
+    }
 }
 
 static void init_rooms(struct cost_rooms *x, const struct cost *c, const struct cost_shape *s, double buckets, uint32_t ahead,

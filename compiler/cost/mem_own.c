@@ -101,7 +101,7 @@ static void add_run(struct moments_stage *s, const struct cost_lives *v, const s
     }
     s->runs[s->nruns++] = (struct moments_run){.lives = v, .times = m->times, .keep = m->each.keep, .places = {near, near},
                                                .end = m->sent > 0 ? m->beside[0] + m->sent : 0, .made = m->each.made,
-                                               .scattered = m->scattered, .uses = m->each.uses[1]};
+                                               .scattered = m->scattered, .uses = m->each.uses[1], .makes = m->makes};
 }
 
 /* are gradients summed between ranks in another format than they are made in? */
@@ -115,12 +115,16 @@ static bool converts(const struct cost_rooms *x)
  * most of them meanwhile. */
 static double convert(const struct cost_rooms *x, const struct cost_held *h, bool late, double *made, double *after)
 {
-    double most = *made = *after = x->made * (h->gradients[0] + h->gradients[1] + h->gradients[2]);
+    double most = *made = *after = x->made * (h->gradients[0] + h->gradients[1] + h->gradients[2] + h->begun);
     for (int k = 0; k < 3 && converts(x); k++)
         if (h->sums[k] && h->gradients[k] > 0 && late == (h->tied || k == 2)) {
             most = cost_larger(most, *after + x->reduced * h->gradients[k]);
             *after += (x->reduced - x->made) * h->gradients[k];
         }
+    if (converts(x) && late && h->begun > 0) {
+        most = cost_larger(most, *after + x->reduced * h->begun);
+        *after += (x->reduced - x->made) * h->begun;
+    }
     return most;
 }
 
@@ -155,22 +159,26 @@ static void merge_block(struct moments_block *to, const struct moments_block *b)
         *most[k] = cost_larger(*most[k], *own[k]);
 }
 
-/* The most of a pass at moments [from, to) of cost_lives.backward_of, less the gradients that it lacks then: its matrices' and its
+/* The most of a pass at moments of a set (cost_lives.backward_of), less the gradients that it lacks then: its matrices' and its
  * experts'. */
-static double without(const double of[8], uint32_t from, uint32_t to, const double gradients[2])
+static double without(const double of[8], uint32_t set, const double gradients[2])
 {
     double most = -INFINITY;
-    for (uint32_t k = from; k < to; k++)
-        if (of[k] > 0)
+    for (uint32_t k = 0; k < 8; k++)
+        if (set >> k & 1 && of[k] > 0)
             most = cost_larger(most, of[k] - (k & 1 ? 0 : gradients[0]) - (k & 2 ? 0 : gradients[1]));
     return most;
 }
 
-static struct moments_backward backward_of(const struct cost_lives *v, const double gradients[2], double parked)
+/* made: what its gradients on their way are of, matrices (1) or experts (2) */
+static struct moments_backward backward_of(const struct cost_lives *v, uint32_t made, const double gradients[2], double parked)
 {
-    return (struct moments_backward){.begin = without(v->backward_of, 0, 1, gradients) + parked,
-                                     .made = without(v->backward_of, 1, 4, gradients) + parked,
-                                     .used = without(v->backward_of, 4, 8, gradients) + parked};
+    uint32_t set = 0;
+    for (uint32_t k = 1; k < 4; k++)
+        set |= k & made ? 1u << k : 0;
+    return (struct moments_backward){.begin = without(v->backward_of, 0xf & ~set, gradients) + parked,
+                                     .made = without(v->backward_of, set, gradients) + parked,
+                                     .used = without(v->backward_of, 0xf0, gradients) + parked};
 }
 
 /* what the layers in front take of the places that a block leaves */
@@ -206,17 +214,20 @@ static void block_of(const struct walk *w, const struct cost_block *b, const str
     to->each.uses[0] = zero3;
     to->each.uses[1] = zero3 && b->lives->kind != LIVES_EMBED;
     double whole[2];
+    uint32_t sent = 0;
     for (int k = 0; k < 2; k++) {
         double sums = x->made * (h->gradients[k] + (k ? 0 : h->gradients[2]));
         bool apart = zero2 && h->made > 0 && h->gradients[k] < (k ? h->experts : h->own);
         to->scattered += apart ? sums : 0;
+        sent |= apart ? 1u << k : 0;
         whole[k] = apart ? 0 : sums;
     }
     const double all[] = {0, 0}, own[] = {whole[0], whole[1]};
     const double now[] = {cost_smaller(early, x->made * b->early_matrices), x->made * h->experts};
-    to->backward = backward_of(v, all, parked);
-    to->first_backward = backward_of(v, own, parked);
-    to->first_input = without(v->input_of, 0, 8, now) + parked;
+    to->makes = sent ? sent : 3;
+    to->backward = backward_of(v, to->makes, all, parked);
+    to->first_backward = backward_of(v, to->makes, own, parked);
+    to->first_input = without(v->input_of, 0xff, now) + parked;
 }
 
 /* Front to back; what a stage's later blocks hold is then known as a sum less those in front.  Backward passes come from the
@@ -313,11 +324,13 @@ static void begin_stage(struct moments_stage *out)
 /* uses since gradients were last sent to shards, by blocks back to front */
 static void find_since(struct moments_stage *s)
 {
-    double since = INFINITY;
+    double since = INFINITY, behind = 0;
     s->all_scatter = true;
     for (uint32_t k = s->nblocks; k-- > 0;) {
         struct moments_block *b = &s->blocks[k];
         b->since = since;
+        b->behind = behind;
+        behind += b->scattered > 0 ? b->times : 0;
         since = b->scattered > 0 ? 0 : since + b->times * b->each.uses[1];
         s->all_scatter &= b->scattered > 0;
     }
@@ -348,7 +361,7 @@ static void end_stage(const struct walk *w, const struct own_sums *sums, double 
     find_since(out);
     for (uint32_t k = 0; k < out->nruns; k++) {
         const struct moments_run *r = &out->runs[k];
-        const double of[] = {r->times, r->keep, r->places[0], r->places[1], r->end, r->uses};
+        const double of[] = {r->times, r->keep, r->places[0], r->places[1], r->end, r->uses, r->makes};
         out->mark = cost_mark(out->mark ^ r->lives->mark, of, sizeof of);
     }
     out->input += w->front.left;
@@ -467,7 +480,7 @@ static struct updates updates_of(const struct cost_rooms *x, uint32_t r)
             double g[3], whole = h->state > 0 ? h->whole_state / h->state : 0;
             for (int k = 0; k < 3; k++)
                 g[k] = (h->sums[k] ? x->reduced : x->made) * h->gradients[k];
-            g[0] += g[2];
+            g[0] += g[2] + x->reduced * h->begun;
             for (int k = 0; k < 3 && k < run.times; k++) {
                 add_update(&u, h->state - h->whole_state, (1 - whole) * g[0]);
                 add_update(&u, h->whole_state, whole * g[0]);

@@ -8,11 +8,12 @@
 #include <math.h>
 
 /* Blocks of a stage that follow one another and are alike, where two actions run beside one another: how many; their passes; of one,
- * what it leaves from F to B, and what its F and its B find besides; while its gradients are converted; uses of gathered parameters in B; since: as in struct moments_block. */
+ * what it leaves from F to B, and what its F and its B find besides; while its gradients are converted; uses of gathered parameters in B; since, makes: as in struct moments_block. */
 #define MOMENTS_RUNS 8
 struct moments_run {
     const struct cost_lives *lives;
     double times, keep, places[2], end, made, scattered, uses, since;
+    uint32_t makes;
 };
 /* Blocks of a stage that follow one another and are alike.  Of one: what it leaves of a microbatch from F to B (or I), from I to
  * W; gradients that stay, as B (or I and W) makes them, those of them that I does, and all once they are in the format of sums
@@ -34,6 +35,8 @@ struct moments_block {
     struct moments_backward first_backward;  /* while its own gradients are not there from the begin */
     double first_input;
     double scattered;                        /* of made: sums of what is scattered, which come behind the block */
+    uint32_t makes;                          /* B's gradients on their way to shards are of matrices (1), of experts (2) */
+    double behind;                           /* blocks behind all of them that send gradients to shards */
     double since;                            /* uses in B behind the last one, since a block whose gradients go to shards of every microbatch */
     double end;                              /* of its gradients while they are converted behind their last microbatch; 0: they aren't */
     double sent;                             /* what every microbatch's are converted to, on their way to shards */

@@ -109,7 +109,8 @@ static double at_block(const struct pass *p, const struct moments_block *b, doub
     if (p->kind == 'I')
         return kept + p->s->left - left - e->left + (first && !at->early ? b->first_input : b->input) + places +
                fetched(p, b, k, false) + gradients(p, b, k, 0) + before;
-    bool sure = !shards->unsure || last_block || (!first && before <= shards->before[1]);
+    bool only = at->made <= 0 && b->behind + (b->scattered > 0 ? b->times - 1 - k : 0) <= 1; /* there are no others */
+    bool sure = !shards->unsure || last_block || only || (!first && before <= shards->before[1]);
     bool ends_use = b->scattered > 0 || shards->blocks, stays = at->stays && k <= 0;
     double place = p->kind == 'B' && ends_use && !stays ? shards->gathered * e->uses[1] : 0;
     double own = e->made - (first ? b->scattered : 0), back = 0; /* sums of the block before, converted back behind this one */

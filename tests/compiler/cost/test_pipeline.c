@@ -324,7 +324,7 @@ static void draw_levels(uint64_t *state, double least, struct cost_levels *x)
 {
     *x = (struct cost_levels){.n = 3, .front = least};
     for (uint32_t k = 0; k < x->n; k++) {
-        x->at[k] = (struct cost_level){(float)draw(state, 0.1, 1), (float)draw(state, least, 4), (float)draw(state, 0, 4), k};
+        x->at[k] = (struct cost_level){(float)draw(state, 0.1, 1), (float)draw(state, least, 4), (float)draw(state, 0, 4), k == 2 ? 4 : k};
         x->all_s += (double)x->at[k].seconds;
     }
 }
@@ -338,7 +338,7 @@ static void draw_runs(uint64_t *state, struct moments_stage *x, struct cost_live
         const struct moments_block *b = &x->blocks[k];
         draw_levels(state, 0, &lives[k].levels[0]);
         draw_levels(state, b->each.keep, &lives[k].levels[1]);
-        x->runs[k] = (struct moments_run){.lives = &lives[k], .times = b->times, .keep = b->each.keep, .made = b->each.made, .scattered = b->scattered};
+        x->runs[k] = (struct moments_run){.lives = &lives[k], .times = b->times, .keep = b->each.keep, .made = b->each.made, .scattered = b->scattered, .makes = 3};
     }
 }
 
