@@ -135,9 +135,10 @@ static void add_moments(struct moments_sums *to, const struct moments_sums *x, d
     to->made += times * x->made;
     to->early += times * x->early;
     to->after += times * x->after;
-    to->copies += times * x->copies;
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < 2; k++) {
         to->uses[k] += times * x->uses[k];
+        to->copies[k] += times * x->copies[k];
+    }
 }
 
 /* what one more run of blocks of a stage adds to the last one that there is room for */
@@ -210,7 +211,8 @@ static void block_of(const struct walk *w, const struct cost_block *b, const str
                               .others = {parked - near, left_parked - w->near_left},
                               .near = {w->near[0], w->near_left},
                               .ahead = takes || w->nlayers ? w->nlayers < (takes ? 1 : 2) : 2};
-    to->each.copies = v->parked > 0;
+    to->each.copies[0] = v->parked > 0;
+    to->each.copies[1] = v->left_parked > 0;
     to->each.uses[0] = zero3;
     to->each.uses[1] = zero3 && b->lives->kind != LIVES_EMBED;
     double whole[2];
@@ -354,7 +356,8 @@ static void end_stage(const struct walk *w, const struct own_sums *sums, double 
     out->after = w->front.after;
     out->uses[0] = w->front.uses[0];
     out->uses[1] = w->front.uses[1];
-    out->copies = w->front.copies;
+    out->copies[0] = w->front.copies[0];
+    out->copies[1] = w->front.copies[1];
     out->leaves[0] = w->near[0];
     out->leaves[1] = w->near[1];
     out->in_front = w->nlayers ? out->in_front : out->nruns;
@@ -561,7 +564,7 @@ void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *kn
     state = x->state * ((all.dense + all.dense_vectors) * split + all.experts * expert_split);
     const struct updates updates = updates_of(x, r);
     for (uint32_t j = 0; j < cost_rank_stages(d); j++)
-        shards_of.fetched = stages[j].copies > 0 ? updates.first : shards_of.fetched; /* else nothing before holds it back */
+        shards_of.fetched = stages[j].copies[0] > 0 ? updates.first : shards_of.fetched; /* else nothing before holds it back */
     if (places > 0 && decision_pairs(d->schedule))
         moments_share_copies(d, cost_rank_stages(d), stages);
     shards_of.gathered = gathered_of(x, r);

@@ -85,7 +85,7 @@ static inline void end_uses(struct order *x, double uses)
 static inline void use(struct order *x, const struct moments_stage *s, bool back, bool shares)
 {
     x->uses -= s->uses[back] - shares;
-    x->copies -= back ? s->copies : 0;
+    x->copies -= back ? s->copies[0] : 0;
 }
 
 /* an action, and what of it stays should the next one use the same parameters */
@@ -251,7 +251,7 @@ static void weight(struct order *x, uint32_t c)
 {
     const struct moments_stage *s = &x->stages[c];
     x->held -= s->left;
-    x->copies -= s->copies;
+    x->copies -= s->copies[1];
     look_made(x, c, 'W', false);
     note_made(x, c, 'W');
 }
@@ -366,7 +366,7 @@ static void skip(struct order *x, char kind, uint32_t stage, uint64_t times)
 {
     const struct moments_stage *s = &x->stages[stage];
     x->to_come -= kind == 'F' && x->ahead ? (uint32_t)times : 0;
-    x->copies -= kind == 'F' ? 0 : (double)times * s->copies;
+    x->copies -= kind == 'F' ? 0 : (double)times * s->copies[kind == 'W'];
     if (kind == 'B' || kind == 'W')
         x->left[stage] -= (uint32_t)times;
 }
@@ -420,7 +420,7 @@ void moments_begin(struct order *x, uint32_t rank)
     uint32_t m = dual ? d->microbatches / 2 : d->microbatches, halves = pipeline_splits(d->schedule) && !decision_pairs(d->schedule);
     for (uint32_t c = 0; c < (dual ? 2 : d->vpp) && !d->listed; c++) {
         x->left[c] = m;
-        x->copies += (halves ? 2 * m : m) * x->stages[c].copies;
+        x->copies += m * (x->stages[c].copies[0] + (halves ? x->stages[c].copies[1] : 0));
     }
     for (uint32_t k = 0; d->listed && k < d->listed->nactions[rank]; k++) {
         const struct action *a = &d->listed->actions[rank][k];
@@ -428,7 +428,7 @@ void moments_begin(struct order *x, uint32_t rank)
         if (a->kind == 'O')
             continue;
         x->left[a->stage / d->pp] += a->kind == 'B' || a->kind == 'W';
-        x->copies += a->kind == 'F' ? 0 : s->copies;
+        x->copies += a->kind == 'F' ? 0 : s->copies[a->kind == 'W'];
     }
     x->copying = x->ends = x->copies > 0;
     for (uint32_t c = 0; c < (dual ? 2 : d->vpp); c++) {

@@ -17,7 +17,7 @@ struct moments_run {
 };
 /* Blocks of a stage that follow one another and are alike.  Of one: what it leaves of a microbatch from F to B (or I), from I to
  * W; gradients that stay, as B (or I and W) makes them, those of them that I does, and all once they are in the format of sums
- * between ranks; uses of gathered parameters in F and in B or I; copies back from host memory in B, I or W.  in_front: the same of the stage's blocks in front of the
+ * between ranks; uses of gathered parameters in F and in B or I; copies back from host memory in B or I and in W.  in_front: the same of the stage's blocks in front of the
  * first of them. */
 #define MOMENTS_BLOCKS 12
 /* the most of a B: before it makes gradients of matrices; then; and behind the last use of its parameters as they were gathered */
@@ -25,7 +25,7 @@ struct moments_backward {
     double begin, made, used;
 };
 struct moments_sums {
-    double keep, left, made, early, after, uses[2], copies;
+    double keep, left, made, early, after, uses[2], copies[2];
 };
 struct moments_block {
     double times;
@@ -52,7 +52,7 @@ struct moments_stage {
     double made, after; /* of gradients, without vectors': as they are made, in the format of sums */
     double sent, received; /* what it sends lies there until it sends the next one, and so does a gradient that is to come */
     double arrives;        /* what another rank sends for an F: it may wait for that */
-    double uses[2], copies, scatters; /* scatters: blocks whose gradients go to shards of every microbatch; */
+    double uses[2], copies[2], scatters; /* scatters: blocks whose gradients go to shards of every microbatch; */
     double since;       /* uses in B in front of the first such block; INFINITY: there is none */
     bool all_scatter;
     /* the most of an action while it runs, with what it finds of its microbatch and what it leaves, when all its gradients are

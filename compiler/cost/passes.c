@@ -44,7 +44,8 @@ static double gathered(const struct pass *p, const struct moments_block *b, doub
  * while the last two blocks run, and as the one before them ends. */
 static double fetched(const struct pass *p, const struct moments_block *b, double k, bool ends)
 {
-    double left = b->in_front.copies + (k + 1) * b->each.copies + p->at->copies;
+    bool w = p->kind == 'W';
+    double left = b->in_front.copies[w] + (k + 1) * b->each.copies[w] + p->at->copies;
     return left <= 2 + ends ? p->shards->fetched : 0;
 }
 
@@ -90,8 +91,9 @@ static double unused(const struct pass *p, const struct moments_block *b)
 /* Of the places for copies back, as a block ends, what nothing more is copied to: of the step's last copies. */
 static double emptied(const struct pass *p, const struct moments_block *b, double k)
 {
-    double in_front = b->in_front.copies + k * b->each.copies;
-    return p->at->copies > 0 || in_front >= 2 ? 0 : b->beside[1] - (in_front >= 1 ? b->near[p->kind == 'W'] : 0);
+    bool w = p->kind == 'W';
+    double in_front = b->in_front.copies[w] + k * b->each.copies[w];
+    return p->at->copies > 0 || in_front >= 2 ? 0 : b->beside[1] - (in_front >= 1 ? b->near[w] : 0);
 }
 
 /* of the k-th block of a run */

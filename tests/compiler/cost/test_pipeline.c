@@ -354,7 +354,7 @@ static void draw_blocks(uint64_t *state, struct moments_stage *x, double runs)
         struct moments_block *b = &x->blocks[i];
         double keep = draw(state, 0.5, 4), left = draw(state, 0.2, 3), made = draw(state, 0.5, 20);
         *b = (struct moments_block){.times = floor(draw(state, 1, 4)), .in_front = front};
-        b->each = (struct moments_sums){keep, left, made, draw(state, 0, 0.5), draw(state, 0.5, 20), {1, i || draw(state, 0, 2) >= 1}, 0};
+        b->each = (struct moments_sums){keep, left, made, draw(state, 0, 0.5), draw(state, 0.5, 20), {1, i || draw(state, 0, 2) >= 1}, {0}};
         b->forward = keep + runs + draw(state, 0, 1);
         b->backward.begin = keep + runs + draw(state, 0, 1);
         b->backward.made = keep + runs + draw(state, 0, 1);
