@@ -217,17 +217,15 @@ static void act(struct block *b, const struct opr *o, double in, double out)
 }
 
 /* Fused: maximum, sum and the gradient in place, half of it in backward; two small reductions of row statistics.  Without
- * these, of ranks that share a vocabulary, it is one call, the gradient with it where the last stage's forward pass of a
- * microbatch is followed by its backward one. */
+ * these, of ranks that share a vocabulary, it is one call; the gradient is in it where the schedule lets it follow. */
 static void loss(struct block *b)
 {
     const struct cost *c = b->c;
-    enum schedule_kind kind = b->d->schedule;
     double tp = b->d->tp, in = b->element * b->tokens * (double)expand_padded_vocab(c->job->model.vocab, b->d->tp) / tp;
-    bool whole = tp <= 1, follows = whole && kind != SCHED_GPIPE && !decision_pairs(kind);
     in *= c->profile->loss_passes / 4;
-    block_add_time(b, cost_stream_s(c, in) + cost_stream_s(c, in - joined(b, whole, in)), 6,
-                   cost_stream_s(c, 2 * in - joined(b, follows, in)), 2, false);
+    double less = joined(b, tp <= 1, in);
+    block_add_time(b, cost_stream_s(c, in) + cost_stream_s(c, in - less), 6, cost_stream_s(c, 2 * in - less), 2, false);
+    b->out.loss_late_s = cost_stream_s(c, 2 * in) - cost_stream_s(c, 2 * in - less);
     b->out.forward_comm_s += 2 * cost_collective_s(c, OP_ALL_REDUCE, 8 * b->tokens, AXIS_BIT(AXIS_TP));
 }
 

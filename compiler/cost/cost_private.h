@@ -59,6 +59,7 @@ struct cost_block {
     double forward_s, backward_s;           /* kernels; recomputation counts as backward */
     double forward_comm_s, backward_comm_s; /* exposed transfers of tp, cp, ep */
     double own_forward_s, own_backward_s;   /* of kernels: by themselves, without a host that launches them */
+    double loss_late_s;                     /* more in backward where the loss's gradient does not follow its forward pass */
     double tail;                            /* share of forward behind the last value that is kept */
     double again_s;                         /* of backward: what runs again before any gradient is needed */
     double kept_s;                          /* of forward: made for what is kept alone, so that recomputation may leave it out */

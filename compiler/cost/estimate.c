@@ -11,13 +11,15 @@
 
 static void add_block(const struct cost *c, struct cost_stage *st, const struct cost_block *b, double times)
 {
+    enum schedule_kind kind = c->decision->schedule;
     double apart = decision_exchanges_apart(c->job, c->decision) ? 1 : 0;
+    double late_s = kind == SCHED_GPIPE || decision_pairs(kind) ? b->loss_late_s : 0;
     st->forward_s += times * b->forward_s;
-    st->backward_s += times * b->backward_s;
+    st->backward_s += times * (b->backward_s + late_s);
     st->own_forward_s += times * b->own_forward_s;
-    st->own_backward_s += times * b->own_backward_s;
+    st->own_backward_s += times * (b->own_backward_s + late_s);
     st->kept_s += times * b->kept_s;
-    st->input_s += times * (b->input_s + b->input_comm_s - apart * b->apart_input_s);
+    st->input_s += times * (b->input_s + late_s + b->input_comm_s - apart * b->apart_input_s);
     st->weight_s += times * (b->weight_s + b->weight_comm_s);
     st->forward_comm_s += times * (b->forward_comm_s - apart * b->apart_forward_s);
     st->backward_comm_s += times * (b->backward_comm_s - apart * b->apart_backward_s);
