@@ -70,6 +70,8 @@ static struct job without_plan_only(struct command *c, const struct job *job)
     return copy;
 }
 
+enum { GAIN_BUDGET = 100000 }; /* of each search for a note */
+
 /* beside an error that something can't be emitted yet: what it would give, and what can be had without it */
 static void say_gain(struct command *c, const struct job *job, const struct topo *topo)
 {
@@ -78,10 +80,9 @@ static void say_gain(struct command *c, const struct job *job, const struct topo
     const struct candidate *instead = NULL;
     const char *without = NULL;
     struct job rest = without_plan_only(c, job);
-    struct search_result *r = search(c->arena, diag_new(c->arena), job, topo, 1, c->options->budget, false);
-    uint32_t n = r->ncandidates ? search_relaxations(c->arena, &rest, topo, true,
-                                                     c->options->budget ? c->options->budget : 100000, &list)
-                                : 0;
+    uint64_t budget = c->options->budget ? c->options->budget : GAIN_BUDGET;
+    struct search_result *r = search(c->arena, diag_new(c->arena), job, topo, 1, budget, false);
+    uint32_t n = r->ncandidates ? search_relaxations(c->arena, &rest, topo, true, budget, &list) : 0;
     for (uint32_t i = 0; i < n; i++)
         if (list[i].found &&
             (!instead || list[i].candidate.estimate.step_time_s < instead->estimate.step_time_s)) {

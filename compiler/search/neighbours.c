@@ -260,7 +260,8 @@ uint32_t search_relaxations(struct arena *a, const struct job *job, const struct
                                 .top = 1,
                                 .budget = budget ? budget : NEIGHBOUR_BUDGET,
                                 .result = ARENA_NEW(a, struct search_result)};
-        if (search_run(s, diag_new(a)) && s->result->ncandidates) {
+        struct diag *unheard = diag_new(a);
+        if (search_emit_ready(s, unheard) && search_run(s, unheard) && s->result->ncandidates) {
             x.found = true;
             x.candidate = s->result->candidates[0];
         }
