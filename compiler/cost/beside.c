@@ -157,9 +157,14 @@ static void run_together(const struct moments_stage *f, const struct moments_sta
         go_forward(&x, &y, most);
 }
 
-/* pairs of stages that have been asked for last, by their marks */
+/* pairs of stages that have been asked for last, and uses of parameters in orders, by their marks */
 #define PAIRS 2048
+#define ORDERS 4096
 struct moments_pairs {
+    struct {
+        uint64_t mark;
+        double uses;
+    } orders[ORDERS];
     struct {
         uint64_t mark;
         struct pair pair;
@@ -169,6 +174,14 @@ struct moments_pairs {
 struct moments_pairs *moments_pairs_new(struct arena *a)
 {
     return ARENA_NEW(a, struct moments_pairs);
+}
+
+double *moments_known_uses(struct moments_pairs *known, uint64_t mark)
+{
+    if (known->orders[mark % ORDERS].mark != mark)
+        known->orders[mark % ORDERS].uses = 0;
+    known->orders[mark % ORDERS].mark = mark;
+    return &known->orders[mark % ORDERS].uses;
 }
 
 /* of a run's last block, or of one in front of it, which finds gradients on their way */

@@ -132,6 +132,8 @@ void moments_share_copies(const struct decision *d, uint32_t n, struct moments_s
  * pair.  known: what such pairs have come to, or NULL. */
 double moments_beside(struct moments_pairs *known, const struct moments_stage *f, const struct moments_stage *b,
                       const struct moments_shards *shards, const struct moments_at *at, const double uses[2]);
+/* uses of gathered parameters in an order with such a mark; 0: not known yet */
+double *moments_known_uses(struct moments_pairs *known, uint64_t mark);
 /* Stages: as a rank has them (cost_rank_stage()), in DualPipe the one nearer to the entry of its copy's pipeline first.  Once a
  * moment has more than `enough` bytes, later ones need not be looked at. */
 struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,

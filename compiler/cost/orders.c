@@ -1,5 +1,6 @@
 /* The orders of actions that schedules have, as compiler/schedule writes them, in stretches for moments.c. */
 
+#include "compiler/cost/cost_private.h"
 #include "compiler/cost/moments_private.h"
 #include "compiler/cost/pipeline_private.h"
 #include "compiler/model/actions.h"
@@ -321,16 +322,33 @@ static void run_order(struct order *x, uint32_t rank)
     }
 }
 
+/* uses of gathered parameters in all of a rank's order */
+static double uses_of(const struct order *x, uint32_t rank)
+{
+    const struct decision *d = x->d;
+    uint32_t n = d->schedule == SCHED_DUALPIPE ? 2 : d->vpp;
+    double of[6 + 2 * DECISION_MOST_VPP] = {d->schedule, d->schedule_group, d->pp, d->vpp, d->microbatches, rank}, own = 0;
+    for (uint32_t c = 0; c < n; c++) {
+        of[6 + 2 * c] = x->stages[c].uses[0];
+        of[7 + 2 * c] = x->stages[c].uses[1];
+    }
+    double *uses = x->remembered && !d->listed ? moments_known_uses(x->remembered, cost_mark(1, of, (6 + 2 * n) * sizeof *of)) : &own;
+    if (*uses <= 0) {
+        struct order counting = *x;
+        counting.counts = true;
+        run_order(&counting, rank);
+        *uses = -counting.uses;
+    }
+    return *uses;
+}
+
 struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,
                                 const struct moments_shards *shards, struct moments_pairs *pairs, double enough)
 {
     struct moments_shards own = *shards;
     struct order x = {.d = d, .stages = stages, .shards = &own, .remembered = pairs, .used = UINT32_MAX, .enough = INFINITY};
     if (shards->gathered > 0) {
-        struct order uses = x;
-        uses.counts = true;
-        run_order(&uses, rank);
-        x.uses = -uses.uses;
+        x.uses = uses_of(&x, rank);
         own.places = x.uses < own.places ? x.uses : own.places;
         own.places_beside = x.uses < own.places_beside ? x.uses : own.places_beside;
     }
