@@ -335,7 +335,7 @@ static void expect(const struct sample *samples, uint32_t n)
     enum { TIME, MEMORY, POSSIBLE, ARENA, SPREAD, NFIGURES };
     static const double most[NFIGURES][4] = {[TIME] = {0.0015, 0.011, 0.016, 0.065},
                                              [MEMORY] = {0.002, 0.02, 0.035, 0.25},
-                                             [POSSIBLE] = {0.002, 0.02, 0.03, 0.3},
+                                             [POSSIBLE] = {0.001, 0.015, 0.025, 0.3},
                                              [ARENA] = {0.006, 0.035, 0.05, 0.3},
                                              [SPREAD] = {0.006, 0.03, 0.05, 0.2}}; /* of placing alone */
     double *values[NFIGURES];
@@ -408,9 +408,23 @@ static void test_estimates(void)
     free(samples);
 }
 
+/* one draw each of what memory was once far off for: transfers that wait for a sum; places of layers of two kinds in pairs; one
+ * gather for a stage of one layer; gradients on their way of matrices alone, and of a step's second block; the head's gradient with a
+ * prediction module; W without copies from host memory */
+static void test_causes(void)
+{
+    static const uint64_t draws[] = {895, 4510, 2340, 3239, 2603, 4441, 5606};
+    for (size_t i = 0; i < sizeof draws / sizeof *draws; i++) {
+        struct sample s = {0};
+        CU_ASSERT(try_draw(draws[i], false, &s));
+        CU_ASSERT(fabs(s.possible) < 0.02);
+    }
+}
+
 void suite_estimates(void)
 {
     CU_pSuite s = CU_add_suite("estimates", NULL, NULL);
     CU_add_test(s, "drawn decisions", test_estimates);
     CU_add_test(s, "whose memory", test_whose_memory);
+    CU_add_test(s, "causes of errors", test_causes);
 }
