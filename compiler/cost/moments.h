@@ -7,8 +7,9 @@
 
 #include <math.h>
 
-/* Blocks of a stage that follow one another and are alike, where two actions run beside one another: how many; their passes; of one,
- * what it leaves from F to B, and what its F and its B find besides; while its gradients are converted; uses of gathered parameters in B; since, makes: as in struct moments_block. */
+/* Blocks of a stage that follow one another and are alike, where two actions run beside one another: how many; their passes.  Of one:
+ * what it leaves from F to B, and what its F and its B find in places for copies; the most while its gradients are converted; uses
+ * of gathered parameters in B; since, makes: as in struct moments_block. */
 #define MOMENTS_RUNS 8
 struct moments_run {
     const struct cost_lives *lives;
