@@ -83,6 +83,11 @@ static double operand_s(const struct block *b, double m, double cols, bool gathe
     return cost_quantize_s(c, m * cols / b->d->tp) + turned;
 }
 
+static double stream_s(const struct block *b, enum op op, double bytes)
+{
+    return cost_stream_of_s(b->c, op, bytes, b->element < 4);
+}
+
 /* joined.c: what of so many bytes an instruction need not move where its neighbour has them */
 static double joined(const struct block *b, bool neighbours, double bytes)
 {
@@ -167,7 +172,7 @@ static void linear(struct block *b, const struct opr *o)
     double forward = seconds[PRODUCT_FORWARD] + (fp8 ? f * operand_s(b, m / f, k, whole && !o->row_parallel) : 0);
     double input = seconds[PRODUCT_INPUT] + (fp8 ? x * operand_s(b, m / x, n, whole && o->row_parallel) : 0);
     double weight = seconds[PRODUCT_WEIGHT];
-    double sums = block_value_bytes(b, o->out), bias = o->nbiases ? cost_stream_s(c, sums - joined(b, true, sums)) : 0;
+    double sums = block_value_bytes(b, o->out), bias = o->nbiases ? stream_s(b, OP_BIAS_W, sums - joined(b, true, sums)) : 0;
     b->out.weight_s += expand_puts_off(b->e, o) ? weight + bias : 0;
     b->copies_s += !head && copied(b, o) ? cost_stream_s(c, 2 * block_value_bytes(b, o->out)) : 0;
     double products = keys > 0 ? 2 : 1;
@@ -201,10 +206,19 @@ static double balance_s(const struct block *b, const struct moe *m)
 /* Its input was just added up, here or at the end of the block before; its two gradients follow one another. */
 static void norm(struct block *b, const struct opr *o, double in, double out)
 {
+    bool rms = b->c->job->model.norm.kind == NORM_RMS;
     const struct opr *made = maker(b, o->in[0]);
-    double forward = cost_stream_s(b->c, in + out - joined(b, !made || made->kind == OPR_ADD, in));
-    double weights = cost_stream_s(b->c, in + out - joined(b, true, in + out));
-    block_add_time(b, forward, 1, cost_stream_s(b->c, 2 * in + 2 * out) + weights, 2, block_recomputes(b, o, PART_NORM));
+    double forward = stream_s(b, rms ? OP_RMSNORM : OP_LAYERNORM, in + out - joined(b, !made || made->kind == OPR_ADD, in));
+    double input = stream_s(b, rms ? OP_RMSNORM_I : OP_LAYERNORM_I, 2 * in + 2 * out);
+    double weights = stream_s(b, rms ? OP_RMSNORM_W : OP_LAYERNORM_W, in + out - joined(b, true, in + out));
+    block_add_time(b, forward, 1, input + weights, 2, block_recomputes(b, o, PART_NORM));
+}
+
+double block_act_s(const struct block *b, enum act act, bool back, double bytes)
+{
+    static const enum op ops[][2] = {[ACT_GELU] = {OP_GELU, OP_GELU_I}, [ACT_RELU] = {OP_RELU, OP_RELU_I}, [ACT_RELU2] = {OP_RELU, OP_RELU_I},
+                                     [ACT_SWIGLU] = {OP_SWIGLU, OP_SWIGLU_I}, [ACT_GEGLU] = {OP_GEGLU, OP_GEGLU_I}};
+    return stream_s(b, ops[act][back], bytes);
 }
 
 /* Behind a product's output, and its gradient behind that product's input's: what stays is x or y alone. */
@@ -212,8 +226,8 @@ static void act(struct block *b, const struct opr *o, double in, double out)
 {
     const struct opr *made = maker(b, o->in[0]);
     bool behind = o->ffn->act == ACT_GELU && made == o - 1 && made->kind == OPR_LINEAR;
-    block_add_time(b, cost_stream_s(b->c, in + out - joined(b, behind, in)), 1,
-                   cost_stream_s(b->c, 2 * in + out - joined(b, behind, in + out)), 1, block_recomputes(b, o, cost_act_part(o)));
+    block_add_time(b, block_act_s(b, o->ffn->act, false, in + out - joined(b, behind, in)), 1,
+                   block_act_s(b, o->ffn->act, true, 2 * in + out - joined(b, behind, in + out)), 1, block_recomputes(b, o, cost_act_part(o)));
 }
 
 /* Fused: maximum, sum and the gradient in place, half of it in backward; two small reductions of row statistics.  Without
@@ -224,8 +238,9 @@ static void loss(struct block *b)
     double tp = b->d->tp, in = b->element * b->tokens * (double)expand_padded_vocab(c->job->model.vocab, b->d->tp) / tp;
     in *= c->profile->loss_passes / 4;
     double less = joined(b, tp <= 1, in);
-    block_add_time(b, cost_stream_s(c, in) + cost_stream_s(c, in - less), 6, cost_stream_s(c, 2 * in - less), 2, false);
-    b->out.loss_late_s = cost_stream_s(c, 2 * in) - cost_stream_s(c, 2 * in - less);
+    double whole = stream_s(b, OP_XENT_I, 2 * in), slope = stream_s(b, OP_XENT_I, 2 * in - less);
+    block_add_time(b, stream_s(b, OP_XENT_MAX, in) + stream_s(b, OP_XENT_SUM, in - less), 6, slope, 2, false);
+    b->out.loss_late_s = whole - slope;
     b->out.forward_comm_s += 2 * cost_collective_s(c, OP_ALL_REDUCE, 8 * b->tokens, AXIS_BIT(AXIS_TP));
 }
 
@@ -238,7 +253,7 @@ static void stream(struct block *b, const struct opr *o)
         norm(b, o, in, out);
         break;
     case OPR_ROPE:
-        block_add_time(b, cost_stream_s(c, 2 * in), 1, cost_stream_s(c, 2 * in), 1, block_recomputes(b, o, 0));
+        block_add_time(b, stream_s(b, OP_ROPE, 2 * in), 1, stream_s(b, OP_ROPE, 2 * in), 1, block_recomputes(b, o, 0));
         break;
     case OPR_HEADNORM: /* in and out also hold the other half */
         block_add_time(b, cost_stream_s(c, in + out) / 2, 1, cost_stream_s(c, 3 * out) / 2 + cost_stream_s(c, out), 2,
@@ -260,7 +275,7 @@ static void stream(struct block *b, const struct opr *o)
         act(b, o, in, out);
         break;
     case OPR_ADD:
-        block_add_time(b, cost_stream_s(c, in + in2 + out), 1, o->nbiases ? cost_stream_s(c, out - joined(b, true, out)) : 0, o->nbiases > 0,
+        block_add_time(b, stream_s(b, OP_ADD, in + in2 + out), 1, o->nbiases ? stream_s(b, OP_BIAS_W, out - joined(b, true, out)) : 0, o->nbiases > 0,
                  block_recomputes(b, o, 0));
         break;
     case OPR_EMBED:

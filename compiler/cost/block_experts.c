@@ -36,9 +36,9 @@ static void price_products(const struct block *b, const struct opr *o, double mo
         x->up[PRODUCT_INPUT] += parts * cost_quantize_s(c, routed * w);
     }
     double bytes = b->element * moved * b->d->etp * w;
-    x->act = cost_stream_s(c, bytes * (parts + 1));
+    x->act = block_act_s(b, o->moe->expert.act, false, bytes * (parts + 1));
     x->weigh = cost_stream_s(c, bytes * 4);
-    x->act_back = cost_stream_s(c, bytes * (2 * parts + 1));
+    x->act_back = block_act_s(b, o->moe->expert.act, true, bytes * (2 * parts + 1));
     if (o->moe->expert.bias) { /* sums of rows per expert; what biases add to the gradients of rows' weights */
         x->biases[0] = parts * cost_stream_s(c, bytes);
         x->biases[1] = cost_stream_s(c, b->element * moved * b->d->etp * h);

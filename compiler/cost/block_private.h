@@ -36,6 +36,8 @@ void block_add_time(struct block *b, double forward, double n, double backward, 
 void block_add_backward_comm(struct block *b, double seconds);
 /* does backward run operator o once more? part: the words of selective recomputation that name it */
 bool block_recomputes(const struct block *b, const struct opr *o, uint32_t part);
+/* an activation that moves so many bytes, or its gradient */
+double block_act_s(const struct block *b, enum act act, bool back, double bytes);
 void block_attention(struct block *b, const struct opr *o);
 void block_experts(struct block *b, const struct opr *o);
 

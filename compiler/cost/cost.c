@@ -163,9 +163,7 @@ static double stream_insn_s(const struct cost *c, const struct program *p, const
         bytes += own * (o->mark == MARK_ADD || o->mark == MARK_UPDATE ? 2 : 1);
     }
     bytes -= cost_joins(c) ? cost_joined_bytes(p, x) : 0;
-    bool here = c->topo->nmeasured && (c->type->cores || c->type->gpu.sm);
-    double measured = here ? cost_measured_stream_s(c, (enum op)x->op, bytes, has_half(p, x)) : 0;
-    return measured > 0 ? measured / c->device.compute_factor : cost_stream_s(c, bytes);
+    return cost_stream_of_s(c, (enum op)x->op, bytes, has_half(p, x));
 }
 
 static double collective_insn_s(const struct cost *c, const struct program *p, const struct insn *x)

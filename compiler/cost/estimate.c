@@ -397,7 +397,8 @@ static struct update_bytes update_bytes(const struct cost *c, const struct cost_
 
 static double updated_s(const struct cost *c, const struct update_bytes *x, double buckets)
 {
-    return cost_stream_s(c, x->gradients + 2 * x->state + x->copy) + buckets * c->device.launch_s;
+    enum op op = c->job->train.optimizer == OPT_ADAMW ? OP_ADAMW : OP_SGD;
+    return cost_stream_of_s(c, op, x->gradients + 2 * x->state + x->copy, x->copy > 0) + buckets * c->device.launch_s;
 }
 
 /* The state comes and goes on one queue: that of the first two buckets comes ahead, before the norm is known, and the first
@@ -415,7 +416,7 @@ struct pipeline_update cost_rank_update(const struct cost *c, const struct cost_
     const struct cost_stage st = rank_state(c, ranks, r);
     const struct update_bytes x = update_bytes(c, &(struct cost_updated){st.matrices, st.experts});
     double buckets = st.blocks * (st.experts > 0 ? 3 : 1) + 2; /* launches */
-    struct pipeline_update u = {.norm_s = cost_stream_s(c, x.gradients) + buckets * c->device.launch_s};
+    struct pipeline_update u = {.norm_s = cost_stream_of_s(c, OP_SQNORM, x.gradients, c->job->train.grads != DT_FP32) + buckets * c->device.launch_s};
     u.last_norm_s = u.norm_s / buckets;
     u.update_s = updated_s(c, &x, buckets);
     if (decision_skews(c->job, c->decision)) /* foretells what the next step begins with */

@@ -246,3 +246,10 @@ double cost_stream_s(const struct cost *c, double bytes)
 {
     return c->device.stream * bytes / c->device.bytes_s + c->device.launch_s;
 }
+
+double cost_stream_of_s(const struct cost *c, enum op op, double bytes, bool half)
+{
+    bool here = c->topo->nmeasured && (c->type->cores || c->type->gpu.sm);
+    double measured = here ? cost_measured_stream_s(c, op, bytes, half) : 0;
+    return measured > 0 ? measured / c->device.compute_factor : cost_stream_s(c, bytes);
+}

@@ -98,5 +98,7 @@ double cost_attention_s(const struct cost *c, const struct cost_attention *a, en
                         bool backward);
 /* a memory-bound kernel; bytes: read and written */
 double cost_stream_s(const struct cost *c, double bytes);
+/* the same of one instruction, as the cluster file measured it, if it did; half: some of the numbers have 16 bits */
+double cost_stream_of_s(const struct cost *c, enum op op, double bytes, bool half);
 
 #endif

@@ -213,7 +213,7 @@ static void test_emitted(void)
     }
 }
 
-/* where products were measured, memory-bound instructions cost what they do beside their neighbours on a GPU */
+/* by a profile that joins them, memory-bound instructions cost what they do beside their neighbours on a GPU */
 static void test_joined(void)
 {
     static const struct {
@@ -225,15 +225,18 @@ static void test_joined(void)
     struct arena *a = arena_new();
     struct diag *diag = diag_new(a);
     struct topo *bare = text_topo(a, HOST("H100-SXM", "450GB/s", ""));
-    struct topo *measured = text_topo(a, HOST("H100-SXM", "450GB/s", "<measured date=\"2026-01-01\"><gemm dtype=\"bf16\">"
-                                                                    "<point m=\"4096\" n=\"4096\" k=\"4096\" rate=\"500TFLOP/s\"/></gemm></measured>"));
     struct job *job = job_read(a, diag, "plans/gpt2-124m/model.llm", sets, 2);
     struct search_result *r = search(a, diag, job, bare, 1, 0, true);
     CU_ASSERT_EQUAL_FATAL(r->ncandidates, 1);
     const char *why = "";
     struct plan *p = compile_decision(a, job, bare, &r->candidates[0].decision, &(struct compile_options){0}, &why);
     CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-    struct cost *alone = cost_new(a, job, bare, &p->decision), *beside = cost_new(a, job, measured, &p->decision);
+    struct profile apart = *job->wishes.profile;
+    struct job unjoined = *job;
+    CU_ASSERT_EQUAL(apart.joins, 1);
+    apart.joins = 0;
+    unjoined.wishes.profile = &apart;
+    struct cost *alone = cost_new(a, &unjoined, bare, &p->decision), *beside = cost_new(a, job, bare, &p->decision);
     for (size_t k = 0; k < sizeof shares / sizeof *shares; k++) {
         int64_t ns[2] = {0, 0};
         for (uint32_t i = 0; i < p->train[0]->ninsns; i++)
@@ -248,6 +251,37 @@ static void test_joined(void)
     }
     plan_close(p);
     arena_free(a);
+}
+
+/* Kernels of a GPU that take far longer than the formulas have it: the closed form and the programs both say so. */
+static void test_measured_kernels(void)
+{
+    static const char *const ops[] = {"RMSNORM", "RMSNORM_I", "RMSNORM_W", "SWIGLU", "SWIGLU_I", "ADD", "ROPE", "XENT_MAX", "XENT_I", "SQNORM", "ADAMW"};
+    static const char *const sets[][2] = {{"batch=64 sequences", "tp=8"}, {"gpus=16", "zero=3"}, {"gpus=16", "pp=2"}};
+    for (size_t i = 0; i < ARRAY_LEN(sets); i++) {
+        struct arena *a = arena_new();
+        struct diag *diag = diag_new(a);
+        const char *kernels = "", *why = "";
+        for (size_t k = 0; k < ARRAY_LEN(ops); k++)
+            kernels = arena_printf(a, "%s<kernel op=\"%s\" dtype=\"bf16\"><point size=\"1MB\" time=\"5us\"/><point size=\"100MB\" time=\"500us\"/></kernel>",
+                                   kernels, ops[k]);
+        struct topo *topo = text_topo(a, arena_printf(a, HOST("H100-SXM", "450GB/s", "<measured date=\"2026-01-01\">%s</measured>"), kernels));
+        struct topo *bare = text_topo(a, HOST("H100-SXM", "450GB/s", ""));
+        struct job *job = job_read(a, diag, "plans/llama3-8b/model.llm", sets[i], 2);
+        struct search_result *r = search(a, diag, job, topo, 1, 0, true);
+        CU_ASSERT_EQUAL_FATAL(r->ncandidates, 1);
+        struct plan *p = compile_decision(a, job, topo, &r->candidates[0].decision, &(struct compile_options){0}, &why);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+        struct estimate fast;
+        cost_estimate(a, cost_new(a, job, bare, &p->decision), &fast);
+        double simulated = (double)p->timeline->step_ns * 1e-9, closed = r->candidates[0].estimate.step_time_s;
+        CU_ASSERT(simulated > 1.2 * fast.step_time_s);
+        CU_ASSERT_DOUBLE_EQUAL(closed / simulated, 1, 0.05);
+        if (fabs(closed / simulated - 1) > 0.05 || simulated <= 1.2 * fast.step_time_s)
+            printf("[%s %s: %g simulated, %g in closed form, %g by formulas] ", sets[i][0], sets[i][1], simulated, closed, fast.step_time_s);
+        plan_close(p);
+        arena_free(a);
+    }
 }
 
 /* Parameters are gathered as many uses ahead as one gather takes a third of a layer's time, at most four. */
@@ -290,5 +324,6 @@ void suite_cost(void)
     CU_add_test(s, "unit costs", test_unit);
     CU_add_test(s, "uses ahead", test_prefetch);
     CU_add_test(s, "instructions beside their neighbours", test_joined);
+    CU_add_test(s, "kernels that were measured", test_measured_kernels);
     CU_add_test(s, "closed form against arena and simulation", test_emitted);
 }
