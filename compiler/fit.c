@@ -187,10 +187,11 @@ static bool very_alike(const struct decision *x, const struct decision *y)
            x->parts == y->parts;
 }
 
-/* bytes placed over those estimated, as far as anything like d was placed; else 0 */
+/* Bytes placed over those estimated, as far as anything like d was placed; else 0.  The last that was is most like it: what is
+ * found for less memory recomputes as much more. */
 static double bytes_of(const struct fitting *f, const struct decision *d)
 {
-    for (uint32_t i = 0; i < f->ntrials; i++)
+    for (uint32_t i = f->ntrials; i-- > 0;)
         if (very_alike(f->trials[i].decision, d))
             return f->trials[i].bytes;
     return 0;
@@ -352,18 +353,27 @@ static void wish_for(struct wishes *w, const struct decision *d, struct schedule
     w->nschedules = d->pp > 1;
 }
 
-/* The same decision, too large by a little and promising, with a little more recomputation. */
+/* is there something too large that promises to be faster than the plan by more than a percent? */
+static bool misses(const struct fitting *f)
+{
+    return !f->stuck && f->missed < best_worth(f) * (1 - MISSED);
+}
+
+/* The same decision, too large by a little and promising, with a little more recomputation; with yet more, by what placing that has
+ * shown, while what is found is too large again. */
 static void try_more_recomputation(struct fitting *f, const struct candidate *x, uint32_t top)
 {
     struct job own = *f->job;
     struct schedule_wish schedule;
-    double over = (double)x->placed_bytes / (double)f->limit;
+    double over = (double)x->placed_bytes / (double)f->limit, memory = (double)f->limit;
     if (x->decision.schedule == SCHED_AUTO || x->decision.schedule == SCHED_FILE || over > MOST_OVER || over <= 1)
         return;
     wish_for(&own.wishes, &x->decision, &schedule);
-    own.wishes.memory = (uint64_t)((double)f->limit / fmax(over, 1 + LEAST_CUT));
-    struct search_result *found = search(f->arena, diag_new(f->arena), &own, f->topo, top, LEANER_BUDGET, true);
-    try_candidates(f, found);
+    for (int round = 0; round < LEANER_ROUNDS && (round == 0 || misses(f)); round++) {
+        memory = fmin((double)f->limit / (round ? bytes_of(f, &x->decision) : over), memory / (1 + LEAST_CUT));
+        own.wishes.memory = (uint64_t)memory;
+        try_candidates(f, search(f->arena, diag_new(f->arena), &own, f->topo, top, LEANER_BUDGET, true));
+    }
 }
 
 /* What promised to be faster than the plan and is too large may fit with a little more recomputation, or less of something else. */
@@ -381,7 +391,7 @@ static void try_leaner(struct fitting *f, const struct search_result *first, uin
     f->missed = missed;
     f->least_ratio = ratio;
     double tried = (double)f->limit;
-    for (int round = 0; round < LEANER_ROUNDS && !f->stuck && f->missed < best_worth(f) * (1 - MISSED); round++) {
+    for (int round = 0; round < LEANER_ROUNDS && misses(f); round++) {
         struct job smaller = *f->job;
         tried /= fmax(isfinite(f->least_ratio) ? f->least_ratio : 1, 1 + LEAST_CUT);
         smaller.wishes.memory = (uint64_t)tried;
