@@ -1,6 +1,6 @@
-/* Memory of two actions that run together: the steps of their stages' blocks (lives_levels.c), one after the other as
- * lower_pair() of compiler/lower/lower.c has them: next comes the one of the pass that is behind by its share of time.  While a step
- * runs, the other pass lies between two of its own.
+/* Memory of two actions that run together: the steps of their stages' blocks (lives_levels.c), one after the other nearly as
+ * lower_pair() of compiler/lower/lower.c has them: next comes the one of the pass that is behind by its share of time, whatever
+ * waits for transfers.  While a step runs, the other pass lies between two of its own.
  *
  * Linear in steps, some nanoseconds each; what a pair of stages comes to is remembered. */
 

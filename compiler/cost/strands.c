@@ -1,7 +1,6 @@
-/* Two passes that run together, as lower_pair() of compiler/lower/lower.c has them.
- *
- * Next comes the step that can start first, of two that can the one of the pass that is behind by its share of time.  Queues are
- * in order, so the times at which the two end follow.  Linear in steps, some nanoseconds each. */
+/* Two passes that run together, step by step in the order of walk_is_next(), by which lower_pair() of compiler/lower/lower.c
+ * orders their instructions.  Queues are in order, so the times at which the two end follow.  Linear in steps, some nanoseconds
+ * each. */
 
 #include "compiler/cost/walk.h"
 
@@ -92,8 +91,7 @@ void walk_together(const struct walk_strand *f, const struct walk_strand *b, boo
     while (x.at < x.end || y.at < y.end) {
         bool left = y.at == y.end;
         if (!left && x.at < x.end) {
-            double at = start_s(queue_s, &x), other = start_s(queue_s, &y);
-            left = at < other || (!(other < at) && x.done <= y.done);
+            left = walk_is_next(start_s(queue_s, &x), start_s(queue_s, &y), x.done, y.done);
         }
         run_next(queue_s, left ? &x : &y);
     }

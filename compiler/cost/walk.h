@@ -54,6 +54,14 @@ void walk_own(struct walk *w, uint32_t passes, uint32_t n, bool at_once, double 
 void walk_gathered(struct walk *w, uint32_t passes, uint32_t n, double transfer_s, double kernel_s);
 void walk_reduced(struct walk *w, uint32_t passes, uint32_t n, double kernel_s, double transfer_s);
 
+/* Of two passes that run together, is the left one's next step the next of both?  It is the one that can start first, of two that
+ * can the one of the pass that is behind by its share of time.  So transfers of one run under the other's kernels, and neither
+ * waits in a queue behind what is not ready. */
+static inline bool walk_is_next(double at, double other, double done, double other_done)
+{
+    return at < other || (!(other < at) && done <= other_done);
+}
+
 /* The steps of a pass in order, of a block or of several in a row. */
 struct walk_strand {
     const struct walk_step *at;

@@ -6,6 +6,7 @@
  * After a chunk's last B or W every bucket is reduced as soon as the piece that completes it is done.  A new kind of
  * operator is one row of the table below and its file. */
 
+#include "compiler/cost/walk.h"
 #include "compiler/lower/build.h"
 
 #include "runtime/program_share.h"
@@ -306,10 +307,8 @@ static void run_next(const struct lower *l, struct watch *w, struct strand *s)
     s->next++;
 }
 
-/* Two actions that run together are one list: next comes what can start first, of two that can the one that is behind by
- * its share of its strand.  So transfers of one run under the other's compute, and neither waits in a queue behind what is
- * not ready.  Temporaries of the second have other names, and its parameters are gathered into buffers of its own; all
- * else that both touch is read only. */
+/* Two actions that run together are one list, in the order of walk_is_next().  Temporaries of the second have other names, and
+ * its parameters are gathered into buffers of its own; all else that both touch is read only. */
 static void lower_pair(struct lower *l, const struct schedule *s, const struct action *a)
 {
     uint32_t first = l->p->ninsns;
@@ -333,8 +332,7 @@ static void lower_pair(struct lower *l, const struct schedule *s, const struct a
     for (uint32_t k = 0; k < n; k++) {
         bool left = y.next == y.end;
         if (!left && x.next < x.end) {
-            double at = start_ns(l, &w, &x), other = start_ns(l, &w, &y);
-            left = at < other || (!(other < at) && x.done_ns * y.all_ns <= y.done_ns * x.all_ns);
+            left = walk_is_next(start_ns(l, &w, &x), start_ns(l, &w, &y), x.done_ns * y.all_ns, y.done_ns * x.all_ns);
         }
         struct strand *from = left ? &x : &y;
         insns[k] = l->p->insns[from->next];
