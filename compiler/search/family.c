@@ -61,7 +61,7 @@ static bool may_fit(struct searching *s, struct cost *c, const struct search_sha
     cost_rooms_least(&rooms, c, &h->shape);
     if (cost_rooms_fullest(&rooms, s->memory_limit, &x->estimate))
         return true;
-    if (s->result->ncandidates) {
+    if (search_found(s)) {
         s->result->removed[REMOVED_MEMORY]++;
         return false;
     }
@@ -69,6 +69,12 @@ static bool may_fit(struct searching *s, struct cost *c, const struct search_sha
     cost_rooms_fullest(&rooms, UINT64_MAX, &x->estimate);
     search_too_full(s, x);
     return false;
+}
+
+/* It does not fit even without buffers: nor does it under states that need more. */
+static bool needs_more(const struct searching *s, const struct estimate *e)
+{
+    return e->peak_bytes - e->buffer_bytes > s->memory_limit;
 }
 
 /* may any schedule from first to end be worth while under a ZeRO level? */
@@ -104,7 +110,7 @@ static bool probe(struct searching *s, const struct family *f, uint32_t kind, ui
             if ((least_here && !thrifty(s->space.schedules[k].kind)) || !search_schedule_applies(s, &d, k))
                 continue;
             any = true;
-            for (uint32_t i = states->n; i-- > 0;) { /* that split most first */
+            for (uint32_t i = 0; i < states->n; i++) { /* that need least first */
                 if (i && states->at[i].zero == states->at[i - 1].zero)
                     continue; /* the first of a level splits most */
                 if (b == f->decision.microbatch && f->least && !class_hopes(s, f, first, end, states->at[i].zero)) {
@@ -116,6 +122,8 @@ static bool probe(struct searching *s, const struct family *f, uint32_t kind, ui
                 search_set_schedule(s, f, &x.decision, k);
                 if (may_fit(s, &c, h, &x))
                     return true;
+                if (search_found(s) && needs_more(s, &x.estimate))
+                    break;
             }
         }
     }
@@ -165,9 +173,11 @@ static void add_cell(struct searching *s, const struct family *f, uint32_t index
 
 static uint32_t alive_kinds(struct searching *s, struct family *f)
 {
-    uint32_t alive = 0;
+    struct cost c = *f->cost;
+    c.decision = &f->decision;
+    uint32_t alive = 0, roomy = search_roomy_kinds(s, &c, search_shape(s, &c));
     for (uint32_t kind = 0; kind < s->space.nrecompute; kind++)
-        alive |= kind_lives(s, f, kind) ? 1u << kind : 0;
+        alive |= roomy & 1u << kind && kind_lives(s, f, kind) ? 1u << kind : 0;
     return alive;
 }
 
@@ -175,15 +185,33 @@ static uint32_t alive_kinds(struct searching *s, struct family *f)
 static bool find_alive(struct searching *s, struct family *f)
 {
     struct search_least *known = f->least;
-    if (f->dead)
+    if (f->alive_states)
         return f->alive;
     f->alive = known && known->asked ? known->alive : alive_kinds(s, f);
     if (known) {
         known->asked = true;
         known->alive = f->alive;
     }
-    f->dead = ARENA_ARRAY(s->arena, uint16_t, s->space.nschedules);
+    uint32_t n = s->space.nschedules * s->space.nrecompute;
+    f->alive_states = arena_array(s->arena, n, sizeof *f->alive_states);
+    memset(f->alive_states, SEARCH_STATES, n * sizeof *f->alive_states);
     return f->alive;
+}
+
+/* A state of no higher ZeRO level and no larger shard needs no less memory than one that does not fit. */
+static void note_dead(const struct searching *s, struct family *f, const struct cell *cell, uint32_t kind)
+{
+    const struct states *all = f->states;
+    const struct state *x = &all->at[cell->state];
+    uint8_t *alive = f->alive_states[cell->schedule * s->space.nrecompute + kind];
+    for (uint32_t i = cell->state; i < all->n; i++)
+        if (all->at[i].shard <= x->shard && i < alive[all->at[i].zero])
+            alive[all->at[i].zero] = (uint8_t)i;
+}
+
+static bool is_dead(const struct searching *s, const struct family *f, const struct cell *cell, uint32_t kind)
+{
+    return cell->state >= f->alive_states[cell->schedule * s->space.nrecompute + kind][f->states->at[cell->state].zero];
 }
 
 /* may the family's pipeline run schedule k, and is that worth while under any state? */
@@ -480,7 +508,7 @@ void search_open_cell(struct searching *s, const struct cell *cell, leaf_taker t
     struct family *f = &s->families.at[cell->family];
     find_alive(s, f);
     for (uint32_t kind = 0; kind < s->space.nrecompute; kind++) {
-        if (!(f->alive & 1u << kind) || (f->dead[cell->schedule] & 1u << kind)) {
+        if (!(f->alive & 1u << kind) || is_dead(s, f, cell, kind)) {
             s->result->removed[REMOVED_MEMORY]++;
             continue;
         }
@@ -494,8 +522,8 @@ void search_open_cell(struct searching *s, const struct cell *cell, leaf_taker t
         bool spare = k->kind != RECOMPUTE_NONE && (k->spare || s->spare);
         search_count(s, &d);
         enum leaf_fate fate = search_leaf(s, &c, search_shape(s, &c), &d, spare, &x);
-        if (fate == LEAF_DEAD && cell->state == 0) /* the others need more */
-            f->dead[cell->schedule] |= (uint16_t)(1u << kind);
+        if (fate == LEAF_DEAD)
+            note_dead(s, f, cell, kind);
         x.cost = f->cost;
         x.family = cell->family;
         if (fate == LEAF_GOOD)

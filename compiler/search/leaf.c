@@ -12,6 +12,11 @@
 #include <math.h>
 #include <string.h>
 
+bool search_found(const struct searching *s)
+{
+    return s->result->ncandidates || s->fits;
+}
+
 void search_too_full(struct searching *s, const struct candidate *x)
 {
     struct search_result *r = s->result;
@@ -30,6 +35,8 @@ void search_too_full(struct searching *s, const struct candidate *x)
 static uint64_t search_miss_bytes(const struct searching *s)
 {
     const struct search_result *r = s->result;
+    if (search_found(s))
+        return s->memory_limit;
     return r->has_closest && r->closest.estimate.peak_bytes > s->memory_limit ? r->closest.estimate.peak_bytes : UINT64_MAX;
 }
 
@@ -257,5 +264,6 @@ enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_sh
     }
     x->decision.stages = ARENA_ARRAY(s->arena, struct stage, d->nstages);
     memcpy(x->decision.stages, s->scratch, d->nstages * sizeof *s->scratch);
+    s->fits |= isinf(search_limit_s(s)); /* else it may be too slow */
     return LEAF_GOOD;
 }

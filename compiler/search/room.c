@@ -334,6 +334,41 @@ static double level_bound_s(struct searching *s, const struct cost *c, struct se
     return best;
 }
 
+/* the most that ranks of c's decision have for activations on average, under any ZeRO level */
+static double most_room(struct searching *s, const struct cost *c, struct search_shape *h)
+{
+    struct decision d = *c->decision;
+    struct cost own = *c;
+    double most = 0;
+    d.shard = d.dp * d.cp; /* splits most */
+    own.decision = &d;
+    for (uint32_t i = 0; i < s->space.zero.n; i++) {
+        struct cost_rooms rooms;
+        d.zero = s->space.zero.at[i];
+        cost_rooms_least(&rooms, &own, &h->shape);
+        struct large large = find_large(s, &rooms, h->trade);
+        double all = room_of_all(s, &own, &h->shape, false);
+        for (uint32_t without = 0; without < d.pp && without <= large.nothers; without++)
+            most = cost_larger(most, room_of(&large, d.pp, without, all));
+    }
+    return most;
+}
+
+uint32_t search_roomy_kinds(struct searching *s, const struct cost *c, struct search_shape *h)
+{
+    const struct decision *d = c->decision;
+    uint32_t all = (1u << s->space.nrecompute) - 1, roomy = 0, spares = search_spares(s);
+    if (d->microbatches < 2 || s->job->wishes.offload & OFFLOAD_ACTIVATIONS || !search_found(s))
+        return all;
+    const struct search_trade *t = search_trade_of(s, c, h);
+    double room = most_room(s, c, h);
+    for (uint32_t k = 0; k < s->space.nrecompute && room > 0; k++)
+        if (search_hopes(s, d, d->microbatches * (kind_s(s, t, spares + k, d->pp, room) / d->pp) * (1 - 1e-9)))
+            roomy |= 1u << k;
+    s->result->spent++;
+    return roomy;
+}
+
 double search_room_bound_s(struct searching *s, const struct cost *c, struct search_shape *h, double step_s)
 {
     struct decision d = *c->decision;

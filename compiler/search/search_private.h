@@ -109,7 +109,7 @@ struct family {
     uint32_t *dead_from; /* by kind of recomputation, shared by microbatches: from this one on nothing fits */
     struct states *states; /* shared by all families of the mesh and order */
     uint32_t alive;        /* bits by kind of recomputation, once opened */
-    uint16_t *dead;        /* by schedule: kinds that fit under no state */
+    uint8_t (*alive_states)[4]; /* by schedule and kind, and by ZeRO level: from this state on nothing fits */
     double bound;
     bool roomed;  /* its bound has what memory makes it recompute */
     bool refined; /* its bound is that of its cuts */
@@ -151,6 +151,7 @@ struct searching {
      * does */
     const struct decision *unlike;
     enum dimension dimension;
+    bool fits;   /* a leaf was found that is a candidate once it is timed */
     bool fewest; /* objective: the number of GPUs that keeps the limits on time */
     bool spare, may_spare;
     struct space space;
@@ -277,6 +278,8 @@ bool search_alike(const struct decision *x, const struct decision *y);
 /* finalists.c: candidates with synthesised schedules beside those of formulas, or instead of them where 'auto' was asked
  * for */
 void search_finalists(struct searching *s);
+/* Is it certain that something will be found?  Then nobody asks for the closest miss. */
+bool search_found(const struct searching *s);
 /* counts x, which does not fit, and remembers it if it is the closest miss */
 void search_too_full(struct searching *s, const struct candidate *x);
 
@@ -298,6 +301,8 @@ double search_floor_shards_s(struct searching *s, const struct cost *c, const st
 /* does what every rank holds at least fit under c's ZeRO level, leaving activations aside? */
 bool search_state_fits(struct searching *s, const struct cost *c, struct search_shape *h);
 double search_room_bound_s(struct searching *s, const struct cost *c, struct search_shape *h, double step_s);
+/* kinds of recomputation, a bit each, under which such a step leaves hope for a candidate */
+uint32_t search_roomy_kinds(struct searching *s, const struct cost *c, struct search_shape *h);
 
 /* shapes.c: the cached shape of c's decision; stages of a shape, cut once per number of stages */
 struct search_shape *search_shape(struct searching *s, const struct cost *c);
