@@ -187,6 +187,14 @@ static double by_loss(const struct seen *b, double from, double to, double item)
     (void)item;
     return microbatches(b) * (to - from) * 2 * tokens(b) * VOCAB / b->cost->device.bytes_s;
 }
+/* every norm's input forward, and both of its gradients' operands where they are read again; logits, of 16 bits like all of these,
+ * for the sum and for the gradient */
+static double by_joined(const struct seen *b, double from, double to, double item)
+{
+    (void)item;
+    double bytes = (2 * LAYERS + 1) * 3 * 2 * tokens(b) * WIDTH + 2 * 2 * tokens(b) * VOCAB;
+    return microbatches(b) * (from - to) * bytes / b->cost->device.bytes_s;
+}
 static double by_added_gradients(const struct seen *b, double from, double to, double item)
 {
     (void)from, (void)to, (void)item;

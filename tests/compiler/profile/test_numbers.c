@@ -69,7 +69,7 @@ static void test_plans(void)
     static const char *const priced[] = {"matmul_sm80",       "matmul_sm90",    "matmul_sm100",
                                          "attention_sm80",    "attention_sm90", "attention_sm100",
                                          "attention_unfused", "stream_traffic", "cp_attention",
-                                         "straggle",          "far_nic_gbs"};
+                                         "straggle",          "far_nic_gbs",    "joins"};
     for (size_t i = 0; i < numbers_n; i++)
         for (size_t k = 0; k < ARRAY_LEN(priced); k++) {
             if (strcmp(numbers_all[i].param, priced[k]) != 0)
