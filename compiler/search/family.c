@@ -113,6 +113,8 @@ static bool probe(struct searching *s, const struct family *f, uint32_t kind, ui
             for (uint32_t i = 0; i < states->n; i++) { /* that need least first */
                 if (i && states->at[i].zero == states->at[i - 1].zero)
                     continue; /* the first of a level splits most */
+                if (!search_has_room(s, &states->at[i]))
+                    continue;
                 if (b == f->decision.microbatch && f->least && !class_hopes(s, f, first, end, states->at[i].zero)) {
                     *skipped = true;
                     continue;
@@ -168,7 +170,7 @@ static void add_cell(struct searching *s, const struct family *f, uint32_t index
     if (bound < search_worst(s))
         take(s, to, cell, fmax(bound, f->bound), index);
     else
-        s->result->removed[REMOVED_BOUND]++;
+        s->result->removed[isfinite(bound) ? REMOVED_BOUND : REMOVED_MEMORY]++;
 }
 
 static uint32_t alive_kinds(struct searching *s, struct family *f)
@@ -219,7 +221,8 @@ static bool schedule_hopes(const struct searching *s, const struct family *f, ui
 {
     bool applies = search_schedule_applies(s, &f->decision, k), any = applies && !f->least;
     for (uint32_t i = 0; applies && !any && i < f->states->n; i++)
-        any = search_hopes(s, &f->decision, f->least->schedules[k].pipeline_s[f->states->at[i].zero]);
+        any = search_has_room(s, &f->states->at[i]) &&
+              search_hopes(s, &f->decision, f->least->schedules[k].pipeline_s[f->states->at[i].zero]);
     return any;
 }
 
@@ -386,6 +389,8 @@ static double squeezed_of(struct searching *s, const struct family *f, struct cl
 static double cell_bound_s(struct searching *s, const struct family *f, struct class_row *x, uint32_t k, uint32_t state)
 {
     uint32_t zero = f->states->at[state].zero;
+    if (!search_has_room(s, &f->states->at[state]))
+        return INFINITY;
     double step_s = (f->least ? f->least->schedules[k].pipeline_s[zero] : 0) * (1 - 1e-9);
     if (!search_hopes(s, &f->decision, step_s))
         return step_s;

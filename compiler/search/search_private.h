@@ -91,6 +91,7 @@ struct search_floor {
 struct state {
     uint32_t zero, shard;
     struct cost_group ranks, replicas; /* that share state; that hold the same */
+    bool fits;                         /* what all ranks hold of it does, leaving all else aside */
     struct cost_movers *by;            /* NULL: not asked for yet; where experts' rows go through ep_nodes */
     uint32_t ep_nodes;
 };
@@ -230,6 +231,8 @@ void search_open_class(struct searching *s, const struct cell *cell, leaf_taker 
 /* states.c: the family's states, made by the first that asks; one of them, into c and its decision d */
 const struct states *search_states(struct searching *s, const struct family *f);
 void search_set_state(struct cost *c, struct decision *d, const struct state *x);
+/* Is there room for the state, or may what does not fit be the closest miss? */
+bool search_has_room(const struct searching *s, const struct state *x);
 /* starts.c: the leaves that promise most of schedules of their own, at most SEARCH_STARTS, best first, no two of them alike */
 enum { SEARCH_STARTS = 32 };
 struct search_starts {

@@ -34,6 +34,17 @@ static uint32_t shard_choices(const struct searching *s, const struct cost *c, c
     return n;
 }
 
+/* By the fewest bytes that c's parameters, gradients and optimizer take under any schedule and with any number of microbatches, on
+ * all ranks of the pipeline together. */
+static bool state_fits(const struct searching *s, const struct cost *c, const struct cost_shape *x)
+{
+    struct decision d = *c->decision;
+    struct cost own = *c;
+    d.microbatches = 1;
+    own.decision = &d;
+    return cost_state_least(&own, x) <= s->memory_limit;
+}
+
 const struct states *search_states(struct searching *s, const struct family *f)
 {
     struct states *x = f->states;
@@ -43,6 +54,7 @@ const struct states *search_states(struct searching *s, const struct family *f)
     struct cost c = *f->cost;
     bool split = d.dp * d.cp > 1; /* else all levels are the first */
     c.decision = &d;
+    const struct cost_shape *shape = &search_shape(s, &c)->shape;
     x->at = ARENA_ARRAY(s->arena, struct state, SEARCH_STATES);
     for (uint32_t z = split ? s->space.zero.n : 1; z-- > 0;) {
         uint32_t shards[16];
@@ -51,7 +63,8 @@ const struct states *search_states(struct searching *s, const struct family *f)
         for (uint32_t i = 0; i < n && x->n < SEARCH_STATES; i++) {
             d.shard = shards[i];
             cost_set_shard(&c);
-            x->at[x->n++] = (struct state){d.zero, d.shard, c.shard, c.replicas, NULL, 0};
+            x->at[x->n++] = (struct state){
+                .zero = d.zero, .shard = d.shard, .ranks = c.shard, .replicas = c.replicas, .fits = state_fits(s, &c, shape)};
         }
     }
     return x;
@@ -64,4 +77,9 @@ void search_set_state(struct cost *c, struct decision *d, const struct state *x)
     c->decision = d;
     c->shard = x->ranks;
     c->replicas = x->replicas;
+}
+
+bool search_has_room(const struct searching *s, const struct state *x)
+{
+    return x->fits || !search_found(s);
 }
