@@ -1,13 +1,19 @@
 /* Items of placement: what gets a place of its own, from coarse to fine.
  *
  * A buffer as a whole keeps a program short and easy to read; slots of a ring apart fit beside one another where rings are not
- * full at the same time; and a part whose lives are apart conflicts with others only while it holds something.  Packing costs
- * items squared, so of small parts, which hardly tell, and of parts beyond MOST_ITEMS lives, the smallest first, all lives are
- * one item. */
+ * full at the same time; and a part whose lives are apart conflicts with others only while it holds something.  Of small parts,
+ * which hardly tell, all lives are one item.
+ *
+ * Packing costs items squared, so lives beyond MOST_ITEMS share pools.  Those of one size take as few places as there are of them
+ * at a time, each the first that is free when it begins (that colours an interval graph with as few colours as can be: Golumbic,
+ * Algorithmic Graph Theory and Perfect Graphs, 1980, section 8.6).  Slots of a ring take turns, so that in a long step every one
+ * is in use now and then, and meets every slot of a ring of another depth.  The last places of a pool are used only when it is
+ * full, and rings that are not full at the same time share them. */
 
 #include "compiler/place/place_private.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { MOST_ITEMS = 4096, SMALL = 1000 };
 
@@ -56,72 +62,127 @@ struct items *place_parts_apart(struct arena *a, const struct lives *l)
     return set_times(x, l);
 }
 
-/* Numbers the lives of a part from `first` on; returns how many numbers it takes.  Lives that meet on the clock, one of which
- * ends before the other one begins by a clock that is not looked at, have one. */
-static uint32_t number_lives(const struct lives *l, uint32_t part, uint32_t first, uint32_t *of)
+/* lives of a part that have one item */
+struct stay {
+    uint32_t part, lo, hi;
+    bool alone;     /* it has an item of its own, since it is there at the step's begin, too */
+    uint32_t place; /* in a pool, or NONE */
+};
+struct stays {
+    uint32_t n, nplaces, *of; /* nplaces: in all pools; of: by life */
+    struct stay *at;
+};
+
+/* Lives that meet on the clock, one of which ends before the other one begins by a clock that is not looked at, are one stay. */
+static void add_part(struct stays *s, const struct lives *l, uint32_t part, bool whole)
 {
-    uint32_t n = 0, end = 0;
+    struct stay *x = NULL;
     for (uint32_t i = l->first_life[part]; i < l->first_life[part + 1]; i++) {
-        n += !n || l->lives[i].lo > end;
-        end = l->lives[i].hi > end ? l->lives[i].hi : end;
-        if (of)
-            of[i] = first + n - 1;
+        const struct life *y = &l->lives[i];
+        if (!x || (!whole && y->lo > x->hi)) {
+            x = &s->at[s->n++];
+            *x = (struct stay){part, y->lo, y->hi, false, NONE};
+        }
+        x->hi = y->hi > x->hi ? y->hi : x->hi;
+        s->of[i] = s->n - 1;
     }
-    return n ? n : 1;
+}
+
+/* parts of no more than `small` bytes have one stay */
+static void find_stays(struct stays *s, const struct lives *l, uint64_t small)
+{
+    s->n = 0;
+    for (uint32_t k = 0; k < l->nparts; k++)
+        add_part(s, l, k, l->parts[k].bytes <= small);
+    for (uint32_t i = l->first_life[l->nparts]; i < l->nlives; i++) {
+        s->of[i] = s->of[l->lives[i].same];
+        s->at[s->of[i]].alone = true;
+    }
 }
 
 struct sized {
     uint64_t bytes;
-    uint32_t part;
+    uint32_t lo, stay;
 };
 
-static int largest_first(const void *x, const void *y)
+/* the largest first, of one size the earliest */
+static int by_size(const void *x, const void *y)
 {
     const struct sized *a = x, *b = y;
     if (a->bytes != b->bytes)
         return a->bytes > b->bytes ? -1 : 1;
-    return (a->part > b->part) - (a->part < b->part);
+    if (a->lo != b->lo)
+        return a->lo < b->lo ? -1 : 1;
+    return (a->stay > b->stay) - (a->stay < b->stay);
 }
 
-/* the parts of which every life is an item */
-static bool *find_large(struct arena *a, const struct lives *l)
+/* a pool for n stays of one size, in the order in which they begin */
+static void make_pool(struct arena *a, struct stays *s, const struct sized *list, uint32_t n)
 {
-    bool *large = ARENA_ARRAY(a, bool, l->nparts + 1u);
     struct arena_mark mark = arena_mark(a);
-    struct sized *order = ARENA_ARRAY(a, struct sized, l->nparts + 1u);
-    uint64_t sum = 0;
-    uint32_t n = l->nparts;
-    for (uint32_t k = 0; k < l->nparts; k++) {
-        order[k] = (struct sized){l->parts[k].bytes, k};
-        sum += l->parts[k].bytes;
+    uint32_t *end = ARENA_ARRAY(a, uint32_t, n + 1u), nplaces = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        struct stay *x = &s->at[list[k].stay];
+        uint32_t place = 0;
+        while (place < nplaces && end[place] >= x->lo)
+            place++;
+        nplaces += place == nplaces;
+        end[place] = x->hi;
+        x->place = s->nplaces + place;
     }
-    qsort(order, l->nparts, sizeof *order, largest_first);
-    for (uint32_t k = 0; k < l->nparts && order[k].bytes > sum / SMALL; k++) {
-        uint32_t more = number_lives(l, order[k].part, 0, NULL) - 1;
-        large[order[k].part] = more <= MOST_ITEMS && n + more <= MOST_ITEMS;
-        n += large[order[k].part] ? more : 0;
+    s->nplaces += nplaces;
+    arena_reset(a, mark);
+}
+
+/* Pools for the smallest sizes, as many as it takes for no more than MOST_ITEMS items. */
+static void make_pools(struct arena *a, const struct lives *l, struct stays *s)
+{
+    struct arena_mark mark = arena_mark(a);
+    struct sized *list = ARENA_ARRAY(a, struct sized, s->n + 1u);
+    uint32_t n = 0, apart = s->n;
+    for (uint32_t k = 0; k < s->n; k++)
+        if (!s->at[k].alone)
+            list[n++] = (struct sized){l->parts[s->at[k].part].bytes, s->at[k].lo, k};
+    qsort(list, n, sizeof *list, by_size);
+    for (uint32_t first, end = n; end && apart + s->nplaces > MOST_ITEMS; end = first) {
+        for (first = end - 1; first && list[first - 1].bytes == list[first].bytes;)
+            first--;
+        make_pool(a, s, list + first, end - first);
+        apart -= end - first;
     }
     arena_reset(a, mark);
-    return large;
+}
+
+/* the item of every stay; returns how many there are */
+static uint32_t number_stays(struct arena *a, const struct stays *s, uint32_t *item)
+{
+    uint32_t *of_place = ARENA_ARRAY(a, uint32_t, s->nplaces + 1u), n = 0;
+    memset(of_place, 0xff, s->nplaces * sizeof *of_place);
+    for (uint32_t k = 0; k < s->n; k++) {
+        uint32_t place = s->at[k].place;
+        item[k] = place == NONE || of_place[place] == NONE ? n++ : of_place[place];
+        if (place != NONE)
+            of_place[place] = item[k];
+    }
+    return n;
 }
 
 struct items *place_lives_apart(struct arena *a, const struct lives *l)
 {
-    const bool *large = find_large(a, l);
-    uint32_t n = 0;
+    struct stays s = {.of = ARENA_ARRAY(a, uint32_t, l->nlives + 1u), .at = ARENA_ARRAY(a, struct stay, l->nlives + 1u)};
+    uint64_t sum = 0;
     for (uint32_t k = 0; k < l->nparts; k++)
-        n += large[k] ? number_lives(l, k, 0, NULL) : 1;
-    struct items *x = new_items(a, l, n);
-    n = 0;
-    for (uint32_t k = 0; k < l->nparts; k++) {
-        uint32_t first = n;
-        n += large[k] ? number_lives(l, k, first, x->of) : 1;
-        for (uint32_t i = l->first_life[k]; i < l->first_life[k + 1] && !large[k]; i++)
-            x->of[i] = first;
-        for (uint32_t i = first; i < n; i++)
-            x->bytes[i] = l->parts[k].bytes;
+        sum += l->parts[k].bytes;
+    find_stays(&s, l, sum / SMALL);
+    if (s.n > MOST_ITEMS) {
+        find_stays(&s, l, 0);
+        make_pools(a, l, &s);
     }
-    for (uint32_t i = l->first_life[l->nparts]; i < l->nlives; i++)
-        x->of[i] = x->of[l->lives[i].same];
+    uint32_t *item = ARENA_ARRAY(a, uint32_t, s.n + 1u);
+    struct items *x = new_items(a, l, number_stays(a, &s, item));
+    for (uint32_t i = 0; i < l->nlives; i++) {
+        x->of[i] = item[s.of[i]];
+        x->bytes[x->of[i]] = l->parts[l->lives[i].part].bytes;
+    }
     return set_times(x, l);
 }
