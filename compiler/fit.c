@@ -72,6 +72,8 @@ static double usual_room(const struct job *job, const struct topo *topo, const s
 }
 
 enum { FILL = 2, LONG_FILL = 16, LONG = 64 }; /* microbatches per stage */
+enum { ROOM_TRIES = 3 };
+#define ROOM_SPARE 1.02 /* times what is too much is given up */
 
 /* The peak with some room for experts' rows.  Buffers are as many with a few microbatches per stage as with all of them, but
  * for what the ends of the step leave lying; who takes a plan by this looks at its own peak.  A role that takes no more than
@@ -119,8 +121,8 @@ static struct plan *compile_within(struct arena *a, struct job *job, struct topo
 }
 
 /* A plan that is too large with the usual room for rows that come to experts, or with room for all of them (0): with as much
- * room as fits, which placement takes almost linearly, so that the plan with room for the mean and this one, of `peak` bytes,
- * say it.  NULL if even the mean does not fit, or what fits is tight and something else may have the usual room. */
+ * room as fits, which placement takes almost linearly.  What a row takes is told by the plan with room for the mean and this
+ * one, of `peak` bytes.  NULL if even the mean does not fit, or what fits is tight and something else may have the usual room. */
 static struct plan *fit_room(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
                                  const struct compile_options *o, double usual, double peak, uint64_t limit, const char **why)
 {
@@ -136,15 +138,16 @@ static struct plan *fit_room(struct arena *a, struct job *job, struct topo *topo
     if (peak <= least)
         return NULL;
     struct plan *p = NULL;
-    uint64_t placed = (uint64_t)peak;
+    double placed = peak, each = (peak - least) / (usual - 1); /* bytes */
     d.room = usual;
     for (int tries = 0; !p && d.room > 1; tries++) {
-        double share = (double)placed > least ? 0.98 * ((double)limit - least) / ((double)placed - least) : 0;
-        share = tries ? fmin(share, 0.98) : share;
-        d.room = tries < 2 ? floor((1 + (d.room - 1) * share) * 100) / 100 : 1;
+        double less = ROOM_SPARE * (placed - (double)limit) / each;
+        d.room = tries < ROOM_TRIES ? fmax(1, floor((d.room - less) * 100) / 100) : 1;
         if (d.room < enough)
             break;
-        p = compile_within(a, job, topo, &d, limit, o, &placed, why);
+        uint64_t bytes;
+        p = compile_within(a, job, topo, &d, limit, o, &bytes, why);
+        placed = (double)bytes;
     }
     return p;
 }

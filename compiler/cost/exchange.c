@@ -137,11 +137,6 @@ static double rows_of(const struct cost *c, const struct profile *stack, const s
     return room > 0 ? fmin(room, all) : all;
 }
 
-double cost_rows_moved(const struct cost *c, const struct moe *m)
-{
-    return rows_of(c, c->profile, m, room_of(c));
-}
-
 bool cost_may_be_tight(const struct job *job, const struct decision *d)
 {
     return job->wishes.tight_experts && !(d->room > 0) && !(job->train.expert_room > 0);
@@ -157,6 +152,11 @@ double cost_room_kept(const struct cost *c)
 {
     double room = room_of(c), mean = fmax(1, c->job->train.imbalance);
     return cost_may_be_tight(c->job, c->decision) && !(room > 0 && room < mean) ? mean : room;
+}
+
+double cost_rows_moved(const struct cost *c, const struct moe *m)
+{
+    return rows_of(c, c->profile, m, cost_room_kept(c));
 }
 
 double cost_rows_kept(const struct cost *c, const struct moe *m)
