@@ -1,10 +1,9 @@
 /* Items of placement: what gets a place of its own, from coarse to fine.
  *
  * A buffer as a whole keeps a program short and easy to read; slots of a ring apart fit beside one another where rings are not
- * full at the same time; and a part whose lives are apart conflicts with others only while it holds something.  Of small parts,
- * which hardly tell, all lives are one item.
+ * full at the same time; and a part whose lives are apart conflicts with others only while it holds something.
  *
- * Packing costs items squared, so lives beyond MOST_ITEMS share pools.  Those of one size take as few places as there are of them
+ * Packing costs items squared, so small lives, which hardly tell, and lives beyond MOST_ITEMS share pools.  Those of one size take as few places as there are of them
  * at a time, each the first that is free when it begins (that colours an interval graph with as few colours as can be: Golumbic,
  * Algorithmic Graph Theory and Perfect Graphs, 1980, section 8.6).  Slots of a ring take turns, so that in a long step every one
  * is in use now and then, and meets every slot of a ring of another depth.  The last places of a pool are used only when it is
@@ -74,12 +73,12 @@ struct stays {
 };
 
 /* Lives that meet on the clock, one of which ends before the other one begins by a clock that is not looked at, are one stay. */
-static void add_part(struct stays *s, const struct lives *l, uint32_t part, bool whole)
+static void add_part(struct stays *s, const struct lives *l, uint32_t part)
 {
     struct stay *x = NULL;
     for (uint32_t i = l->first_life[part]; i < l->first_life[part + 1]; i++) {
         const struct life *y = &l->lives[i];
-        if (!x || (!whole && y->lo > x->hi)) {
+        if (!x || y->lo > x->hi) {
             x = &s->at[s->n++];
             *x = (struct stay){part, y->lo, y->hi, false, NONE};
         }
@@ -88,16 +87,16 @@ static void add_part(struct stays *s, const struct lives *l, uint32_t part, bool
     }
 }
 
-/* parts of no more than `small` bytes have one stay */
-static void find_stays(struct stays *s, const struct lives *l, uint64_t small)
+static struct stays find_stays(struct arena *a, const struct lives *l)
 {
-    s->n = 0;
+    struct stays s = {.of = ARENA_ARRAY(a, uint32_t, l->nlives + 1u), .at = ARENA_ARRAY(a, struct stay, l->nlives + 1u)};
     for (uint32_t k = 0; k < l->nparts; k++)
-        add_part(s, l, k, l->parts[k].bytes <= small);
+        add_part(&s, l, k);
     for (uint32_t i = l->first_life[l->nparts]; i < l->nlives; i++) {
-        s->of[i] = s->of[l->lives[i].same];
-        s->at[s->of[i]].alone = true;
+        s.of[i] = s.of[l->lives[i].same];
+        s.at[s.of[i]].alone = true;
     }
+    return s;
 }
 
 struct sized {
@@ -134,8 +133,8 @@ static void make_pool(struct arena *a, struct stays *s, const struct sized *list
     arena_reset(a, mark);
 }
 
-/* Pools for the smallest sizes, as many as it takes for no more than MOST_ITEMS items. */
-static void make_pools(struct arena *a, const struct lives *l, struct stays *s)
+/* Pools for sizes up to `small`, and for as many of the next ones as it takes for no more than MOST_ITEMS items. */
+static void make_pools(struct arena *a, const struct lives *l, struct stays *s, uint64_t small)
 {
     struct arena_mark mark = arena_mark(a);
     struct sized *list = ARENA_ARRAY(a, struct sized, s->n + 1u);
@@ -144,7 +143,7 @@ static void make_pools(struct arena *a, const struct lives *l, struct stays *s)
         if (!s->at[k].alone)
             list[n++] = (struct sized){l->parts[s->at[k].part].bytes, s->at[k].lo, k};
     qsort(list, n, sizeof *list, by_size);
-    for (uint32_t first, end = n; end && apart + s->nplaces > MOST_ITEMS; end = first) {
+    for (uint32_t first, end = n; end && (list[end - 1].bytes <= small || apart + s->nplaces > MOST_ITEMS); end = first) {
         for (first = end - 1; first && list[first - 1].bytes == list[first].bytes;)
             first--;
         make_pool(a, s, list + first, end - first);
@@ -167,17 +166,10 @@ static uint32_t number_stays(struct arena *a, const struct stays *s, uint32_t *i
     return n;
 }
 
-struct items *place_lives_apart(struct arena *a, const struct lives *l)
+struct items *place_lives_apart(struct arena *a, const struct lives *l, uint64_t live)
 {
-    struct stays s = {.of = ARENA_ARRAY(a, uint32_t, l->nlives + 1u), .at = ARENA_ARRAY(a, struct stay, l->nlives + 1u)};
-    uint64_t sum = 0;
-    for (uint32_t k = 0; k < l->nparts; k++)
-        sum += l->parts[k].bytes;
-    find_stays(&s, l, sum / SMALL);
-    if (s.n > MOST_ITEMS) {
-        find_stays(&s, l, 0);
-        make_pools(a, l, &s);
-    }
+    struct stays s = find_stays(a, l);
+    make_pools(a, l, &s, live / SMALL);
     uint32_t *item = ARENA_ARRAY(a, uint32_t, s.n + 1u);
     struct items *x = new_items(a, l, number_stays(a, &s, item));
     for (uint32_t i = 0; i < l->nlives; i++) {

@@ -72,7 +72,7 @@ static uint64_t place_step(struct arena *a, struct program *p, uint64_t floor, u
         if (best.top <= good || best.top - bound <= (lives ? MUCH * worth : worth))
             continue;
         uint64_t want = good < best.top - worth ? good : best.top - worth - 1;
-        struct packing x = pack(a, l, lives ? place_lives_apart(a, l) : place_parts_apart(a, l), lives, bound, want);
+        struct packing x = pack(a, l, lives ? place_lives_apart(a, l, bound) : place_parts_apart(a, l), lives, bound, want);
         if (x.top >= best.top || best.top - x.top <= worth)
             continue;
         best = x;

@@ -58,7 +58,7 @@ struct items {
 };
 struct items *place_buffers_whole(struct arena *a, const struct lives *l, const struct program *p);
 struct items *place_parts_apart(struct arena *a, const struct lives *l);
-struct items *place_lives_apart(struct arena *a, const struct lives *l);
+struct items *place_lives_apart(struct arena *a, const struct lives *l, uint64_t live); /* live: bytes at a time */
 
 /* conflicts.c: items that may be live at the same time; a symmetric matrix of bits, `words` 64-bit words a row */
 struct conflicts {
