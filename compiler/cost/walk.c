@@ -119,18 +119,37 @@ static size_t list_backward(const struct walk *w, uint32_t pass, struct walk_ste
     return n;
 }
 
+/* In front of `back` of n steps are those that run again.  A transfer behind them, which the backward pass begins with, is of what
+ * the block above has made, so it does not wait for them.  Returns how many steps that takes. */
+static size_t ask_ahead(struct walk_step *out, size_t n, size_t back)
+{
+    struct walk_step first = out[back];
+    if (back == 0 || back == n || first.kind != WALK_BLOCK)
+        return n;
+    memmove(out + back + 3, out + back + 1, (n - back - 1) * sizeof *out);
+    memmove(out + 1, out, back * sizeof *out);
+    out[0] = out[back + 2] = first;
+    out[0].kind = WALK_FREE;
+    out[back + 2].kind = WALK_USE;
+    out[0].seconds = out[back + 2].seconds = 0;
+    out[back + 1] = first;
+    out[back + 1].kind = WALK_AHEAD;
+    out[0].room = out[back + 1].room = out[back + 2].room = WALK_ABOVE;
+    return n + 2;
+}
+
 static size_t list(const struct walk *w, uint32_t pass, struct walk_step *out)
 {
     size_t n = 0;
     for (size_t i = 0; i < w->forward.n; i++)
         if (w->forward.at[i].passes & pass)
             out[n++] = w->forward.at[i];
-    return n + (pass == WALK_F ? 0 : list_backward(w, pass, out + n));
+    return pass == WALK_F ? n : ask_ahead(out, n + list_backward(w, pass, out + n), n);
 }
 
 struct walk_strand walk_strand_new(struct arena *a, const struct walk *w, uint32_t pass)
 {
-    struct walk_step *at = arena_grow(a, NULL, 0, w->forward.n + w->steps.n + 1, sizeof *at);
+    struct walk_step *at = arena_grow(a, NULL, 0, w->forward.n + w->steps.n + 3, sizeof *at);
     struct walk_strand x = {.at = at, .n = list(w, pass, at)};
     for (size_t i = 0; i < x.n; i++) {
         x.all_s += at[i].seconds;

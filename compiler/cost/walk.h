@@ -28,8 +28,8 @@ enum walk_kind {
 };
 #define WALK_CUTS 4 /* decision_cuts(), at most: parts of a rank's own rows, and of whole ones */
 /* gathered inputs and gradients of outputs of products; their inputs' gradients; keys with values, sums of their gradients; numbers
- * of experts' rows, gradients of these */
-enum walk_room { WALK_INPUT, WALK_OUTPUT, WALK_REDUCED, WALK_KEYS, WALK_SUMS, WALK_CHOICES, WALK_ROWS, WALK_OWN,
+ * of experts' rows, gradients of these; what the block above has made; parts of own rows, of whole ones */
+enum walk_room { WALK_INPUT, WALK_OUTPUT, WALK_REDUCED, WALK_KEYS, WALK_SUMS, WALK_CHOICES, WALK_ROWS, WALK_ABOVE, WALK_OWN,
                  WALK_WHOLE = WALK_OWN + WALK_CUTS, NWALK_ROOMS = WALK_WHOLE + WALK_CUTS };
 struct walk_step {
     uint8_t kind, room, passes, queue;

@@ -421,10 +421,44 @@ static void test_causes(void)
     }
 }
 
+/* Pairs of published sizes: transfers between nodes that the other microbatch hides for the most part, and what of a layer runs
+ * again with rows that are gathered again. */
+static void test_large_pairs(void)
+{
+    static const struct {
+        const char *model, *cluster, *sets[7];
+    } all[] = {
+        {"plans/deepseek-v3/model.llm", "topologies/h800-2048.xml", {"expert_room=1.2"}},
+        {"plans/llama3-70b/model.llm", "topologies/h800-2048.xml",
+         {"gpus=256", "tp=8", "pp=8", "vpp=2", "schedule=combined_1f1b", "recompute=[norm, ffn]", "sequence_parallel=yes"}},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct arena *a = arena_new();
+        struct diag *d = diag_new(a);
+        uint32_t n = 0;
+        while (n < sizeof all[i].sets / sizeof *all[i].sets && all[i].sets[n])
+            n++;
+        struct job *job = job_read(a, d, all[i].model, (const char **)all[i].sets, n);
+        struct topo *topo = topo_read(a, d, all[i].cluster);
+        CU_ASSERT_FATAL(job && topo);
+        struct search_result *r = search(a, d, job, topo, 1, 20000, true);
+        CU_ASSERT_FATAL(r->ncandidates > 0);
+        const char *why;
+        struct plan *p = compile_decision(a, job, topo, &r->candidates[0].decision, &(struct compile_options){0}, &why);
+        double off = 1e-9 * (double)p->timeline->step_ns / r->candidates[0].estimate.step_time_s - 1;
+        if (fabs(off) >= 0.03)
+            printf("\n    %s: %s off by %.1f %%", all[i].model, decision_text(a, job, &p->decision), 100 * off);
+        CU_ASSERT(fabs(off) < 0.03);
+        plan_close(p);
+        arena_free(a);
+    }
+}
+
 void suite_estimates(void)
 {
     CU_pSuite s = CU_add_suite("estimates", NULL, NULL);
     CU_add_test(s, "drawn decisions", test_estimates);
     CU_add_test(s, "whose memory", test_whose_memory);
     CU_add_test(s, "causes of errors", test_causes);
+    CU_add_test(s, "large pairs", test_large_pairs);
 }
