@@ -147,6 +147,8 @@ static struct plan *fit_room(struct arena *a, struct job *job, struct topo *topo
             break;
         uint64_t bytes;
         p = compile_within(a, job, topo, &d, limit, o, &bytes, why);
+        if (tries && (double)bytes >= placed && enough > 0)
+            break; /* what is fullest has no rows for experts */
         placed = (double)bytes;
     }
     return p;
