@@ -192,14 +192,15 @@ static double at_run(const struct pair *x, const struct moments_stage *b, uint32
     bool scatters = r->scattered > 0, begins = last && k + 1 == b->nruns, had = at->had;
     double place = scatters || shards->blocks ? shards->gathered * r->uses : 0;
     double since = last ? r->since : scatters ? 0 : r->since + r->uses;
-    double before = begins || at->made_uses > 1 ? at->made : at->made < shards->part ? at->made : shards->part;
-    before = moments_on_way(shards, at, since, before, scatters);
-    double rest = moments_making(shards, before, scatters);
-    bool sure = !shards->unsure || begins || (had && before <= shards->before[1]);
-    double sent = shards->blocks ? rest - place : cost_larger(rest - place, rest - shards->own + shards->part);
+    double before = begins || at->made_uses > 1 ? at->made : at->made < at->part ? at->made : at->part;
+    double part = begins ? at->part : last ? r->part_behind : r->part;
+    before = moments_on_way(shards, at, since, before, part, scatters);
+    double rest = moments_making(shards, before, part, scatters);
+    bool sure = !shards->unsure || begins || (had && before <= shards->before + part);
+    double sent = shards->blocks ? rest - place : cost_larger(rest - place, rest - shards->own + r->part);
     double made = had ? 0 : r->made - r->scattered; /* its own gradients, as its stage's first */
     double most = moments_backward(&x->run[k][last], sure ? before : rest, rest + made, place);
-    return cost_larger(most, x->ends[k][last] + sent + made);
+    return cost_larger(most, x->ends[k][last] + shards->sent + sent + made);
 }
 
 /* Behind the block that is looked at are the gradients of others, the sums of the one before not before they are converted back. */

@@ -54,6 +54,7 @@ void lives_makes(struct lives *l, bool experts)
 {
     if (l->pass.begun[experts] == NONE)
         l->pass.begun[experts] = (uint32_t)l->pass.insns.n;
+    l->pass.made = (uint32_t)l->pass.insns.n;
     lives_insn(l);
     lives_takes(l, 1);
 }
@@ -83,6 +84,7 @@ static uint32_t insert(struct lives *l, uint32_t at, uint32_t n)
     for (int k = 0; k < 2; k++)
         l->pass.begun[k] += l->pass.begun[k] != NONE && l->pass.begun[k] >= at;
     l->pass.used += l->pass.used != NONE && l->pass.used >= at;
+    l->pass.made += l->pass.made != NONE && l->pass.made >= at;
     return first;
 }
 
@@ -303,7 +305,7 @@ static uint32_t *nones(struct lives *l, uint32_t n)
 static void begin_pass(struct lives *l, uint32_t halves)
 {
     const struct expansion *e = l->e;
-    l->pass = (struct lives_pass){.begun = {NONE, NONE}, .used = NONE};
+    l->pass = (struct lives_pass){.begun = {NONE, NONE}, .used = NONE, .made = NONE};
     vec_reserve(l->arena, &l->pass.insns, 128);
     vec_reserve(l->arena, &l->pass.touches, 512);
     l->halves = halves;
@@ -461,7 +463,7 @@ static void follow(struct lives *l, struct cost_lives *out)
     kept[l->stream] = true;
     for (int k = 0; k < 8; k++)
         out->backward_of[k] = out->input_of[k] = 0;
-    out->backward = lives_most(l, &b, kept, out->backward_of, &out->levels[1]);
+    out->backward = lives_most(l, &b, kept, out->backward_of, &out->sent[0], &out->levels[1]);
     kept[l->stream] = false;
     out->keep = sum_of(l, kept, false);
     out->parked = sum_of(l, kept, true);
@@ -469,12 +471,12 @@ static void follow(struct lives *l, struct cost_lives *out)
     find_copied(l, out);
     if (result != NONE)
         kept[result] = true;
-    out->forward = lives_most(l, &f, kept, NULL, &out->levels[0]);
-    out->weight = lives_most(l, &w, left, NULL, NULL);
+    out->forward = lives_most(l, &f, kept, NULL, NULL, &out->levels[0]);
+    out->weight = lives_most(l, &w, left, NULL, &out->sent[1], NULL);
     out->left = sum_of(l, left, false);
     out->left_parked = sum_of(l, left, true);
     left[l->stream] = true;
-    out->input = lives_most(l, &i, left, out->input_of, NULL);
+    out->input = lives_most(l, &i, left, out->input_of, NULL, NULL);
     out->workspace = l->workspace;
     out->mark = 0;
     for (int k = 0; k < 2; k++)

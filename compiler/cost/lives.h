@@ -38,7 +38,8 @@ struct lives_pass {
     VEC(struct lives_touch) touches;
     VEC(struct lives_insn) insns;
     uint32_t begun[2]; /* the instructions that are the first to make gradients of matrices, of experts; NONE: none does */
-    uint32_t used;     /* the last one that reads either; NONE: none does */
+    uint32_t used;     /* the last one that reads parameters as they were gathered; NONE: none does */
+    uint32_t made;     /* the last one that makes gradients; NONE: none does */
 };
 struct lives {
     struct arena *arena;
@@ -84,8 +85,9 @@ struct lives {
 
 uint32_t lives_store(struct lives *l, double bytes);
 /* The most bytes at a time.  live: by store, what is still needed behind the pass; then, what it needs of what was before.
- * parts: the same by what has been made and used (cost_lives.backward_of), or NULL; levels: the pass in steps, or NULL. */
-double lives_most(const struct lives *l, const struct lives_pass *p, bool *live, double *parts, struct cost_levels *levels);
+ * parts: the same by what has been made and used (cost_lives.backward_of), or NULL; behind: the same behind the last product that makes gradients,
+ * or NULL; levels: the pass in steps, or NULL. */
+double lives_most(const struct lives *l, const struct lives_pass *p, bool *live, double *parts, double *behind, struct cost_levels *levels);
 uint32_t lives_rows(struct lives *l, double rows, double cols);
 uint32_t lives_whole(struct lives *l, enum lives_whole kind, double cols);
 /* an instruction, and then what it touches; part: writes some of it */

@@ -57,7 +57,8 @@ static void turn_round(struct cost_levels *x)
     }
 }
 
-double lives_most(const struct lives *l, const struct lives_pass *p, bool *live, double *parts, struct cost_levels *levels)
+double lives_most(const struct lives *l, const struct lives_pass *p, bool *live, double *parts, double *behind_made,
+                  struct cost_levels *levels)
 {
     struct arena_mark mark = arena_mark(l->arena);
     bool *open = ARENA_ARRAY(l->arena, bool, l->stores.n + 1);
@@ -65,6 +66,8 @@ double lives_most(const struct lives *l, const struct lives_pass *p, bool *live,
     double now = 0, most;
     if (levels)
         levels->n = 0;
+    if (behind_made)
+        *behind_made = 0;
     for (size_t s = 0; s < l->stores.n; s++) {
         open[s] = live[s];
         now += live[s] ? l->stores.at[s].bytes : 0;
@@ -83,6 +86,8 @@ double lives_most(const struct lives *l, const struct lives_pass *p, bool *live,
         uint32_t part = (i >= p->begun[0] ? 1u : 0) + (i >= p->begun[1] ? 2u : 0) + (p->used != NONE && i > p->used ? 4u : 0);
         if (parts && now > parts[part])
             parts[part] = now;
+        if (behind_made && p->made != NONE && i > p->made && now > *behind_made)
+            *behind_made = now;
         if (levels)
             add_level(levels, seconds[i], now, behind, part);
         for (size_t k = first; k < end; k++)

@@ -100,8 +100,8 @@ static void add_run(struct moments_stage *s, const struct cost_lives *v, const s
         return;
     }
     s->runs[s->nruns++] = (struct moments_run){.lives = v, .times = m->times, .keep = m->each.keep, .places = {near, near},
-                                               .end = m->sent > 0 ? m->beside[0] + m->sent : 0, .made = m->each.made,
-                                               .scattered = m->scattered, .uses = m->each.uses[1], .makes = m->makes};
+                                               .end = m->converts ? m->beside[0] : 0, .made = m->each.made,
+                                               .scattered = m->scattered, .part = m->part, .uses = m->each.uses[1], .makes = m->makes};
 }
 
 /* are gradients summed between ranks in another format than they are made in? */
@@ -150,10 +150,11 @@ static void merge_block(struct moments_block *to, const struct moments_block *b)
     add_moments(&each, &b->each, b->times / all);
     to->times = all;
     to->each = each;
-    double *most[] = {&to->forward, &to->input, &to->weight, &to->first_input, &to->end, &to->sent,
+    to->converts |= b->converts;
+    double *most[] = {&to->forward, &to->input, &to->weight, &to->first_input, &to->end,
                       &to->backward.begin, &to->backward.made, &to->backward.used,
                       &to->first_backward.begin, &to->first_backward.made, &to->first_backward.used};
-    const double *own[] = {&b->forward, &b->input, &b->weight, &b->first_input, &b->end, &b->sent,
+    const double *own[] = {&b->forward, &b->input, &b->weight, &b->first_input, &b->end,
                            &b->backward.begin, &b->backward.made, &b->backward.used,
                            &b->first_backward.begin, &b->first_backward.made, &b->first_backward.used};
     for (size_t k = 0; k < sizeof most / sizeof *most; k++)
@@ -206,10 +207,12 @@ static void block_of(const struct walk *w, const struct cost_block *b, const str
                               .input = v->input + parked,
                               .weight = v->weight + left_parked,
                               .end = most > made ? most : 0,
-                              .sent = converts(x) && zero2 ? x->reduced * h->made : 0,
+                              .part = zero2 ? x->reduced * h->part : 0,
+                              .converts = converts(x) && zero2 && h->made > 0,
                               .beside = {x->s->boundary_bytes + w->places, w->places},
                               .others = {parked - near, left_parked - w->near_left},
                               .near = {w->near[0], w->near_left},
+                              .leaving = {v->sent[0] + parked, v->sent[1] + left_parked},
                               .ahead = takes || w->nlayers ? w->nlayers < (takes ? 1 : 2) : 2};
     to->each.copies[0] = v->parked > 0;
     to->each.copies[1] = v->left_parked > 0;
@@ -246,9 +249,13 @@ static void add_blocks(struct walk *w, const struct cost_block *b, const struct 
     at_ends(&s->backward.used, f->keep + m->backward.used, e->keep, times);
     at_ends(&s->input, f->keep + m->input - f->left - e->left, e->keep - e->left, times);
     at_ends(&s->weight, f->left + m->weight, e->left, times);
-    if (m->sent > 0) {
-        at_ends(&s->backward_end, f->keep + m->beside[0] + m->sent, e->keep, times);
-        at_ends(&s->weight_end, f->left + m->beside[1] + m->sent, e->left, times);
+    if (m->scattered > 0 && !converts(w->x) && !(w->x->c->job->wishes.never_overlap & OVERLAP_DP)) {
+        at_ends(&s->leaving[0], f->keep + m->leaving[0], e->keep, times);
+        at_ends(&s->leaving[1], f->left + m->leaving[1], e->left, times);
+    }
+    if (m->converts) {
+        at_ends(&s->backward_end, f->keep + m->beside[0], e->keep, times);
+        at_ends(&s->weight_end, f->left + m->beside[1], e->left, times);
     }
     if (w->paired)
         add_run(s, v, m, near_of(w, b));
@@ -257,6 +264,7 @@ static void add_blocks(struct walk *w, const struct cost_block *b, const struct 
     else
         s->nblocks++;
     add_moments(&w->front, e, times);
+    s->part = s->scatters > 0 ? s->part : m->part;
     s->scatters += h->made > 0 ? times : 0;
     w->front.keep += w->received ? v->parked_input : 0;
     w->received = false;
@@ -319,28 +327,32 @@ static double places_of(const struct cost_rooms *x, uint32_t r)
 static void begin_stage(struct moments_stage *out)
 {
     memset(out, 0, offsetof(struct moments_stage, runs));
-    out->forward = out->input = out->weight = out->backward_end = out->weight_end = -INFINITY;
+    out->forward = out->input = out->weight = out->backward_end = out->weight_end = out->leaving[0] = out->leaving[1] = -INFINITY;
     out->backward = (struct moments_backward){-INFINITY, -INFINITY, -INFINITY};
 }
 
 /* uses since gradients were last sent to shards, by blocks back to front */
 static void find_since(struct moments_stage *s)
 {
-    double since = INFINITY, behind = 0;
+    double since = INFINITY, behind = 0, part = 0;
     s->all_scatter = true;
     for (uint32_t k = s->nblocks; k-- > 0;) {
         struct moments_block *b = &s->blocks[k];
         b->since = since;
         b->behind = behind;
+        b->part_behind = part;
+        part = b->scattered > 0 ? b->part : part;
         behind += b->scattered > 0 ? b->times : 0;
         since = b->scattered > 0 ? 0 : since + b->times * b->each.uses[1];
-        s->all_scatter &= b->scattered > 0;
+        s->all_scatter &= b->scattered > 0 && !(b->part < s->part || b->part > s->part);
     }
     s->since = since;
     since = INFINITY;
     for (uint32_t k = s->nruns; k-- > 0;) {
         struct moments_run *r = &s->runs[k];
         r->since = since;
+        r->part_behind = part;
+        part = r->scattered > 0 ? r->part : part;
         since = r->scattered > 0 ? 0 : since + r->times * r->uses;
     }
 }
@@ -500,15 +512,15 @@ static struct moments_shards shards_made(const struct cost_rooms *x, const struc
     bool shards = x->c->decision->zero >= 2, blocks = x->c->job->wishes.never_overlap & OVERLAP_DP;
     double made = shards ? x->made * h->made : 0, part = shards ? x->reduced * h->part : 0;
     double sent = shards ? x->reduced * h->made : 0;
-    double before = blocks ? 0 : converts(x) ? sent : made, then = before + part;
+    double before = blocks ? 0 : converts(x) ? sent : made, first = converts(x) || blocks ? before : 2 * made;
     bool zero3 = x->c->decision->zero >= 3;
-    double first = converts(x) ? then : blocks ? 0 : 2 * made + part;
     return (struct moments_shards){.own = made,
-                                   .before = {converts(x) ? then : before, then},
+                                   .sent = converts(x) ? sent : 0,
+                                   .before = before,
                                    .part = part,
                                    .most = made + before + part,
-                                   .then = {first, then},
-                                   .then_b = zero3 && x->ahead == 1 && !converts(x) ? cost_smaller(first, made) : first,
+                                   .first = first,
+                                   .first_b = zero3 && x->ahead == 1 && !converts(x) ? cost_smaller(first, made) : first,
                                    .uses = zero3 && !blocks ? (double)x->ahead : INFINITY,
                                    .unsure = !converts(x) && !blocks && !zero3,
                                    .converted = converts(x),

@@ -47,7 +47,7 @@ static inline bool runs_out(const struct order *x)
 /* are gradients on their way waited for by an action that takes gathered parameters? */
 static inline bool waits(const struct order *x)
 {
-    return x->made_uses < INFINITY && x->made > x->shards->part;
+    return x->made_uses < INFINITY && x->made > x->part;
 }
 
 /* Is the first use of an action one with the last one of that before?  F and B meet in a stage's last block, B and F in its first one. */
@@ -75,8 +75,8 @@ static inline bool begin_uses(struct order *x, uint32_t c, bool back)
 static inline void end_uses(struct order *x, double uses)
 {
     x->made_uses -= uses;
-    if (x->made_uses <= 0 && x->made > x->shards->part) {
-        x->made = x->shards->part;
+    if (x->made_uses <= 0 && x->made > x->part) {
+        x->made = x->part;
         x->unwaited = 0;
     }
 }
@@ -98,7 +98,7 @@ static void look_at(struct order *x, const struct action_at *a)
         x->most = (struct moments){others + bytes, a->held, a->gradients};
     if (shards->gathered <= 0 || a->kind == 'I')
         return;
-    bytes = a->kind == 'B' ? moments_front(s, shards, 'B', &a->at) : bytes + (a->at.uses >= shards->places ? shards->gathered : 0);
+    bytes = moments_again(s, shards, a->kind, &a->at);
     if (others + bytes > x->between.bytes)
         x->between = (struct moments){others + bytes, a->held, a->gradients};
 }
@@ -137,7 +137,7 @@ static void forward(struct order *x, uint32_t c)
     if (is_less(x, s->forward + places(x) + x->made))
         ;
     else if (runs_out(x) || waits(x))
-        look(x, moments_action(s, x->shards, 'F', &(struct moments_at){.made = x->made, .made_uses = x->made_uses + shares,
+        look(x, moments_action(s, x->shards, 'F', &(struct moments_at){.made = x->made, .made_uses = x->made_uses + shares, .part = x->part,
                                                                       .uses = x->uses}));
     else
         look(x, s->forward + places(x) + x->made);
@@ -170,7 +170,9 @@ static double left_made(struct order *x, const struct moments_stage *s, bool set
     const struct moments_shards *shards = x->shards;
     if (s->scatters <= 0 || shards->own <= 0)
         return x->made;
-    double left = settled || kind == 'W' ? shards->then[settled] : shards->then_b, before = x->unwaited;
+    double left = settled ? shards->before + s->part : kind == 'W' ? shards->first : shards->first_b, before = x->unwaited;
+    left += !settled && shards->converted ? s->part : 0;
+    x->part = s->part;
     x->unwaited = settled ? 0 : before + s->scatters < 2 ? before + s->scatters : 2;
     if (shards->converted || shards->blocks || s->scatters + (settled ? 0 : before) >= 2)
         return left;
@@ -202,16 +204,17 @@ static void look_made(struct order *x, uint32_t c, char kind, bool shares)
     const struct moments_shards *shards = x->shards;
     bool last = x->left[c] == 1 && (s->after < s->made || s->after > s->made);
     bool alike = (s->all_scatter || shards->own <= 0) && shards->gathered <= 0;
-    if (had(x, c, true) && alike && !last && !runs_out(x) && x->made >= shards->then[1] && x->made <= shards->then[1]) {
+    if (had(x, c, true) && alike && !last && !runs_out(x) && x->made >= shards->before + s->part && x->made <= shards->before + s->part) {
         double rest = x->made + shards->own;
         look(x, kind == 'W' ? s->weight + rest : moments_backward(&s->backward, x->made, rest, 0));
-        look(x, (kind == 'W' ? s->weight_end : s->backward_end) + rest);
+        look(x, (kind == 'W' ? s->weight_end : s->backward_end) + shards->sent + rest);
+        look(x, s->leaving[kind == 'W'] + rest + s->part);
         return;
     }
     double most = kind == 'W' ? larger(s->weight, s->weight_end) : larger(moments_backward(&s->backward, 0, 0, 0), s->backward_end);
-    if (had(x, c, true) && !last && is_less(x, most + places(x) + shards->most + shards->fetched))
+    if (had(x, c, true) && !last && is_less(x, most + places(x) + shards->sent + shards->most + shards->part + shards->fetched))
         return;
-    look_soon(x, kind, c, &(struct moments_at){had(x, c, true), had(x, c, false), last, .made = x->made, .made_uses = x->made_uses + shares,
+    look_soon(x, kind, c, &(struct moments_at){had(x, c, true), had(x, c, false), last, .made = x->made, .made_uses = x->made_uses + shares, .part = x->part,
                                                .unwaited = x->unwaited > 0, .uses = x->uses, .copies = x->copies});
 }
 
@@ -239,7 +242,7 @@ static void input(struct order *x, uint32_t c)
     else if (early && !runs_out(x) && !waits(x) && s->uses[1] >= s->uses[0]) /* else a block leaves a place free */
         look(x, s->input + places(x) + x->made);
     else
-        look_soon(x, 'I', c, &(struct moments_at){had(x, c, true), early, .made = x->made, .made_uses = x->made_uses + shares,
+        look_soon(x, 'I', c, &(struct moments_at){had(x, c, true), early, .made = x->made, .made_uses = x->made_uses + shares, .part = x->part,
                                                   .uses = x->uses, .copies = x->copies});
     end_uses(x, s->uses[1] - shares);
     x->gradients += early ? 0 : s->early;
@@ -269,12 +272,12 @@ static double beside(struct order *x, uint32_t f, uint32_t b, bool first, double
 {
     const struct moments_stage *s = &x->stages[b];
     double all = x->stages[f].forward + larger(moments_backward(&s->backward, 0, 0, 0), s->backward_end) + (first ? s->gradients : 0);
-    all += places + larger(x->made, x->shards->most);
+    all += places + larger(x->made, x->shards->most) + x->shards->part + x->shards->sent;
     if (is_less(x, all))
         return all;
     double uses[2];
     uses_behind(x, b, uses);
-    const struct moments_at at = {.had = !first, .made = x->made, .made_uses = x->made_uses, .unwaited = x->unwaited > 0};
+    const struct moments_at at = {.had = !first, .made = x->made, .made_uses = x->made_uses, .part = x->part, .unwaited = x->unwaited > 0};
     return moments_beside(x->remembered, &x->stages[f], s, x->shards, &at, uses) + places;
 }
 

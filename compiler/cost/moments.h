@@ -13,7 +13,7 @@
 #define MOMENTS_RUNS 8
 struct moments_run {
     const struct cost_lives *lives;
-    double times, keep, places[2], end, made, scattered, uses, since;
+    double times, keep, places[2], end, made, scattered, part, part_behind, uses, since;
     uint32_t makes;
 };
 /* Blocks of a stage that follow one another and are alike.  Of one: what it leaves of a microbatch from F to B (or I), from I to
@@ -36,11 +36,13 @@ struct moments_block {
     struct moments_backward first_backward;  /* while its own gradients are not there from the begin */
     double first_input;
     double scattered;                        /* of made: sums of what is scattered, which come behind the block */
+    double part, part_behind;                /* this rank's of a microbatch's sums, until it is added up; that of the run behind */
     uint32_t makes;                          /* B's gradients on their way to shards are of matrices (1), of experts (2) */
     double behind;                           /* blocks behind all of them that send gradients to shards */
     double since;                            /* uses in B behind the last one, since a block whose gradients go to shards of every microbatch */
     double end;                              /* of its gradients while they are converted behind their last microbatch; 0: they aren't */
-    double sent;                             /* what every microbatch's are converted to, on their way to shards */
+    bool converts;                           /* are every microbatch's, on their way to shards? */
+    double leaving[2];                       /* the most of B and of W behind the last product that makes some */
     double beside[2];                        /* what else is there then, behind B and behind W */
     double others[2];                        /* of places, in B or I and in W: what the stage's blocks in front leave free of them */
     double near[2];                          /* what the block in front takes of them, in B or I and in W */
@@ -54,11 +56,12 @@ struct moments_stage {
     double sent, received; /* what it sends lies there until it sends the next one, and so does a gradient that is to come */
     double arrives;        /* what another rank sends for an F: it may wait for that */
     double uses[2], copies[2], scatters; /* scatters: blocks whose gradients go to shards of every microbatch; */
-    double since;       /* uses in B in front of the first such block; INFINITY: there is none */
-    bool all_scatter;
+    double part;        /* moments_block.part of the first such block */
+    double since;       /* uses in B in front of it; INFINITY: there is none */
+    bool all_scatter;   /* all blocks, with as large parts */
     /* the most of an action while it runs, with what it finds of its microbatch and what it leaves, when all its gradients are
-     * there; end: while some are converted on their way to shards */
-    double forward, input, weight, backward_end, weight_end;
+     * there; end: while some are converted on their way to shards; leaving: as in struct moments_block */
+    double forward, input, weight, backward_end, weight_end, leaving[2];
     struct moments_backward backward;
     double fetches[2];            /* of its last layer, from host memory: in B or I, and in W; */
     uint32_t fetched_to, emptied; /* the place that they take; that of its first layer */
@@ -74,16 +77,17 @@ struct moments {
     double kept;      /* what lies there for other actions; */
     double gradients;
 };
-/* Gradients on their way to the ranks that share them: `own` of a block as it makes them; of the one before, as long as nothing
- * waits for their sums, in the first such action of a stage and in others; `part`: this rank's, until it is added up; no more than
- * `most` of them.  then: those that such actions leave, which stay through `uses` uses of parameters, asked for before; then_b: that a
- * B leaves which is its stage's first, of whose last two blocks one's sums have been waited for with the next parameters.  unsure: sums
- * that nothing is added to are waited for where their place is needed again.  converted: between ranks they have another format.
+/* Gradients on their way to the ranks that share them: `own` of a block as it makes them; `sent`, as they are
+ * converted to; `before`, of the one before, as long as
+ * nothing waits for their sums; `part`: this rank's of the largest block, until it is added up; no more than `most` of them.  first:
+ * those that the first such action of a stage leaves, which stay through `uses` uses of parameters, asked for before; first_b: that a
+ * B leaves of whose last two blocks one's sums have been waited for with the next parameters.  unsure: sums that nothing is added to
+ * are waited for where their place is needed again.  converted: between ranks they have another format.
  * foretold: of all stages, which the first `early` forwards of a step find.
  * gathered: a place for a block's parameters; as many of `places` are taken as uses are left, or one while a block runs
  * (`blocks`); `beside` more are of actions that run beside another. */
 struct moments_shards {
-    double own, before[2], part, most, then[2], then_b, uses;
+    double own, sent, before, part, most, first, first_b, uses;
     bool unsure, converted;
     double foretold;
     uint32_t early;
@@ -94,7 +98,8 @@ struct moments_shards {
 /* the most of a stage's action of a kind (F, B, I or W) at a moment of the step */
 struct moments_at {
     bool had, early, last; /* B or W of the stage have been, or I; this is the last of them */
-    double made, made_uses; /* gradients on their way of the actions before; uses of parameters that they stay through */
+    double made, made_uses; /* gradients on their way of the actions before; uses of parameters that they stay through; */
+    double part;            /* then this rank's part of the last sums stays */
     double uses, copies;   /* of gathered parameters, and from host memory, behind it; */
     bool unwaited;         /* of those of actions before, no sum adds the last ones */
     double ahead;          /* what the next action may have copied back by then; */
@@ -108,22 +113,23 @@ static inline double moments_backward(const struct moments_backward *b, double b
     return b->begin + before > made ? b->begin + before : made;
 }
 double moments_action(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at);
-/* the same of its frontmost block alone, where its parameters are needed again next */
-double moments_front(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at);
-/* Gradients on their way in a block, of those that the same B or W has made `since` so many uses ago, and `before` it.  Those of
- * before that nothing waits for stay beside them, until their place is needed again. */
+/* the same of B or W where the parameters that are used last are needed again next: of B's frontmost block alone, of all of W */
+double moments_again(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at);
+/* Gradients on their way in a block, of those that the same B or W has made `since` so many uses ago, and `before` it; part: of the
+ * block that has made them.  Those of before that nothing waits for stay beside them, until their place is needed again. */
 static inline double moments_on_way(const struct moments_shards *shards, const struct moments_at *at, double since, double before,
-                                    bool scatters)
+                                    double part, bool scatters)
 {
-    double own = since >= INFINITY ? 0 : since < shards->uses ? shards->before[at->had] : at->had ? shards->part : 0;
+    double own = since >= INFINITY ? 0 : since < shards->uses ? shards->before + (at->had || shards->converted ? part : 0) : at->had ? part : 0;
     if (at->unwaited && !scatters)
         return own + before < shards->most ? own + before : shards->most;
     return own > before ? own : before;
 }
-/* the same with those of a block that makes some, on top of what there is before */
-static inline double moments_making(const struct moments_shards *shards, double before, bool scatters)
+/* the same with those of a block that makes some, on top of what there is before; part: as above */
+static inline double moments_making(const struct moments_shards *shards, double before, double part, bool scatters)
 {
-    double all = scatters ? before + shards->own : before, most = before > shards->most ? before : shards->most;
+    double all = scatters ? before + shards->own : before, most = shards->own + shards->before + part;
+    most = before > most ? before : most;
     return all < most ? all : most;
 }
 struct moments_pairs;

@@ -23,7 +23,8 @@ struct order {
     const struct moments_stage *stages;
     double held, gradients; /* now; of the actions before */
     const struct moments_shards *shards;
-    double made, made_uses; /* gradients of shards on their way; uses of parameters that they stay through */
+    double made, made_uses; /* gradients of shards on their way; uses of parameters that they stay through; */
+    double part;            /* then this rank's part of the last sums stays */
     double unwaited;        /* blocks' first ones among them */
     uint64_t begun[2];      /* stages that have had their first I; their first B or W */
     uint32_t used;          /* the action that used parameters last: 2 * its stage + (is it a B or I) */

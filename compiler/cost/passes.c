@@ -36,7 +36,7 @@ static double uses_left(const struct pass *p, const struct moments_block *b, dou
 /* W uses none, and neither does the embedding's backward pass, so that one is free unless what was used last is used next */
 static double gathered(const struct pass *p, const struct moments_block *b, double k)
 {
-    bool none = p->kind == 'W' || (p->kind != 'F' && b->each.uses[1] <= 0);
+    bool none = p->kind == 'W' ? !p->at->stays : p->kind != 'F' && b->each.uses[1] <= 0;
     return p->shards->gathered * smaller(p->shards->places - none, uses_left(p, b, k));
 }
 
@@ -64,6 +64,12 @@ static double gradients(const struct pass *p, const struct moments_block *b, dou
     return in_front + own + (at->last ? after : made) - (at->had ? s->made : at->early ? s->early : 0);
 }
 
+/* this rank's part of the sums that came before the k-th block's */
+static double part_before(const struct pass *p, const struct moments_block *b, double k)
+{
+    return k < b->times - 1 ? b->part : b + 1 < p->s->blocks + p->s->nblocks ? b->part_behind : p->at->part;
+}
+
 /* Gradients on their way that are not the k-th block's: those of actions before, as far as they have not been waited for, and of
  * the action's blocks behind. */
 static double on_way(const struct pass *p, const struct moments_block *b, double k)
@@ -73,11 +79,11 @@ static double on_way(const struct pass *p, const struct moments_block *b, double
     if (p->shards->most <= 0)
         return 0;
     double used = p->kind == 'F' ? f->uses[0] + k * e->uses[0] : p->kind == 'W' ? 0 : p->s->uses[1] - f->uses[1] - (k + 1) * e->uses[1];
-    double before = used < at->made_uses ? at->made : smaller(at->made, p->shards->part);
+    double before = used < at->made_uses ? at->made : smaller(at->made, at->part);
     if (p->kind == 'F' || p->kind == 'I')
         return before;
     double behind = b->times - 1 - k, since = b->scattered > 0 && behind > 0 ? 0 : b->since + behind * e->uses[1];
-    return moments_on_way(p->shards, at, p->kind == 'W' && since < INFINITY ? 0 : since, before, b->scattered > 0);
+    return moments_on_way(p->shards, at, p->kind == 'W' && since < INFINITY ? 0 : since, before, part_before(p, b, k), b->scattered > 0);
 }
 
 /* Of the places for copies back, those of a block's own pass apart, what nothing is in: the stage's blocks in front come first,
@@ -96,6 +102,21 @@ static double emptied(const struct pass *p, const struct moments_block *b, doubl
     return p->at->copies > 0 || in_front >= 2 ? 0 : b->beside[1] - (in_front >= 1 ? b->near[w] : 0);
 }
 
+/* Behind the k-th block's last product, as sums of its gradients begin: those of the block before are not added up yet, and behind
+ * W's last sums parameters are gathered that have waited for them. */
+static double leaving(const struct pass *p, const struct moments_block *b, double k, double places, double rest)
+{
+    bool w = p->kind == 'W', last = k <= 0;
+    for (const struct moments_block *x = p->s->blocks; x < b; x++)
+        last &= x->scattered <= 0;
+    double kept = w ? b->in_front.left + k * b->each.left : b->in_front.keep + k * b->each.keep;
+    if (b->scattered <= 0 || p->shards->converted || p->shards->blocks)
+        return -INFINITY;
+    if (w && last && !p->at->stays && uses_left(p, b, k) >= p->shards->places)
+        places += p->shards->gathered;
+    return kept + b->leaving[w] + places + gradients(p, b, k, b->each.made) + rest + (p->at->had ? b->part : 0);
+}
+
 /* of the k-th block of a run */
 static double at_block(const struct pass *p, const struct moments_block *b, double k)
 {
@@ -105,14 +126,14 @@ static double at_block(const struct pass *p, const struct moments_block *b, doub
     double places = gathered(p, b, k) - (p->kind == 'F' ? 0 : unused(p, b));
     bool first = !at->had, last_block = b == p->s->blocks + p->s->nblocks - 1 && k >= b->times - 1;
     const struct moments_shards *shards = p->shards;
-    double before = on_way(p, b, k), rest = moments_making(shards, before, b->scattered > 0);
+    double before = on_way(p, b, k), rest = moments_making(shards, before, part_before(p, b, k), b->scattered > 0);
     if (p->kind == 'F')
         return kept + b->forward + places + before;
     if (p->kind == 'I')
         return kept + p->s->left - left - e->left + (first && !at->early ? b->first_input : b->input) + places +
                fetched(p, b, k, false) + gradients(p, b, k, 0) + before;
     bool only = at->made <= 0 && b->behind + (b->scattered > 0 ? b->times - 1 - k : 0) <= 1; /* there are no others */
-    bool sure = !shards->unsure || last_block || only || (!first && before <= shards->before[1]);
+    bool sure = !shards->unsure || last_block || only || (!first && before <= shards->before + part_before(p, b, k));
     bool ends_use = b->scattered > 0 || shards->blocks, stays = at->stays && k <= 0;
     double place = p->kind == 'B' && ends_use && !stays ? shards->gathered * e->uses[1] : 0;
     double own = e->made - (first ? b->scattered : 0), back = 0; /* sums of the block before, converted back behind this one */
@@ -124,11 +145,12 @@ static double at_block(const struct pass *p, const struct moments_block *b, doub
     double ends = b->beside[p->kind == 'W'] - emptied(p, b, k) + (p->kind == 'W' ? left : kept) + (p->shards->blocks ? 0 : places) +
                   fetched(p, b, k, true);
     most += places + fetched(p, b, k, false) + gradients(p, b, k, own) - back;
+    most = larger(most, leaving(p, b, k, places + fetched(p, b, k, false), rest));
     if (at->last && b->end > 0)
         most = larger(most, ends + gradients(p, b, k, b->end) + rest);
-    if (b->sent > 0) { /* as they are converted, and behind that */
-        double sent = shards->blocks ? rest : larger(rest - place - back, rest - shards->own + shards->part);
-        most = larger(most, ends + b->sent + gradients(p, b, k, own) + sent);
+    if (b->converts) { /* as they are converted, and behind that */
+        double sent = shards->blocks ? rest : larger(rest - place - back, rest - shards->own + b->part);
+        most = larger(most, ends + shards->sent + gradients(p, b, k, own) + sent);
     }
     return most;
 }
@@ -154,6 +176,15 @@ static double behind(const struct pass *p, const struct moments_block *b)
     return larger(0, smaller(k, b->times - 1));
 }
 
+/* the last block of B that runs while gradients of the action's blocks behind the run are on their way */
+static double in_front(const struct pass *p, const struct moments_block *b)
+{
+    double each = b->each.uses[1], last = b->times - 1;
+    if (each <= 0 || p->kind != 'B' || b->since >= p->shards->uses || p->shards->uses >= INFINITY)
+        return last;
+    return larger(0, last + 1 - ceil((p->shards->uses - b->since) / each));
+}
+
 double moments_action(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at)
 {
     struct pass p = {s, shards, at, kind};
@@ -166,19 +197,21 @@ double moments_action(const struct moments_stage *s, const struct moments_shards
         if (last > 1 && (i + 1 == s->nblocks || b->scattered > 0) && kind != 'F') /* in front of the one that comes first */
             most = larger(most, at_block(&p, b, last - 1));
         if (last > 1 && shards->gathered > 0)
-            most = larger(larger(most, at_block(&p, b, bend(&p, b))), at_block(&p, b, behind(&p, b)));
+            most = larger(larger(most, at_block(&p, b, bend(&p, b))), larger(at_block(&p, b, behind(&p, b)), at_block(&p, b, in_front(&p, b))));
         for (double k = 1; k < 3 && k < last && shards->fetched > 0; k++)
             most = larger(most, at_block(&p, b, k));
     }
     return most;
 }
 
-double moments_front(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at)
+double moments_again(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at)
 {
     uint32_t i = 0;
     while (i + 1 < s->nblocks && s->blocks[i].each.uses[1] <= 0)
         i++;
     struct moments_at own = *at;
     own.stays = true;
+    if (kind == 'W')
+        return moments_action(s, shards, kind, &own);
     return s->nblocks ? at_block(&(struct pass){s, shards, &own, kind}, &s->blocks[i], 0) : 0;
 }

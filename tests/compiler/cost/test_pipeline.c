@@ -349,7 +349,7 @@ static void draw_blocks(uint64_t *state, struct moments_stage *x, double runs)
     x->nblocks = 2;
     x->forward = x->input = x->weight = 0;
     x->backward = (struct moments_backward){0};
-    x->backward_end = x->weight_end = -INFINITY;
+    x->backward_end = x->weight_end = x->leaving[0] = x->leaving[1] = -INFINITY;
     for (uint32_t i = 0; i < x->nblocks; i++) {
         struct moments_block *b = &x->blocks[i];
         double keep = draw(state, 0.5, 4), left = draw(state, 0.2, 3), made = draw(state, 0.5, 20);
@@ -368,6 +368,8 @@ static void draw_blocks(uint64_t *state, struct moments_stage *x, double runs)
         b->first_input = b->input - draw(state, 0, 0.2);
         b->end = fmax(made, b->each.after) + draw(state, 0, 4);
         b->beside[0] = draw(state, 0, 1);
+        b->leaving[0] = draw(state, 0, b->backward.made);
+        b->leaving[1] = draw(state, 0, b->weight);
         for (double k = 0; k < b->times; k++) {
             x->forward = fmax(x->forward, front.keep + b->forward);
             x->backward.begin = fmax(x->backward.begin, front.keep + b->backward.begin);
@@ -375,6 +377,8 @@ static void draw_blocks(uint64_t *state, struct moments_stage *x, double runs)
             x->backward.used = fmax(x->backward.used, front.keep + b->backward.used);
             x->input = fmax(x->input, front.keep + b->input - front.left - left);
             x->weight = fmax(x->weight, front.left + b->weight);
+            x->leaving[0] = fmax(x->leaving[0], front.keep + b->leaving[0]);
+            x->leaving[1] = fmax(x->leaving[1], front.left + b->leaving[1]);
             front.keep += keep;
             front.left += left;
             front.made += made;
@@ -472,7 +476,7 @@ static double block_bytes(const struct walked *w, const struct moments_stage *x,
         return keep + b->forward + there + gradients_of(w, x, c) + before;
     if (kind == 'I')
         return keep + x->left - left - b->each.left + (w->input[c] ? b->input : b->first_input) + there + own + vectors + before;
-    double mine = since >= INFINITY ? 0 : kind == 'W' || since < shards->uses ? shards->before[w->weight[c]] : w->weight[c] ? shards->part : 0;
+    double part = w->weight[c] ? shards->part : 0, mine = since >= INFINITY ? 0 : kind == 'W' || since < shards->uses ? shards->before + part : part;
     before = w->unwaited && b->scattered <= 0 ? fmin(before + mine, shards->most) : fmax(before, mine);
     double made = b->scattered > 0 ? fmax(before, fmin(before + shards->own, shards->most)) : before, end = (kind == 'W' ? left : keep + b->beside[0]) + b->end - b->each.made;
     double most = left + b->weight + made;
@@ -482,6 +486,10 @@ static double block_bytes(const struct walked *w, const struct moments_stage *x,
         double place = b->scattered > 0 && (n > frontmost || !w->stays) ? shards->gathered * b->each.uses[1] : 0;
         most = keep + fmax(of->begin + before, made + fmax(of->made, of->used - place));
     }
+    double front = x->blocks[0].scattered > 0 ? 0 : x->blocks[0].times; /* parameters are gathered behind W's last sums */
+    double more = kind == 'W' && n <= front && uses >= shards->places && !w->stays ? shards->gathered : 0;
+    if (b->scattered > 0)
+        most = fmax(most, (kind == 'W' ? left : keep) + b->leaving[kind == 'W'] + more + made + part + (w->weight[c] ? 0 : b->scattered));
     own -= w->weight[c] ? 0 : b->scattered;
     return fmax(most + own, w->left[c] == 1 ? end + own + (w->weight[c] ? 0 : b->scattered) + made : 0) + there + vectors;
 }
@@ -544,7 +552,7 @@ static double walked_bytes(const struct schedule *s, uint32_t r, const struct de
         w.made_uses -= a->kind == 'W' ? 0 : x->uses[a->kind != 'F'] - shares(&w, x, c, a->kind);
         w.used = a->kind == 'W' ? w.used : used_block(x, c, a->kind, true);
         weighs &= x->scatters > 0;
-        w.made = weighs ? shards->then[w.weight[c]] : w.made_uses > 0 ? w.made : fmin(w.made, shards->part);
+        w.made = weighs ? w.weight[c] ? shards->before + shards->part : shards->first : w.made_uses > 0 ? w.made : fmin(w.made, shards->part);
         w.made_uses = weighs ? shards->uses - (a->kind == 'B' ? x->since : 0) : w.made_uses;
         w.made = w.made_uses > 0 ? w.made : fmin(w.made, shards->part);
         w.unwaited = w.made_uses > 0 && (weighs ? !w.weight[c] : w.unwaited);
@@ -577,9 +585,12 @@ static void test_moments(void)
             for (uint32_t r = 0; r < x.d.pp; r++)
                 for (double gathered = 0; gathered <= (pairs ? 0 : 64); gathered = 8 * gathered + 1) {
                     double own = pairs ? 0 : draw(&state, 0, 8), before = pairs ? 0 : draw(&state, 0, 8), part = before / 4;
-                    const struct moments_shards shards = {.gathered = gathered, .places = 1 + i % 5, .own = own, .before = {before, before + part},
+                    const struct moments_shards shards = {.gathered = gathered, .places = 1 + i % 5, .own = own, .before = before,
                                                           .part = part, .most = own + before + part, .uses = gathered > 0 && i % 3 ? (double)(i % 3) : INFINITY,
-                                                          .then = {own + before + part, before + part}, .then_b = own + before + part};
+                                                          .first = own + before, .first_b = own + before};
+                    for (uint32_t j = 0; j < MOST_STAGES; j++)
+                        for (uint32_t n = 0; n < 2; n++)
+                            stages[j].part = stages[j].blocks[n].part = stages[j].blocks[n].part_behind = part;
                     double most = pipeline_moments(&x.d, r, stages, &shards, NULL, INFINITY).bytes, want = walked_bytes(s, r, &x.d, stages, &shards);
                     CU_ASSERT_DOUBLE_EQUAL(most, want, (pairs ? 1e-6 : 1e-9) * want);
                 }
