@@ -117,6 +117,12 @@ static double leaving(const struct pass *p, const struct moments_block *b, doubl
     return kept + b->leaving[w] + places + gradients(p, b, k, b->each.made) + rest + (p->at->had ? b->part : 0);
 }
 
+/* The sums of a block that are not converted back yet, as far as they are taken to be there. */
+static double not_back(const struct pass *p, const struct moments_block *b)
+{
+    return p->at->last ? smaller(b->scattered, b->each.after) : b->scattered;
+}
+
 /* of the k-th block of a run */
 static double at_block(const struct pass *p, const struct moments_block *b, double k)
 {
@@ -138,7 +144,7 @@ static double at_block(const struct pass *p, const struct moments_block *b, doub
     double place = p->kind == 'B' && ends_use && !stays ? shards->gathered * e->uses[1] : 0;
     double own = e->made - (first ? b->scattered : 0), back = 0; /* sums of the block before, converted back behind this one */
     if (first && shards->converted && !last_block)
-        back = k < b->times - 1 ? b->scattered : b[1].scattered;
+        back = not_back(p, k < b->times - 1 ? b : b + 1);
     double most = p->kind == 'W' ? left + b->weight + rest
                                  : kept + moments_backward(first && !at->early ? &b->first_backward : &b->backward, sure ? before : rest,
                                                            rest, place);
@@ -147,7 +153,7 @@ static double at_block(const struct pass *p, const struct moments_block *b, doub
     most += places + fetched(p, b, k, false) + gradients(p, b, k, own) - back;
     most = larger(most, leaving(p, b, k, places + fetched(p, b, k, false), rest));
     if (at->last && b->end > 0)
-        most = larger(most, ends + gradients(p, b, k, b->end) + rest);
+        most = larger(most, ends + gradients(p, b, k, b->end) + rest - (b->converts ? shards->own : 0));
     if (b->converts) { /* as they are converted, and behind that */
         double sent = shards->blocks ? rest : larger(rest - place - back, rest - shards->own + b->part);
         most = larger(most, ends + shards->sent + gradients(p, b, k, own) + sent);
