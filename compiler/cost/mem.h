@@ -1,7 +1,7 @@
 #ifndef LLMC_COST_MEM_H
 #define LLMC_COST_MEM_H
 
-/* Between mem.c and mem_own.c: what a pipeline rank holds. */
+/* Between mem.c, mem_own.c and mem_stage.c: what a pipeline rank holds. */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/cost/moments.h"
@@ -31,6 +31,24 @@ struct own_stages {
         struct own_sums sums;
     } at[OWN_STAGES];
 };
+/* a stage's blocks from front to back, in runs of equal ones */
+struct cost_runs {
+    const struct cost_rooms *x;
+    const struct stage *st;
+    uint32_t at; /* embedding, layers, head, modules */
+};
+struct cost_run {
+    const struct cost_block *b;
+    const struct cost_held *held;
+    struct cost_held own; /* room for one that is not known */
+    double times;
+};
+bool cost_next_run(struct cost_runs *r, struct cost_run *out);
+/* are gradients summed between ranks in another format than they are made in? */
+bool cost_converts(const struct cost_rooms *x);
+/* A stage and its sums.  places: bytes of places for copies back; npieces: blocks of the rank's stages so far; known: as below, or NULL. */
+void cost_own_stage(const struct cost_rooms *x, uint32_t stage, double places, uint32_t *npieces, struct own_stages *known,
+                    struct moments_stage *out, struct own_sums *sums);
 /* Places that a rank gathers blocks into under ZeRO 3, with so many uses of them in a step: one more than it is ahead, or as
  * many as there are uses. */
 double cost_gathered_places(const struct cost_rooms *x, double uses);
