@@ -41,6 +41,7 @@ struct cost_lives {
     double backward_of[8], input_of[8]; /* of B and I, by bits: gradients of matrices are made, of experts; behind the last use of
                                          * both as they were gathered */
     double sent[2];                     /* of B and W: behind the last product that makes gradients of matrices */
+    double moved, ahead[3];             /* of F: from its last transfer on; what transfers bring in front of B, I and W */
     double workspace;
     struct cost_levels levels[2]; /* of F and B */
     uint64_t mark; /* of levels: those of other ones have another */

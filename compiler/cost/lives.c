@@ -42,7 +42,7 @@ uint32_t lives_whole(struct lives *l, enum lives_whole kind, double cols)
 
 void lives_insn(struct lives *l)
 {
-    vec_push(l->arena, &l->pass.insns, (struct lives_insn){(uint32_t)l->pass.touches.n, l->opr, l->recomputing, 0});
+    vec_push(l->arena, &l->pass.insns, (struct lives_insn){(uint32_t)l->pass.touches.n, l->opr, l->recomputing, false, 0});
 }
 
 void lives_takes(struct lives *l, float parts)
@@ -66,7 +66,7 @@ void lives_uses(struct lives *l)
     lives_takes(l, 1);
 }
 
-/* an empty instruction at a place of the list, with room for n touches; the first of them */
+/* an empty instruction of a transfer at a place of the list, with room for n touches; the first of them */
 static uint32_t insert(struct lives *l, uint32_t at, uint32_t n)
 {
     uint32_t first = at < l->pass.insns.n ? l->pass.insns.at[at].touch : (uint32_t)l->pass.touches.n, behind = (uint32_t)l->pass.touches.n - first;
@@ -80,6 +80,7 @@ static uint32_t insert(struct lives *l, uint32_t at, uint32_t n)
         l->pass.insns.at[i].touch += n;
     }
     own.touch = first;
+    own.moves = true;
     l->pass.insns.at[at] = own;
     for (int k = 0; k < 2; k++)
         l->pass.begun[k] += l->pass.begun[k] != NONE && l->pass.begun[k] >= at;
@@ -442,6 +443,7 @@ static void find_copied(struct lives *l, struct cost_lives *out)
 static void follow(struct lives *l, struct cost_lives *out)
 {
     struct lives_pass f, b, i, w;
+    struct lives_ends of_f, of_b, of_w;
     begin_pass(l, 0);
     l->sizing = true;
     forward(l, false);
@@ -463,7 +465,7 @@ static void follow(struct lives *l, struct cost_lives *out)
     kept[l->stream] = true;
     for (int k = 0; k < 8; k++)
         out->backward_of[k] = out->input_of[k] = 0;
-    out->backward = lives_most(l, &b, kept, out->backward_of, &out->sent[0], &out->levels[1]);
+    out->backward = lives_most(l, &b, kept, out->backward_of, &of_b, &out->levels[1]);
     kept[l->stream] = false;
     out->keep = sum_of(l, kept, false);
     out->parked = sum_of(l, kept, true);
@@ -471,12 +473,18 @@ static void follow(struct lives *l, struct cost_lives *out)
     find_copied(l, out);
     if (result != NONE)
         kept[result] = true;
-    out->forward = lives_most(l, &f, kept, NULL, NULL, &out->levels[0]);
-    out->weight = lives_most(l, &w, left, NULL, &out->sent[1], NULL);
+    out->forward = lives_most(l, &f, kept, NULL, &of_f, &out->levels[0]);
+    out->weight = lives_most(l, &w, left, NULL, &of_w, NULL);
     out->left = sum_of(l, left, false);
     out->left_parked = sum_of(l, left, true);
     left[l->stream] = true;
     out->input = lives_most(l, &i, left, out->input_of, NULL, NULL);
+    out->sent[0] = of_b.made;
+    out->sent[1] = of_w.made;
+    out->moved = of_f.moved;
+    out->ahead[0] = lives_ahead(l, &b);
+    out->ahead[1] = lives_ahead(l, &i);
+    out->ahead[2] = lives_ahead(l, &w);
     out->workspace = l->workspace;
     out->mark = 0;
     for (int k = 0; k < 2; k++)

@@ -27,11 +27,12 @@ struct lives_touch {
     uint32_t store;
     bool reads, writes, covers; /* covers: writes all of it, and needs nothing that was there */
 };
-/* opr: whose it is; again: of what runs again in front of the pass; parts: of the time of its operator's products, 0: it is none */
+/* opr: whose it is; again: of what runs again in front of the pass; moves: a transfer's begin or end; parts: of the time of its
+ * operator's products, 0: it is none */
 struct lives_insn {
     uint32_t touch; /* its first */
     uint32_t opr;
-    bool again;
+    bool again, moves;
     float parts;
 };
 struct lives_pass {
@@ -83,11 +84,17 @@ struct lives {
     } moving[LIVES_MOVING];
 };
 
+/* the most bytes behind the last product of a pass that makes gradients, and from its last transfer on */
+struct lives_ends {
+    double made, moved;
+};
 uint32_t lives_store(struct lives *l, double bytes);
 /* The most bytes at a time.  live: by store, what is still needed behind the pass; then, what it needs of what was before.
- * parts: the same by what has been made and used (cost_lives.backward_of), or NULL; behind: the same behind the last product that makes gradients,
- * or NULL; levels: the pass in steps, or NULL. */
-double lives_most(const struct lives *l, const struct lives_pass *p, bool *live, double *parts, double *behind, struct cost_levels *levels);
+ * parts: the same by what has been made and used (cost_lives.backward_of), or NULL; levels: the pass in steps, or NULL. */
+double lives_most(const struct lives *l, const struct lives_pass *p, bool *live, double *parts, struct lives_ends *ends,
+                  struct cost_levels *levels);
+/* bytes that transfers bring before a pass has any kernel */
+double lives_ahead(const struct lives *l, const struct lives_pass *p);
 uint32_t lives_rows(struct lives *l, double rows, double cols);
 uint32_t lives_whole(struct lives *l, enum lives_whole kind, double cols);
 /* an instruction, and then what it touches; part: writes some of it */

@@ -57,7 +57,7 @@ static void turn_round(struct cost_levels *x)
     }
 }
 
-double lives_most(const struct lives *l, const struct lives_pass *p, bool *live, double *parts, double *behind_made,
+double lives_most(const struct lives *l, const struct lives_pass *p, bool *live, double *parts, struct lives_ends *ends,
                   struct cost_levels *levels)
 {
     struct arena_mark mark = arena_mark(l->arena);
@@ -66,8 +66,9 @@ double lives_most(const struct lives *l, const struct lives_pass *p, bool *live,
     double now = 0, most;
     if (levels)
         levels->n = 0;
-    if (behind_made)
-        *behind_made = 0;
+    bool moved = false;
+    if (ends)
+        *ends = (struct lives_ends){0};
     for (size_t s = 0; s < l->stores.n; s++) {
         open[s] = live[s];
         now += live[s] ? l->stores.at[s].bytes : 0;
@@ -86,8 +87,11 @@ double lives_most(const struct lives *l, const struct lives_pass *p, bool *live,
         uint32_t part = (i >= p->begun[0] ? 1u : 0) + (i >= p->begun[1] ? 2u : 0) + (p->used != NONE && i > p->used ? 4u : 0);
         if (parts && now > parts[part])
             parts[part] = now;
-        if (behind_made && p->made != NONE && i > p->made && now > *behind_made)
-            *behind_made = now;
+        if (ends && p->made != NONE && i > p->made)
+            ends->made = fmax(ends->made, now);
+        if (ends && !moved)
+            ends->moved = fmax(ends->moved, now);
+        moved |= p->insns.at[i].moves;
         if (levels)
             add_level(levels, seconds[i], now, behind, part);
         for (size_t k = first; k < end; k++)
@@ -104,4 +108,15 @@ double lives_most(const struct lives *l, const struct lives_pass *p, bool *live,
     }
     arena_reset(l->arena, mark);
     return most;
+}
+
+double lives_ahead(const struct lives *l, const struct lives_pass *p)
+{
+    double bytes = 0;
+    for (size_t i = 0; i < p->insns.n && p->insns.at[i].moves; i++) {
+        size_t end = i + 1 < p->insns.n ? p->insns.at[i + 1].touch : p->touches.n;
+        for (size_t k = p->insns.at[i].touch; k < end; k++)
+            bytes += p->touches.at[k].covers ? l->stores.at[p->touches.at[k].store].bytes : 0;
+    }
+    return bytes;
 }

@@ -240,6 +240,8 @@ static void add_blocks(struct walk *w, const struct cost_block *b, const struct 
         at_ends(&s->backward_end, f->keep + m->beside[0], e->keep, times);
         at_ends(&s->weight_end, f->left + m->beside[1], e->left, times);
     }
+    s->moved = f->keep + e->keep * (times - 1) + v->moved + w->places - v->parked;
+    memcpy(s->ahead, v->ahead, sizeof s->ahead);
     if (w->paired)
         add_run(s, v, m, near_of(w, b));
     if (m == &spare)

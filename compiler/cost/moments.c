@@ -11,6 +11,7 @@
 #include "compiler/model/actions.h"
 
 #include <math.h>
+#include <string.h>
 
 static inline double larger(double a, double b)
 {
@@ -128,6 +129,14 @@ static void look_before(struct order *x, const struct action_of *next)
     x->waits = false;
 }
 
+/* what a forward takes from its last transfer on, behind its uses of parameters but the last one */
+static void note_moved(struct order *x, const struct moments_stage *s)
+{
+    const struct moments_shards *shards = x->shards;
+    double uses = x->uses + (s->uses[0] > 0), places = shards->gathered > 0 ? shards->gathered * (uses < shards->places ? uses : shards->places) : 0;
+    x->moved = (struct moments){x->held + x->gradients + s->moved + places + x->made, x->held, x->gradients};
+}
+
 static void forward(struct order *x, uint32_t c)
 {
     const struct moments_stage *s = &x->stages[c];
@@ -142,6 +151,7 @@ static void forward(struct order *x, uint32_t c)
     else
         look(x, s->forward + places(x) + x->made);
     end_uses(x, s->uses[0] - shares);
+    note_moved(x, s);
     x->held += s->keep + s->sent;
 }
 
@@ -323,6 +333,15 @@ static double round_uses(const struct order *x, const struct action_of *a, uint3
     return uses;
 }
 
+/* The first transfers of an action need nothing of the forward before, so that they begin as soon as its last ones are over. */
+static void look_between(struct order *x, const struct action_of *a)
+{
+    double ahead = strchr("BIW", a->kind) ? x->stages[a->stage].ahead[a->kind == 'B' ? 0 : a->kind == 'I' ? 1 : 2] : 0;
+    if (ahead > 0 && x->moved.bytes > 0 && x->moved.bytes + ahead > x->most.bytes)
+        x->most = (struct moments){x->moved.bytes + ahead, x->moved.kept, x->moved.gradients};
+    x->moved.bytes = 0;
+}
+
 void moments_round(struct order *x, const struct action_of *a, uint32_t n)
 {
     if (x->counts) {
@@ -331,6 +350,7 @@ void moments_round(struct order *x, const struct action_of *a, uint32_t n)
     }
     for (uint32_t k = 0; k < n; k++) {
         look_before(x, &a[k]);
+        look_between(x, &a[k]);
         if (x->ahead)
             x->waiting = inputs_waiting(x, a[k].kind == 'F');
         double waiting = x->waiting;

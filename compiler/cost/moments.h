@@ -63,6 +63,7 @@ struct moments_stage {
      * there; end: while some are converted on their way to shards; leaving: as in struct moments_block */
     double forward, input, weight, backward_end, weight_end, leaving[2];
     struct moments_backward backward;
+    double moved, ahead[3];       /* of F, from its last transfer on; what transfers bring in front of B, I and W */
     double fetches[2];            /* of its last layer, from host memory: in B or I, and in W; */
     uint32_t fetched_to, emptied; /* the place that they take; that of its first layer */
     double leaves[2];             /* what its last two layers take of places, the last one first */

@@ -37,6 +37,7 @@ struct order {
     bool waits;             /* the action before has not been looked at, which the next one's copies come beside: */
     struct action_at before;
     bool ends;              /* last actions of stages find other things than those before */
+    struct moments moved;   /* of the forward before, from its last transfer on; bytes 0: another action was */
     uint32_t ahead, to_come; /* of the rank's one stage: inputs that may wait for its forwards; forwards to come */
     double waiting;         /* bytes of what waits for later actions */
     struct moments most;
