@@ -180,12 +180,16 @@ void lives_transfer(struct lives *l, uint32_t to, uint32_t from, bool early)
 double lives_cols(const struct lives *l, uint32_t v)
 {
     const struct opr_value *x = &l->e->values[v];
-    double cols = (double)x->cols;
     if (x->class == CLASS_TOKENS)
-        return cols;
+        return (double)x->cols;
     if (!strncmp(x->name, "logits", 6))
-        cols = (double)expand_padded_vocab(x->cols, l->d->tp);
-    return cols / l->d->tp;
+        return (double)expand_padded_vocab(x->cols, l->d->tp) / l->d->tp;
+    return expand_own_cols(x, l->d->tp);
+}
+
+double lives_key_heads(const struct lives *l, const struct attn *t)
+{
+    return (double)t->kv / model_key_parts(t->kv, l->d->tp);
 }
 
 double lives_value_rows(const struct lives *l, uint32_t v)

@@ -116,6 +116,7 @@ void lives_update(struct lives *l, uint32_t store);
 void lives_transfer(struct lives *l, uint32_t to, uint32_t from, bool early);
 
 double lives_cols(const struct lives *l, uint32_t v);
+double lives_key_heads(const struct lives *l, const struct attn *t); /* of a rank */
 double lives_value_rows(const struct lives *l, uint32_t v);
 uint32_t lives_value(struct lives *l, uint32_t v);
 /* as the backward pass reads it: expanded, where it is kept in 8 bits */

@@ -19,7 +19,7 @@ static double query_cols(const struct lives *l, const struct attn *t)
 
 static double pair_cols(const struct lives *l, const struct attn *t)
 {
-    return (double)t->kv * (t->head + (t->kind == ATTN_MLA ? t->v : t->head)) / l->d->tp;
+    return lives_key_heads(l, t) * (t->head + (t->kind == ATTN_MLA ? t->v : t->head));
 }
 
 static uint32_t own_numbers(struct lives *l, uint32_t opr)

@@ -169,7 +169,8 @@ static void norm_back(struct lives *l, uint32_t opr)
 
 static double normed_heads(const struct lives *l, const struct opr *o)
 {
-    return o->attn->qk_norm == QK_NORM_FULL ? 1 : (double)(o->keys ? o->attn->kv : o->attn->heads) / l->d->tp;
+    const struct attn *t = o->attn;
+    return t->qk_norm == QK_NORM_FULL ? 1 : o->keys ? lives_key_heads(l, t) : (double)t->heads / l->d->tp;
 }
 
 static void headnorm(struct lives *l, uint32_t opr)
@@ -206,7 +207,7 @@ static void headnorm_back(struct lives *l, uint32_t opr)
 static void attention_workspace(struct lives *l, const struct attn *t)
 {
     struct workspace_of w = {.attr = {0}};
-    uint32_t heads = t->heads / l->d->tp, kv = t->kv / l->d->tp;
+    uint32_t heads = t->heads / l->d->tp, kv = (uint32_t)lives_key_heads(l, t);
     const int64_t attr[4] = {heads, kv, t->head, (int64_t)attn_reach(t, l->c->job->train.sequence)};
     const size_t at[4] = {ATTR(ATTENTION_I, heads), ATTR(ATTENTION_I, kv), ATTR(ATTENTION_I, head), ATTR(ATTENTION_I, sequence)};
     for (int k = 0; k < 4; k++)
