@@ -1,13 +1,18 @@
-/* What waits on a rank for actions to come, of a schedule that is a list: inputs that the stage in front has sent, gradients that
- * the stage behind has.
+/* What lies on a rank for actions to come and of those before: inputs that the stage in front has sent, gradients that the stage
+ * behind has, and what is not known to be sent yet.
  *
  * Receives have a queue of their own, in the order in which things come while the schedule runs, and each waits for a place: there
  * are as many as are taken at a time in that run (compiler/lower/rings.c).  So something may be there as soon as all that comes
- * before it has a place, and it has.  One gradient at a time is the stage's own (moments_stage.received).  All forwards are taken to
- * be as long, backwards twice that.  Linear in the actions of all ranks, and of the rank's own in its stages. */
+ * before it has a place, and it has.  A gradient's place is also what its stage sends on.  That a send is over is known to whoever
+ * waits for a later one: a receive into its place, what needs what comes there, and a stage's next output.  All forwards are taken
+ * to be as long, backwards twice that.
+ *
+ * Schedules that have a name are followed once through a search, for as few microbatches as show all.  Linear in the actions of all
+ * ranks, and of each in its stages. */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/cost/moments_private.h"
+#include "compiler/model/actions.h"
 
 #include <math.h>
 #include <string.h>
@@ -16,12 +21,13 @@
 
 struct clock {
     const struct decision *d;
+    const struct schedule *s;
     double *end[2]; /* of F, and of B or I, by stage and microbatch; INFINITY: not yet */
 };
 
 static double *end_of(const struct clock *x, bool back, uint32_t stage, uint32_t microbatch)
 {
-    return &x->end[back][(size_t)stage * x->d->microbatches + microbatch];
+    return &x->end[back][(size_t)stage * x->s->microbatches + microbatch];
 }
 
 /* when what an action needs is there, besides its own rank's */
@@ -34,9 +40,15 @@ static double ready(const struct clock *x, const struct action *a)
 
 static void run_all(struct arena *a, struct clock *x)
 {
-    const struct schedule *s = x->d->listed;
+    const struct schedule *s = x->s;
+    size_t n = (size_t)x->d->nstages * s->microbatches;
     uint32_t *at = ARENA_ARRAY(a, uint32_t, s->nranks);
     double *now = ARENA_ARRAY(a, double, s->nranks);
+    for (int k = 0; k < 2; k++) {
+        x->end[k] = ARENA_ARRAY(a, double, n + 1);
+        for (size_t i = 0; i < n; i++)
+            x->end[k][i] = INFINITY;
+    }
     for (bool more = true; more;) {
         more = false;
         for (uint32_t r = 0; r < s->nranks; r++)
@@ -54,77 +66,246 @@ static void run_all(struct arena *a, struct clock *x)
 
 /* ---- what comes when ---- */
 
-/* As many places for what comes for a stage's passes as are taken at a time, until its backward pass is over. */
-static void find_places(struct arrivals *x)
+/* of a stage of the rank: inputs, or gradients */
+struct comes {
+    const double *when; /* when the other stage has made them, by microbatch; NULL: there are none */
+    bool here;          /* it is the rank's own stage that makes them, and nothing travels */
+    uint32_t places, n; /* n: received so far */
+    uint32_t *known;    /* sends that are known to be over once it has come, by microbatch */
+};
+struct rank {
+    const struct clock *clock;
+    uint32_t rank, m, nstages;
+    struct comes comes[2][DECISION_MOST_VPP];
+    uint32_t *at[2][DECISION_MOST_VPP];   /* the action that is F, or B or I, by microbatch */
+    bool sends[2][DECISION_MOST_VPP];     /* does what it makes travel? */
+    uint32_t *sent;                       /* sends of the actions before, by action */
+    int32_t *change;                      /* of what has come, by action */
+};
+
+static void find_stages(struct arena *a, struct rank *x)
 {
-    uint32_t came[2][DECISION_MOST_VPP] = {{0}}, ended[DECISION_MOST_VPP] = {0};
-    const struct schedule *s = x->d->listed;
-    for (uint32_t k = 0; k < s->nactions[x->rank]; k++) {
-        const struct action *t = &s->actions[x->rank][k];
-        uint32_t c = t->stage / x->d->pp;
-        if (t->kind != 'B' && t->kind != 'I')
-            continue;
-        double end = x->ends[(size_t)t->stage * x->m + t->microbatch];
-        for (int kind = 0; kind < 2; kind++) {
-            struct comes *y = &x->comes[kind][c];
-            uint32_t *n = &came[kind][c];
-            while (y->when && *n < x->m && y->when[*n] < end)
-                ++*n;
-            y->places = *n > ended[c] + y->places ? *n - ended[c] : y->places;
+    const struct clock *t = x->clock;
+    for (uint32_t c = 0; c < x->nstages; c++) {
+        uint32_t s = cost_rank_stage(t->d, x->rank, c), last = t->d->nstages - 1;
+        for (int back = 0; back < 2; back++) {
+            struct comes *y = &x->comes[back][c];
+            bool none = back ? s == last : s == 0;
+            uint32_t from = back ? s + 1 : s - 1;
+            *y = (struct comes){.known = ARENA_ARRAY(a, uint32_t, x->m)};
+            y->when = none ? NULL : end_of(t, back, from, 0);
+            y->here = !none && cost_stage_rank(t->d, from) == x->rank;
+            x->at[back][c] = ARENA_ARRAY(a, uint32_t, x->m);
+            x->sends[back][c] = back ? s > 0 && cost_stage_rank(t->d, s - 1) != x->rank : s < last && cost_stage_rank(t->d, s + 1) != x->rank;
         }
-        ended[c]++;
     }
 }
 
-void arrivals_begin(struct arrivals *x, struct arena *a, const struct decision *d, uint32_t rank)
+static void find_actions(struct arena *a, struct rank *x)
 {
-    struct clock clock = {.d = d};
-    size_t n = (size_t)d->nstages * d->microbatches;
-    *x = (struct arrivals){.d = d, .rank = rank, .m = d->microbatches};
-    for (int k = 0; k < 2; k++) {
-        clock.end[k] = ARENA_ARRAY(a, double, n + 1);
-        for (size_t i = 0; i < n; i++)
-            clock.end[k][i] = INFINITY;
+    const struct schedule *s = x->clock->s;
+    uint32_t n = s->nactions[x->rank], sent = 0;
+    x->sent = ARENA_ARRAY(a, uint32_t, n + 1);
+    x->change = ARENA_ARRAY(a, int32_t, n + 2);
+    for (uint32_t k = 0; k < n; k++) {
+        const struct action *t = &s->actions[x->rank][k];
+        bool back = t->kind != 'F';
+        uint32_t c = t->stage / x->clock->d->pp;
+        x->sent[k] = sent;
+        if (t->kind == 'W' || t->kind == 'O')
+            continue;
+        x->at[back][c][t->microbatch] = k;
+        sent += x->sends[back][c];
     }
-    run_all(a, &clock);
-    x->ends = clock.end[1];
-    for (uint32_t c = 0; c < d->vpp; c++) {
-        uint32_t s = cost_rank_stage(d, rank, c);
-        if (s && cost_stage_rank(d, s - 1) != rank)
-            x->comes[0][c].when = end_of(&clock, false, s - 1, 0);
-        if (s + 1 < d->nstages && cost_stage_rank(d, s + 1) != rank)
-            x->comes[1][c].when = end_of(&clock, true, s + 1, 0);
-    }
-    find_places(x);
+}
+
+/* As many places for what comes for a stage's passes as are taken at a time, until its backward pass is over, or what that sends is
+ * on its way. */
+static void find_places(struct rank *x)
+{
+    for (int kind = 0; kind < 2; kind++)
+        for (uint32_t c = 0; c < x->nstages; c++) {
+            struct comes *y = &x->comes[kind][c];
+            uint32_t s = cost_rank_stage(x->clock->d, x->rank, c);
+            for (uint32_t ended = 0, came = 0; y->when && ended < x->m; ended++) {
+                double end = *end_of(x->clock, true, s, ended);
+                while (came < x->m && (y->when[came] < end || (kind && x->sends[1][c] && y->when[came] <= end)))
+                    came++;
+                y->places = came > ended + y->places ? came - ended : y->places;
+
+            }
+        }
+}
+
+/* something lies there from the begin of an action until another one, or its end, has it */
+static void lies(struct rank *x, uint32_t from, uint32_t to)
+{
+    if (from >= to)
+        return;
+    x->change[from]++;
+    x->change[to]--;
 }
 
 /* the next thing to come; NULL: there is none */
-static struct comes *next_of(struct arrivals *x, uint32_t *c)
+static struct comes *next_of(struct rank *x, uint32_t *c, int *kind)
 {
     struct comes *next = NULL;
-    for (int kind = 0; kind < 2; kind++)
-        for (uint32_t k = 0; k < x->d->vpp; k++) {
-            struct comes *y = &x->comes[kind][k];
-            if (!y->when || y->n == x->m || (next && next->when[next->n] <= y->when[y->n]))
+    for (int back = 0; back < 2; back++)
+        for (uint32_t k = 0; k < x->nstages; k++) {
+            struct comes *y = &x->comes[back][k];
+            if (!y->when || y->here || y->n == x->m || (next && next->when[next->n] <= y->when[y->n]))
                 continue;
             next = y;
             *c = k;
+            *kind = back;
         }
     return next;
 }
 
-double arrivals_at(struct arrivals *x, const struct moments_stage *stages, const struct action *a)
+static void receive_all(struct rank *x)
 {
-    double bytes = 0;
-    uint32_t c = 0;
-    for (struct comes *y = next_of(x, &c); y && y->n < x->ended[c] + y->places; y = next_of(x, &c))
-        y->n++;
-    x->begun[a->stage / x->d->pp] += a->kind == 'F';
-    for (c = 0; c < x->d->vpp; c++) {
-        uint32_t inputs = x->comes[0][c].n, gradients = x->comes[1][c].n;
-        bytes += inputs > x->begun[c] ? (inputs - x->begun[c]) * stages[c].arrives : 0;
-        bytes += gradients > x->ended[c] + 1 ? (gradients - x->ended[c] - 1) * stages[c].sent : 0;
+    uint32_t from = 0, known = 0, c = 0;
+    int kind = 0;
+    for (struct comes *y = next_of(x, &c, &kind); y; y = next_of(x, &c, &kind)) {
+        uint32_t n = y->n++;
+        if (n >= y->places) {
+            uint32_t last = x->at[1][c][n - y->places]; /* to have the place */
+            from = last + 1 > from ? last + 1 : from;
+            bool sends = kind && x->sends[1][c];
+            known = sends && x->sent[last] + 1 > known ? x->sent[last] + 1 : known;
+        }
+        y->known[n] = known;
+        lies(x, from, x->at[kind][c][n]);
     }
-    x->ended[a->stage / x->d->pp] += a->kind == 'B' || a->kind == 'I';
-    return bytes;
+}
+
+/* what one of the rank's stages makes for another */
+static void hand_over(struct rank *x)
+{
+    for (int back = 0; back < 2; back++)
+        for (uint32_t c = 0; c < x->nstages; c++) {
+            uint32_t s = cost_rank_stage(x->clock->d, x->rank, c), from = (back ? s + 1 : s - 1) / x->clock->d->pp;
+            for (uint32_t k = 0; x->comes[back][c].here && k < x->m; k++)
+                lies(x, x->at[back][from][k] + 1, x->at[back][c][k]);
+        }
+}
+
+static uint32_t larger(uint32_t x, uint32_t y)
+{
+    return x > y ? x : y;
+}
+
+/* sends that are known to be over as an action begins: by what has come for it, or where nothing has by the place that its gradient
+ * takes, which it sends on */
+static uint32_t known_by(const struct rank *x, bool back, uint32_t c, uint32_t microbatch)
+{
+    const struct comes *y = &x->comes[back][c];
+    if (y->when && !y->here)
+        return y->known[microbatch];
+    return back && x->sends[1][c] && microbatch ? x->sent[x->at[1][c][microbatch - 1]] + 1 : 0;
+}
+
+static void follow(struct arena *a, const struct clock *t, uint32_t rank, uint16_t *out)
+{
+    const struct schedule *s = t->s;
+    struct arena_mark mark = arena_mark(a);
+    struct rank *x = ARENA_NEW(a, struct rank);
+    *x = (struct rank){.clock = t, .rank = rank, .m = s->microbatches, .nstages = t->d->vpp};
+    find_stages(a, x);
+    find_actions(a, x);
+    find_places(x);
+    receive_all(x);
+    hand_over(x);
+    uint32_t known = 0;
+    int32_t there = 0;
+    for (uint32_t k = 0; k < s->nactions[rank]; k++) {
+        const struct action *y = &s->actions[rank][k];
+        bool back = y->kind != 'F';
+        uint32_t c = y->stage / t->d->pp;
+        there += x->change[k];
+        if (y->kind == 'F' || y->kind == 'B' || y->kind == 'I')
+            known = larger(known, known_by(x, back, c, y->microbatch));
+        out[k] = (uint16_t)((uint32_t)there + x->sent[k] - known);
+        if (y->kind == 'F' && x->sends[0][c] && y->microbatch)
+            known = larger(known, x->sent[x->at[0][c][y->microbatch - 1]] + 1);
+    }
+    arena_reset(a, mark);
+}
+
+/* ---- all ---- */
+
+bool waits_are_followed(const struct decision *d)
+{
+    return d->listed || d->schedule == SCHED_INTERLEAVED || d->schedule == SCHED_ZB_V || d->schedule == SCHED_V_HALF || d->schedule == SCHED_V_MIN;
+}
+
+/* a schedule as a list */
+static struct schedule *list(struct arena *a, const struct decision *d)
+{
+    struct schedule *s = ARENA_NEW(a, struct schedule);
+    *s = (struct schedule){.nranks = d->pp, .nstages = d->nstages, .copies = 1, .microbatches = d->microbatches};
+    s->nactions = ARENA_ARRAY(a, uint32_t, d->pp);
+    s->actions = ARENA_ARRAY(a, struct action *, d->pp);
+    for (uint32_t r = 0; r < d->pp; r++)
+        s->nactions[r] = orders_list(a, d, r, &s->actions[r]);
+    return s;
+}
+
+/* Microbatches that show all of a schedule: two rounds of chunks, or as many as are in flight, in front of what repeats and
+ * behind. */
+static uint32_t microbatches_of(const struct decision *d, uint32_t group)
+{
+    uint32_t most = d->schedule == SCHED_INTERLEAVED ? 4 * group : 4 * d->pp;
+    return d->listed || d->microbatches <= most + group ? d->microbatches : most + (d->microbatches - most) % group;
+}
+
+/* of some ranks */
+static void follow_all(struct arena *a, const struct decision *d, uint32_t from, uint32_t to, struct waits *out)
+{
+    bool loops = d->schedule == SCHED_INTERLEAVED;
+    uint32_t group = !loops ? 1 : d->schedule_group ? d->schedule_group : d->pp, each = loops ? 2 * d->vpp : 3 * d->vpp;
+    struct decision shorter = *d;
+    struct arena *own = arena_new();
+    shorter.microbatches = microbatches_of(d, group);
+    struct clock t = {.d = &shorter, .s = d->listed ? d->listed : list(own, &shorter)};
+    run_all(own, &t);
+    for (uint32_t r = from; r < to; r++) {
+        uint32_t n = t.s->nactions[r];
+        out[r - from] = (struct waits){n, each * (d->microbatches - shorter.microbatches), each * group, ARENA_ARRAY(a, uint16_t, n + 1)};
+        follow(own, &t, r, out[r - from].at);
+    }
+    arena_free(own);
+}
+
+#define KNOWN 1024
+struct known_waits {
+    struct arena *arena;
+    struct {
+        uint64_t mark;
+        struct waits *ranks;
+    } at[KNOWN];
+};
+
+struct known_waits *waits_new(struct arena *a)
+{
+    struct known_waits *known = ARENA_NEW(a, struct known_waits);
+    known->arena = a;
+    return known;
+}
+
+struct waits waits_of(struct arena *a, struct known_waits *known, const struct decision *d, uint32_t rank)
+{
+    struct waits x;
+    if (!known || d->listed) {
+        follow_all(a, d, rank, rank + 1, &x);
+        return x;
+    }
+    const uint32_t of[] = {d->schedule, d->schedule_group, d->pp, d->vpp, d->microbatches};
+    uint64_t mark = cost_mark(1, of, sizeof of), k = mark % KNOWN;
+    if (known->at[k].mark != mark) {
+        known->at[k].ranks = ARENA_ARRAY(known->arena, struct waits, d->pp);
+        follow_all(known->arena, d, 0, d->pp, known->at[k].ranks);
+    }
+    known->at[k].mark = mark;
+    return known->at[k].ranks[rank];
 }

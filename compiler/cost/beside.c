@@ -4,7 +4,7 @@
  *
  * Linear in steps, some nanoseconds each; what a pair of stages comes to is remembered. */
 
-#include "compiler/cost/moments.h"
+#include "compiler/cost/moments_private.h"
 
 #include "compiler/cost/cost_private.h"
 
@@ -161,6 +161,7 @@ static void run_together(const struct moments_stage *f, const struct moments_sta
 #define PAIRS 2048
 #define ORDERS 4096
 struct moments_pairs {
+    struct known_waits *waits;
     struct {
         uint64_t mark;
         double uses;
@@ -173,7 +174,14 @@ struct moments_pairs {
 
 struct moments_pairs *moments_pairs_new(struct arena *a)
 {
-    return ARENA_NEW(a, struct moments_pairs);
+    struct moments_pairs *known = ARENA_NEW(a, struct moments_pairs);
+    known->waits = waits_new(a);
+    return known;
+}
+
+struct known_waits *moments_known_waits(struct moments_pairs *known)
+{
+    return known->waits;
 }
 
 double *moments_known_uses(struct moments_pairs *known, uint64_t mark)

@@ -126,6 +126,11 @@ static void add_transfers(const struct cost_rooms *x, uint32_t stage, struct mom
     s->sent = behind && !x->least ? x->s->boundary_bytes : 0;
     s->received = (before || behind) && !x->least ? x->s->boundary_bytes : 0;
     s->arrives = before && !x->least ? x->s->boundary_bytes : 0;
+    s->waits = 0;
+    if (!waits_are_followed(d))
+        return;
+    s->waits = x->least ? 0 : x->s->boundary_bytes;
+    s->sent = s->received = s->arrives = 0;
 }
 
 struct own_stages *cost_stages_new(struct arena *a)

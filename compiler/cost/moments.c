@@ -108,7 +108,7 @@ static void look_at(struct order *x, const struct action_at *a)
 static void look_soon(struct order *x, char kind, uint32_t c, const struct moments_at *at)
 {
     const struct action_at a = {kind, c, x->held, x->gradients, *at};
-    x->waits = x->copying;
+    x->pending = x->copying;
     if (x->copying)
         x->before = a;
     else
@@ -119,14 +119,14 @@ static void look_soon(struct order *x, char kind, uint32_t c, const struct momen
 static void look_before(struct order *x, const struct action_of *next)
 {
     struct action_at *a = &x->before;
-    if (!x->waits)
+    if (!x->pending)
         return;
     const struct moments_stage *s = &x->stages[next->kind == 'P' ? next->other : next->stage];
     if (next->kind != 'F')
         a->at.ahead = s->fetches[next->kind == 'W'];
     a->at.apart = s->fetched_to != x->stages[a->stage].emptied;
     look_at(x, a);
-    x->waits = false;
+    x->pending = false;
 }
 
 /* what a forward takes from its last transfer on, behind its uses of parameters but the last one */
@@ -318,6 +318,16 @@ static double inputs_waiting(struct order *x, bool forward)
     return (x->ahead < x->to_come ? x->ahead : x->to_come) * x->stages[0].arrives;
 }
 
+/* what lies there while the next action runs */
+static double others_waiting(struct order *x)
+{
+    const struct waits *w = &x->waits;
+    uint32_t k = x->nth++, half = w->n / 2;
+    if (k >= half && w->left)
+        k = k >= half + w->left ? k - w->left : half - w->period + (k - half) % w->period;
+    return w->at[k] * x->stages[0].waits;
+}
+
 /* uses of gathered parameters in a round behind those of *used; used: the action that uses some last */
 static double round_uses(const struct order *x, const struct action_of *a, uint32_t n, uint32_t *used)
 {
@@ -342,8 +352,22 @@ static void look_between(struct order *x, const struct action_of *a)
     x->moved.bytes = 0;
 }
 
+static void list(struct order *x, const struct action_of *a, uint32_t n, uint64_t times)
+{
+    struct listing *to = x->lists;
+    for (uint64_t i = 0; i < times; i++)
+        for (uint32_t k = 0; k < n; k++) {
+            uint32_t c = a[k].stage, *microbatch = &to->microbatch[a[k].kind == 'F' ? 0 : a[k].kind == 'W' ? 2 : 1][c];
+            to->at[to->n++] = (struct action){.kind = a[k].kind, .stage = c, .microbatch = (*microbatch)++};
+        }
+}
+
 void moments_round(struct order *x, const struct action_of *a, uint32_t n)
 {
+    if (x->lists) {
+        list(x, a, n, 1);
+        return;
+    }
     if (x->counts) {
         x->uses -= round_uses(x, a, n, &x->used);
         return;
@@ -353,6 +377,8 @@ void moments_round(struct order *x, const struct action_of *a, uint32_t n)
         look_between(x, &a[k]);
         if (x->ahead)
             x->waiting = inputs_waiting(x, a[k].kind == 'F');
+        if (x->waits.n)
+            x->waiting = others_waiting(x);
         double waiting = x->waiting;
         if (waiting > 0)
             x->held += waiting;
@@ -380,7 +406,7 @@ void moments_round(struct order *x, const struct action_of *a, uint32_t n)
 
 void moments_end(struct order *x)
 {
-    if (x->waits)
+    if (x->pending)
         look_at(x, &x->before);
 }
 
@@ -396,6 +422,11 @@ static void skip(struct order *x, char kind, uint32_t stage, uint64_t times)
 
 void moments_skip(struct order *x, const struct action_of *a, uint32_t n, uint64_t times)
 {
+    if (x->lists) {
+        list(x, a, n, times);
+        return;
+    }
+    x->nth += (uint32_t)times * n;
     bool counts = times && (x->ends || x->shards->gathered > 0 || x->ahead);
     uint32_t used = UINT32_MAX;
     if (times && x->shards->gathered > 0) {
@@ -426,7 +457,7 @@ void moments_stretch(struct order *x, uint64_t times, const struct action_of *a,
         more = left > 1 && (x->gradients < gradients || x->gradients > gradients || x->made < made || x->made > made);
     }
     uint64_t last = x->shards->gathered > 0 ? (uint64_t)x->shards->places : change > 0 || x->ends; /* that may be like no other */
-    if (left > last) {
+    if (left > last && !x->waits.n) { /* what waits rises and falls along it */
         moments_skip(x, a, n, left - last);
         x->held += change * (double)(left - last);
         left = last;

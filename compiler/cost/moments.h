@@ -55,6 +55,7 @@ struct moments_stage {
     double made, after; /* of gradients, without vectors': as they are made, in the format of sums */
     double sent, received; /* what it sends lies there until it sends the next one, and so does a gradient that is to come */
     double arrives;        /* what another rank sends for an F: it may wait for that */
+    double waits;          /* instead of these: each of what lies there for other actions, where that is followed */
     double uses[2], copies[2], scatters; /* scatters: blocks whose gradients go to shards of every microbatch; */
     double part;        /* moments_block.part of the first such block */
     double since;       /* uses in B in front of it; INFINITY: there is none */
@@ -133,6 +134,8 @@ static inline double moments_making(const struct moments_shards *shards, double 
     most = before > most ? before : most;
     return all < most ? all : most;
 }
+/* arrivals.c: is what lies on a rank for other actions followed? */
+bool waits_are_followed(const struct decision *d);
 struct moments_pairs;
 /* what places for copies hold besides, while two actions run beside one another, of a rank's n stages: their runs' places */
 void moments_share_copies(const struct decision *d, uint32_t n, struct moments_stage *stages);

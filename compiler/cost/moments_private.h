@@ -18,6 +18,19 @@ struct action_at {
     double held, gradients;
     struct moments_at at;
 };
+/* arrivals.c: what lies on a rank for other actions, of a schedule whose rank has several stages, or that is a list.  By action, how
+ * many inputs, gradients and outputs; where `left` actions of the middle are left out, they are like the `period` before. */
+struct known_waits; /* through a search */
+struct known_waits *waits_new(struct arena *a);
+struct known_waits *moments_known_waits(struct moments_pairs *known);
+struct waits {
+    uint32_t n, left, period;
+    uint16_t *at;
+};
+struct listing {
+    struct action *at;
+    uint32_t n, microbatch[3][DECISION_MOST_VPP]; /* of the next F, B or I, and W */
+};
 struct order {
     const struct decision *d;
     const struct moments_stage *stages;
@@ -34,12 +47,15 @@ struct order {
     uint64_t pairs, pairs_left;       /* of actions that run together: all of them, those to come */
     struct moments_pairs *remembered;
     bool copying;           /* there are copies */
-    bool waits;             /* the action before has not been looked at, which the next one's copies come beside: */
+    bool pending;           /* the action before has not been looked at, which the next one's copies come beside: */
     struct action_at before;
     bool ends;              /* last actions of stages find other things than those before */
     struct moments moved;   /* of the forward before, from its last transfer on; bytes 0: another action was */
     uint32_t ahead, to_come; /* of the rank's one stage: inputs that may wait for its forwards; forwards to come */
+    struct waits waits;     /* n = 0: not followed; */
+    uint32_t nth;           /* the next action there */
     double waiting;         /* bytes of what waits for later actions */
+    struct listing *lists;  /* NULL, or the order is only written down */
     struct moments most;
     double enough;          /* bytes that tell what is asked for */
     bool counts;            /* nothing but uses */
@@ -59,23 +75,10 @@ void moments_end(struct order *x);
 void moments_stretch(struct order *x, uint64_t times, const struct action_of *a, uint32_t n);
 void moments_skip(struct order *x, const struct action_of *a, uint32_t n, uint64_t times);
 
-/* arrivals.c: what waits on a rank for the actions of a list.  By stage of the rank: inputs and gradients of its microbatches, when
- * they come, how many of them have and are not known to be gone at most, and how many may have by now; its F that have begun, and its B
- * or I that have ended. */
-struct comes {
-    const double *when; /* NULL: nothing does */
-    uint32_t places, n;
-};
-struct arrivals {
-    const struct decision *d;
-    uint32_t rank, m;
-    const double *ends; /* of B or I, by stage and microbatch */
-    struct comes comes[2][DECISION_MOST_VPP];
-    uint32_t begun[DECISION_MOST_VPP], ended[DECISION_MOST_VPP];
-};
-void arrivals_begin(struct arrivals *x, struct arena *a, const struct decision *d, uint32_t rank);
-/* bytes that wait while the next action of the list runs */
-double arrivals_at(struct arrivals *x, const struct moments_stage *stages, const struct action *a);
+/* of a rank, into a or, of schedules that have a name, into what is known; NULL: nothing is */
+struct waits waits_of(struct arena *a, struct known_waits *known, const struct decision *d, uint32_t rank);
+/* the actions of a rank, into out; returns their number */
+uint32_t orders_list(struct arena *a, const struct decision *d, uint32_t rank, struct action **out);
 
 #define STRETCH(x, times, ...) \
     moments_stretch(x, times, (const struct action_of[]){__VA_ARGS__}, sizeof(const struct action_of[]){__VA_ARGS__} / sizeof(struct action_of))

@@ -5,6 +5,8 @@
 #include "compiler/cost/pipeline_private.h"
 #include "compiler/model/actions.h"
 
+#include <string.h>
+
 static void one(struct order *x, char kind, uint32_t stage)
 {
     moments_round(x, &(struct action_of){kind, stage, 0}, 1);
@@ -109,7 +111,7 @@ static void run_looped(struct order *x, uint32_t r, uint32_t group, bool pairs)
         }
         advance(x, group, &backward, more);
         b += more;
-        if (round && !backward.chunk && backward.left == group && f + 2 * round <= all) {
+        if (round && !x->lists && !backward.chunk && backward.left == group && f + 2 * round <= all) {
             uint64_t rounds = (all - f) / round - 1;
             f += rounds * round;
             b += rounds * round;
@@ -153,7 +155,7 @@ static void run_zb_v(struct order *o, uint32_t r)
         fold(&x, 'W', 1);
     }
     for (uint32_t rounds = 0; x.f[1] < x.f[0] || x.f[0] < all; rounds++) {
-        if (rounds == 3 && x.f[0] + 1 < all && m == all) { /* every round is like the one before */
+        if (rounds == 3 && x.f[0] + 1 < all && m == all && !o->lists) { /* every round is like the one before */
             uint32_t more = all - x.f[0] - 1;
             for (uint32_t c = 0; c < 2; c++) {
                 x.f[c] += more;
@@ -195,7 +197,7 @@ static void run_block(struct order *x, uint32_t r)
         last = at[k] / 6 > last ? at[k] / 6 : last;
     }
     for (uint32_t cycle = 0; cycle < m + last + 1; cycle++) {
-        if (cycle == last + 2 && m > cycle + 1) { /* every cycle is like the one before, until forwards end */
+        if (cycle == last + 2 && m > cycle + 1 && !x->lists) { /* every cycle is like the one before, until forwards end */
             moments_skip(x, kinds, NSLOTS, m - 1 - cycle);
             cycle = m - 1;
         }
@@ -248,19 +250,12 @@ static void run_dual(struct order *x, uint32_t h, uint32_t n, uint32_t all, uint
 
 static void run_listed(struct order *x, const struct schedule *s, uint32_t r)
 {
-    struct arena *a = arena_new();
-    struct arrivals there;
-    if (!x->counts)
-        arrivals_begin(&there, a, x->d, r);
     for (uint32_t k = 0; k < s->nactions[r]; k++) {
         const struct action *t = &s->actions[r][k];
         struct action_of own = {t->kind, t->stage / x->d->pp, 0};
-        if (t->kind == 'O')
-            continue;
-        x->waiting = x->counts ? 0 : arrivals_at(&there, x->stages, t);
-        moments_round(x, &own, 1);
+        if (t->kind != 'O')
+            moments_round(x, &own, 1);
     }
-    arena_free(a);
 }
 
 /* Inputs that may wait: as many as the rank in front begins with forwards more.  On the last rank no gradient's receive holds theirs
@@ -322,6 +317,20 @@ static void run_order(struct order *x, uint32_t rank)
     }
 }
 
+uint32_t orders_list(struct arena *a, const struct decision *d, uint32_t rank, struct action **out)
+{
+    struct listing *to = ARENA_NEW(a, struct listing);
+    static const struct moments_shards none = {0};
+    struct order x = {.d = d, .shards = &none, .enough = INFINITY, .lists = to};
+    to->at = *out = ARENA_ARRAY(a, struct action, (size_t)3 * d->vpp * d->microbatches + 1);
+    to->n = 0;
+    memset(to->microbatch, 0, sizeof to->microbatch);
+    run_order(&x, rank);
+    for (uint32_t k = 0; k < to->n; k++)
+        to->at[k].stage = cost_rank_stage(d, rank, to->at[k].stage);
+    return to->n;
+}
+
 /* uses of gathered parameters in all of a rank's order */
 static double uses_of(const struct order *x, uint32_t rank)
 {
@@ -353,8 +362,13 @@ struct moments pipeline_moments(const struct decision *d, uint32_t rank, const s
         own.places_beside = x.uses < own.places_beside ? x.uses : own.places_beside;
     }
     x.enough = enough;
+    struct arena *a = stages[0].waits > 0 && (!pairs || d->listed) ? arena_new() : NULL;
+    if (stages[0].waits > 0)
+        x.waits = waits_of(a, pairs ? moments_known_waits(pairs) : NULL, d, rank);
     moments_begin(&x, rank);
     run_order(&x, rank);
     moments_end(&x);
+    if (a)
+        arena_free(a);
     return x.most;
 }

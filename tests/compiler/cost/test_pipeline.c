@@ -598,6 +598,40 @@ static void test_moments(void)
         }
 }
 
+/* What lies on ranks for other actions is the same of a schedule that is followed in part as of the list of all its actions. */
+static void test_waits(void)
+{
+    uint64_t state = 88172645463325252u;
+    uint32_t more = 0, all = 0;
+    for (size_t k = 0; k < sizeof families / sizeof *families; k++)
+        for (uint32_t i = 0; i < 100; i++) {
+            struct arena *a = arena_new();
+            struct instance x;
+            struct moments_stage stages[MOST_STAGES] = {0};
+            draw_instance(&state, families[k].kind, &x);
+            struct decision listed = x.d;
+            listed.listed = schedule_new(a, &x.d);
+            listed.folds = decision_folds(&x.d);
+            listed.schedule = SCHED_FILE;
+            for (uint32_t j = 0; j < MOST_STAGES; j++)
+                draw_blocks(&state, &stages[j], 0);
+            for (uint32_t r = 0; r < x.d.pp && waits_are_followed(&x.d); r++, all++) {
+                const struct moments_shards none = {.uses = INFINITY};
+                double without = pipeline_moments(&x.d, r, stages, &none, NULL, INFINITY).bytes;
+                for (uint32_t j = 0; j < MOST_STAGES; j++)
+                    stages[j].waits = 1;
+                double most = pipeline_moments(&x.d, r, stages, &none, NULL, INFINITY).bytes;
+                double want = pipeline_moments(&listed, r, stages, &none, NULL, INFINITY).bytes;
+                for (uint32_t j = 0; j < MOST_STAGES; j++)
+                    stages[j].waits = 0;
+                CU_ASSERT_DOUBLE_EQUAL(most, want, 1e-9 * want);
+                more += most > without + 0.5;
+            }
+            arena_free(a);
+        }
+    CU_ASSERT(more > all / 2);
+}
+
 void suite_pipeline(void);
 void suite_pipeline(void)
 {
@@ -608,4 +642,5 @@ void suite_pipeline(void)
     CU_add_test(s, "activations in flight", test_live);
     CU_add_test(s, "the most chunks", test_most_chunks);
     CU_add_test(s, "the fullest moment", test_moments);
+    CU_add_test(s, "what lies there for other actions", test_waits);
 }
