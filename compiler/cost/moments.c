@@ -123,7 +123,8 @@ static void look_before(struct order *x, const struct action_of *next)
         return;
     const struct moments_stage *s = &x->stages[next->kind == 'P' ? next->other : next->stage];
     if (next->kind != 'F')
-        a->at.ahead = s->fetches[next->kind == 'W'];
+        a->at.ahead[0] = s->fetches[next->kind == 'W'];
+    a->at.ahead[1] = next->kind == 'F' || next->kind == 'W' ? 0 : s->leaves[1];
     a->at.apart = s->fetched_to != x->stages[a->stage].emptied;
     look_at(x, a);
     x->pending = false;

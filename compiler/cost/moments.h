@@ -104,7 +104,7 @@ struct moments_at {
     double part;            /* then this rank's part of the last sums stays */
     double uses, copies;   /* of gathered parameters, and from host memory, behind it; */
     bool unwaited;         /* of those of actions before, no sum adds the last ones */
-    double ahead;          /* what the next action may have copied back by then; */
+    double ahead[2];       /* what the next action may have copied back by then, for its last layer and the one before; */
     bool apart;            /* to another place than that of the stage's first layer */
     bool stays;            /* the parameters that are used last are needed again next */
 };

@@ -91,7 +91,8 @@ static double on_way(const struct pass *p, const struct moments_block *b, double
 static double unused(const struct pass *p, const struct moments_block *b)
 {
     double others = b->others[p->kind == 'W'];
-    return b->ahead > !p->at->apart ? larger(0, others - p->at->ahead) : others;
+    const double *ahead = p->at->ahead;
+    return b->ahead > 1 ? larger(0, others - ahead[0] - ahead[1]) : b->ahead && p->at->apart ? larger(0, others - ahead[0]) : others;
 }
 
 /* Of the places for copies back, as a block ends, what nothing more is copied to: of the step's last copies. */
