@@ -59,6 +59,15 @@ static inline bool shared(const struct order *x, uint32_t used, uint32_t c, bool
     return used == 2 * c + !back ? meets : used == 2 * c + back && s->uses[back] <= 1;
 }
 
+/* Gradients on their way are waited for with the first parameters that are asked for behind them. */
+static inline void await_made(struct order *x, bool shares)
+{
+    if (x->made_uses + shares <= 0 && x->made > x->part) {
+        x->made = x->part;
+        x->unwaited = 0;
+    }
+}
+
 /* an action that takes gathered parameters; is its first use one with the last one before? */
 static inline bool begin_uses(struct order *x, uint32_t c, bool back)
 {
@@ -69,17 +78,8 @@ static inline bool begin_uses(struct order *x, uint32_t c, bool back)
         x->most = x->between;
     x->between.bytes = 0;
     x->used = 2 * c + back;
+    await_made(x, shares);
     return shares;
-}
-
-/* behind so many of them */
-static inline void end_uses(struct order *x, double uses)
-{
-    x->made_uses -= uses;
-    if (x->made_uses <= 0 && x->made > x->part) {
-        x->made = x->part;
-        x->unwaited = 0;
-    }
 }
 
 /* an action that takes gathered parameters, and copies back from host memory */
@@ -151,7 +151,7 @@ static void forward(struct order *x, uint32_t c)
                                                                       .uses = x->uses}));
     else
         look(x, s->forward + places(x) + x->made);
-    end_uses(x, s->uses[0] - shares);
+    x->made_uses -= s->uses[0] - shares;
     note_moved(x, s);
     x->held += s->keep + s->sent;
 }
@@ -205,7 +205,7 @@ static void note_made(struct order *x, uint32_t c, char kind)
         return;
     x->made_uses = x->shards->uses;
     if (kind == 'B')
-        end_uses(x, s->since);
+        x->made_uses -= s->since;
 }
 
 /* B or W, whatever it finds; shares: its first use of parameters is the last one before */
@@ -237,7 +237,7 @@ static void backward(struct order *x, uint32_t c)
     use(x, s, true, shares);
     look_made(x, c, 'B', shares);
     if (s->scatters <= 0)
-        end_uses(x, s->uses[1] - shares);
+        x->made_uses -= s->uses[1] - shares;
     x->held += s->received;
     note_made(x, c, 'B');
 }
@@ -255,7 +255,7 @@ static void input(struct order *x, uint32_t c)
     else
         look_soon(x, 'I', c, &(struct moments_at){had(x, c, true), early, .made = x->made, .made_uses = x->made_uses + shares, .part = x->part,
                                                   .uses = x->uses, .copies = x->copies});
-    end_uses(x, s->uses[1] - shares);
+    x->made_uses -= s->uses[1] - shares;
     x->gradients += early ? 0 : s->early;
     x->begun[0] |= (uint64_t)1 << c;
     x->held += s->left + s->received;
@@ -266,6 +266,7 @@ static void weight(struct order *x, uint32_t c)
     const struct moments_stage *s = &x->stages[c];
     x->held -= s->left;
     x->copies -= s->copies[1];
+    await_made(x, false);
     look_made(x, c, 'W', false);
     note_made(x, c, 'W');
 }
@@ -298,6 +299,8 @@ static void both(struct order *x, uint32_t f, uint32_t b)
     const struct moments_stage *s = &x->stages[b];
     const struct moments_shards *shards = x->shards;
     bool first = !had(x, b, true);
+    if (shards->gathered > 0)
+        await_made(x, false);
     x->held -= s->keep + s->received + x->stages[f].sent;
     use(x, &x->stages[f], false, shards->gathered > 0 && shared(x, x->used, f, false));
     use(x, s, true, false);

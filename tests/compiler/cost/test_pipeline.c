@@ -539,6 +539,10 @@ static double walked_bytes(const struct schedule *s, uint32_t r, const struct de
         w.uses -= a->kind == 'W' ? 0 : x->uses[a->kind != 'F'] - shares(&w, x, c, a->kind);
         if (a->pair)
             continue;
+        if (w.made_uses + shares(&w, x, c, a->kind) <= 0) {
+            w.made = fmin(w.made, shards->part);
+            w.unwaited = false;
+        }
         struct walked behind = w;
         behind.used = a->kind == 'W' ? w.used : used_block(x, c, a->kind, true);
         w.stays = uses_again(&behind, s, r, k, d, stages);
@@ -552,10 +556,9 @@ static double walked_bytes(const struct schedule *s, uint32_t r, const struct de
         w.made_uses -= a->kind == 'W' ? 0 : x->uses[a->kind != 'F'] - shares(&w, x, c, a->kind);
         w.used = a->kind == 'W' ? w.used : used_block(x, c, a->kind, true);
         weighs &= x->scatters > 0;
-        w.made = weighs ? w.weight[c] ? shards->before + shards->part : shards->first : w.made_uses > 0 ? w.made : fmin(w.made, shards->part);
+        w.made = weighs ? w.weight[c] ? shards->before + shards->part : shards->first : w.made;
         w.made_uses = weighs ? shards->uses - (a->kind == 'B' ? x->since : 0) : w.made_uses;
-        w.made = w.made_uses > 0 ? w.made : fmin(w.made, shards->part);
-        w.unwaited = w.made_uses > 0 && (weighs ? !w.weight[c] : w.unwaited);
+        w.unwaited = weighs ? !w.weight[c] : w.unwaited;
         weighs = a->kind == 'B' || a->kind == 'W';
         w.left[c] -= weighs;
         w.input[c] |= a->kind != 'F';
