@@ -57,7 +57,7 @@ static void run_all(struct arena *a, struct clock *x)
                 double from = t->kind == 'O' ? 0 : ready(x, t);
                 if (from >= INFINITY)
                     break;
-                now[r] = fmax(now[r], from) + (t->kind == 'O' ? 0 : t->kind == 'B' ? 2 : 1);
+                now[r] = (now[r] > from ? now[r] : from) + (t->kind == 'O' ? 0 : t->kind == 'B' ? 2 : 1);
                 if (t->kind != 'W' && t->kind != 'O')
                     *end_of(x, t->kind != 'F', t->stage, t->microbatch) = now[r];
             }
@@ -300,7 +300,7 @@ struct waits waits_of(struct arena *a, struct known_waits *known, const struct d
         follow_all(a, d, rank, rank + 1, &x);
         return x;
     }
-    const uint32_t of[] = {d->schedule, d->schedule_group, d->pp, d->vpp, d->microbatches};
+    const uint64_t of[] = {d->schedule, d->schedule_group, d->pp, d->vpp, d->microbatches};
     uint64_t mark = cost_mark(1, of, sizeof of), k = mark % KNOWN;
     if (known->at[k].mark != mark) {
         known->at[k].ranks = ARENA_ARRAY(known->arena, struct waits, d->pp);

@@ -11,7 +11,6 @@
 #include "compiler/model/actions.h"
 
 #include <math.h>
-#include <string.h>
 
 static inline double larger(double a, double b)
 {
@@ -322,11 +321,11 @@ static double inputs_waiting(struct order *x, bool forward)
     return (x->ahead < x->to_come ? x->ahead : x->to_come) * x->stages[0].arrives;
 }
 
-/* what lies there while the next action runs */
-static double others_waiting(struct order *x)
+/* what lies there while the k-th action runs */
+static inline double waits_at(const struct order *x, uint32_t k)
 {
     const struct waits *w = &x->waits;
-    uint32_t k = x->nth++, half = w->n / 2;
+    uint32_t half = w->n / 2;
     if (k >= half && w->left)
         k = k >= half + w->left ? k - w->left : half - w->period + (k - half) % w->period;
     return w->at[k] * x->stages[0].waits;
@@ -350,7 +349,8 @@ static double round_uses(const struct order *x, const struct action_of *a, uint3
 /* The first transfers of an action need nothing of the forward before, so that they begin as soon as its last ones are over. */
 static void look_between(struct order *x, const struct action_of *a)
 {
-    double ahead = strchr("BIW", a->kind) ? x->stages[a->stage].ahead[a->kind == 'B' ? 0 : a->kind == 'I' ? 1 : 2] : 0;
+    bool passes = a->kind == 'B' || a->kind == 'I' || a->kind == 'W';
+    double ahead = passes ? x->stages[a->stage].ahead[a->kind == 'B' ? 0 : a->kind == 'I' ? 1 : 2] : 0;
     if (ahead > 0 && x->moved.bytes > 0 && x->moved.bytes + ahead > x->most.bytes)
         x->most = (struct moments){x->moved.bytes + ahead, x->moved.kept, x->moved.gradients};
     x->moved.bytes = 0;
@@ -382,7 +382,7 @@ void moments_round(struct order *x, const struct action_of *a, uint32_t n)
         if (x->ahead)
             x->waiting = inputs_waiting(x, a[k].kind == 'F');
         if (x->waits.n)
-            x->waiting = others_waiting(x);
+            x->waiting = waits_at(x, x->nth++);
         double waiting = x->waiting;
         if (waiting > 0)
             x->held += waiting;
@@ -447,6 +447,21 @@ void moments_skip(struct order *x, const struct action_of *a, uint32_t n, uint64
         }
 }
 
+/* Is all of a stretch that is left no more than the fullest moment so far, whatever waits? */
+static bool is_less_along(const struct order *x, const struct action_of *a, uint32_t n, uint64_t left, double change)
+{
+    const struct moments_shards *shards = x->shards;
+    double most = 0, waiting = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        const struct moments_stage *s = &x->stages[a[k].stage];
+        most = larger(most, a[k].kind == 'F' ? s->forward : larger(moments_backward(&s->backward, 0, 0, 0), s->backward_end));
+    }
+    for (uint64_t k = 0; k < left * n; k++)
+        waiting = larger(waiting, waits_at(x, x->nth + (uint32_t)k));
+    double rest = shards->sent + shards->most + shards->part + shards->fetched;
+    return is_less(x, most + places(x) + rest + larger(0, change * (double)left) + waiting);
+}
+
 /* its first rounds, until they leave the gradients that they found, and its last ones */
 void moments_stretch(struct order *x, uint64_t times, const struct action_of *a, uint32_t n)
 {
@@ -461,6 +476,11 @@ void moments_stretch(struct order *x, uint64_t times, const struct action_of *a,
         more = left > 1 && (x->gradients < gradients || x->gradients > gradients || x->made < made || x->made > made);
     }
     uint64_t last = x->shards->gathered > 0 ? (uint64_t)x->shards->places : change > 0 || x->ends; /* that may be like no other */
+    if (left && x->waits.n && !x->ends && is_less_along(x, a, n, left, change)) {
+        moments_skip(x, a, n, left);
+        x->held += change * (double)left;
+        return;
+    }
     if (left > last && !x->waits.n) { /* what waits rises and falls along it */
         moments_skip(x, a, n, left - last);
         x->held += change * (double)(left - last);

@@ -326,8 +326,11 @@ uint32_t orders_list(struct arena *a, const struct decision *d, uint32_t rank, s
     to->n = 0;
     memset(to->microbatch, 0, sizeof to->microbatch);
     run_order(&x, rank);
+    uint32_t stages[DECISION_MOST_VPP];
+    for (uint32_t c = 0; c < d->vpp; c++)
+        stages[c] = cost_rank_stage(d, rank, c);
     for (uint32_t k = 0; k < to->n; k++)
-        to->at[k].stage = cost_rank_stage(d, rank, to->at[k].stage);
+        to->at[k].stage = stages[to->at[k].stage];
     return to->n;
 }
 
