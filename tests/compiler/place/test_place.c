@@ -201,6 +201,52 @@ static uint32_t check_lives(struct arena *a, const struct program *lowered, cons
     return moved;
 }
 
+/* lives of one size at a time, those that may be pooled, and the places that they have */
+static void check_pool(const struct lives *l, const struct items *items, uint64_t bytes)
+{
+    uint32_t most = 0, places = 0;
+    for (uint32_t i = 0; i < items->n; i++)
+        places += items->bytes[i] == bytes;
+    for (uint32_t i = 0; i < l->nlives; i++) {
+        uint32_t now = 0;
+        const struct life *x = &l->lives[i];
+        for (uint32_t k = 0; k < l->nlives && l->parts[x->part].bytes == bytes; k++) {
+            const struct life *y = &l->lives[k];
+            bool meets = y->lo <= x->lo && x->lo <= y->hi;
+            now += l->parts[y->part].bytes == bytes && meets;
+            CU_ASSERT(!meets || y->part == x->part || items->of[i] != items->of[k]);
+            CU_ASSERT(items->of[i] != items->of[k] || l->parts[y->part].bytes == bytes);
+        }
+        most = now > most ? now : most;
+    }
+    CU_ASSERT(places <= most);
+}
+
+/* A pool has no more places than there are lives of its size at a time, and lives that meet have different ones. */
+static void test_pools(void)
+{
+    for (uint64_t seed = 0; seed < (e2e_quick() ? 10 : 40); seed++) {
+        struct arena *a = arena_new();
+        struct plan *p = random_plan(a, 3000 + seed, 4);
+        const struct compile_options o = {0};
+        struct cost *cost;
+        struct plan *lowered = compile_lowered(a, p->job, p->topo, &p->decision, &o, true, &cost);
+        const struct lives *l = place_lives(a, lowered->train[0]);
+        const struct items *items = place_lives_apart(a, l, UINT64_MAX); /* of so much, all sizes are small */
+        for (uint32_t i = 0; i < items->n; i++) {
+            bool first = true;
+            for (uint32_t k = 0; k < i; k++)
+                first &= items->bytes[k] != items->bytes[i];
+            if (first)
+                check_pool(l, items, items->bytes[i]);
+        }
+        CU_ASSERT(items->n < l->nlives);
+        plan_close(p);
+        plan_close(lowered);
+        arena_free(a);
+    }
+}
+
 static void test_lives(void)
 {
     uint32_t moved = 0;
@@ -338,6 +384,7 @@ void suite_place(void)
     CU_add_test(s, "known schedules", test_known);
     CU_add_test(s, "bounds", test_bounds);
     CU_add_test(s, "lives share no byte while they overlap", test_lives);
+    CU_add_test(s, "pools", test_pools);
     CU_add_test(s, "lives where parts do not fit", test_triangle);
     CU_add_test(s, "what the check of a step needs", test_checked);
     CU_add_test(s, "cells of a buffer against its elements", test_cells);
