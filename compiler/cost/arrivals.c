@@ -271,8 +271,10 @@ static void follow_all(struct arena *a, const struct decision *d, uint32_t from,
     run_all(own, &t);
     for (uint32_t r = from; r < to; r++) {
         uint32_t n = t.s->nactions[r];
-        out[r - from] = (struct waits){n, each * (d->microbatches - shorter.microbatches), each * group, ARENA_ARRAY(a, uint16_t, n + 1)};
+        out[r - from] = (struct waits){n, each * (d->microbatches - shorter.microbatches), each * group, ARENA_ARRAY(a, uint16_t, n + 1), 0};
         follow(own, &t, r, out[r - from].at);
+        for (uint32_t k = 0; k < n; k++)
+            out[r - from].most = out[r - from].at[k] > out[r - from].most ? out[r - from].at[k] : out[r - from].most;
     }
     arena_free(own);
 }

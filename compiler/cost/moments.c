@@ -456,10 +456,47 @@ static bool is_less_along(const struct order *x, const struct action_of *a, uint
         const struct moments_stage *s = &x->stages[a[k].stage];
         most = larger(most, a[k].kind == 'F' ? s->forward : larger(moments_backward(&s->backward, 0, 0, 0), s->backward_end));
     }
-    for (uint64_t k = 0; k < left * n; k++)
+    most += places(x) + shards->sent + shards->most + shards->part + shards->fetched + larger(0, change * (double)left);
+    if (is_less(x, most + x->waits.most * x->stages[0].waits))
+        return true;
+    for (uint64_t k = 0; k < left * n && is_less(x, most + waiting); k++)
         waiting = larger(waiting, waits_at(x, x->nth + (uint32_t)k));
-    double rest = shards->sent + shards->most + shards->part + shards->fetched;
-    return is_less(x, most + places(x) + rest + larger(0, change * (double)left) + waiting);
+    return is_less(x, most + waiting);
+}
+
+/* how many of a stretch's next rounds find the same waiting as rounds a period before them */
+static uint64_t waits_again(const struct order *x, uint32_t n, uint64_t left)
+{
+    const struct waits *w = &x->waits;
+    uint32_t half = w->n / 2, end = half + w->left;
+    uint64_t rounds = w->left && w->period % n == 0 && x->nth >= half && x->nth < end ? (end - x->nth) / n : 0;
+    return rounds < left ? rounds : left;
+}
+
+/* Does all of a stretch's rest wait as it did a period before, and not for the last time? */
+static bool waits_all_again(const struct order *x, uint32_t n, uint64_t left)
+{
+    const struct waits *w = &x->waits;
+    uint32_t half = w->n / 2;
+    return x->nth >= half + w->period && x->nth + left * n + w->period <= (uint64_t)half + w->left;
+}
+
+/* Rounds one by one where what waits rises and falls; where it repeats, one period of them, and the `last`, by when they hold most. */
+static void rounds_that_wait(struct order *x, const struct action_of *a, uint32_t n, uint64_t left, double change, uint64_t last)
+{
+    uint64_t period = x->waits.n ? x->waits.period / n : 0, ends = period > last ? period : last;
+    for (uint64_t until = 0; left; left--) {
+        uint64_t same = until ? 0 : waits_again(x, n, left);
+        if (same > period + ends)
+            until = left - period; /* where the first period has been looked at */
+        if (until == left) {
+            uint64_t skipped = waits_again(x, n, left) - ends;
+            moments_skip(x, a, n, skipped);
+            x->held += change * (double)skipped;
+            left -= skipped;
+        }
+        moments_round(x, a, n);
+    }
 }
 
 /* its first rounds, until they leave the gradients that they found, and its last ones */
@@ -481,13 +518,12 @@ void moments_stretch(struct order *x, uint64_t times, const struct action_of *a,
         x->held += change * (double)left;
         return;
     }
-    if (left > last && !x->waits.n) { /* what waits rises and falls along it */
+    if (left > last && (!x->waits.n || waits_all_again(x, n, left))) {
         moments_skip(x, a, n, left - last);
         x->held += change * (double)(left - last);
         left = last;
     }
-    for (; left; left--)
-        moments_round(x, a, n);
+    rounds_that_wait(x, a, n, left, change, last);
 }
 
 /* what is to come */

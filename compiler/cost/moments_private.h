@@ -25,7 +25,7 @@ struct known_waits *waits_new(struct arena *a);
 struct known_waits *moments_known_waits(struct moments_pairs *known);
 struct waits {
     uint32_t n, left, period;
-    uint16_t *at;
+    uint16_t *at, most;
 };
 struct listing {
     struct action *at;
