@@ -1,8 +1,8 @@
 /* Live bytes over time.
  *
  * Uses are walked in program order.  A write that does not read, over bytes of a buffer that were written and
- * then read, starts a new life of that buffer (or ring slot); the life before ended with the use that ended
- * last in time.  Changes are attached to instructions (bytes gained at its start, lost at its end), and the
+ * then read, or over all that were written, starts a new life of that buffer (or ring slot); the life before ended
+ * with the use that ended last in time.  Changes are attached to instructions (bytes gained at its start, lost at its end), and the
  * queues, each ordered in time, are merged; at one moment losses come before gains.  Linear in operands and
  * instructions.
  *
@@ -49,6 +49,13 @@ static bool overwrites(const struct life *l, const struct operand *o, uint64_t l
     return l->ld == 0 || l->ld != o->ld || (column < l->columns_hi && column + o->cols > l->columns_lo);
 }
 
+/* what nobody has read yet is lost */
+static bool replaces(const struct life *l, const struct operand *o, uint64_t lo, uint64_t hi, uint32_t column)
+{
+    bool columns = l->ld == o->ld && column <= l->columns_lo && column + o->cols >= l->columns_hi;
+    return lo <= l->lo && hi >= l->hi && columns;
+}
+
 static void use_operand(struct live_run *run, uint32_t insn, const struct operand *o, bool reads, bool writes)
 {
     const struct buffer *b = &run->p->buffers[o->buffer];
@@ -58,7 +65,8 @@ static void use_operand(struct live_run *run, uint32_t insn, const struct operan
     uint64_t lo = o->offset - slot * b->stride,
              hi = lo + ((uint64_t)(o->rows ? o->rows - 1 : 0) * o->ld + o->cols) * size;
     uint32_t column = o->ld ? (uint32_t)(lo / size % o->ld) : 0;
-    bool renewed = writes && !reads && l->defined != NONE && l->was_read && overwrites(l, o, lo, hi, column);
+    bool over = l->was_read ? overwrites(l, o, lo, hi, column) : replaces(l, o, lo, hi, column);
+    bool renewed = writes && !reads && l->defined != NONE && over;
     if (l->defined == NONE || renewed) {
         end_life(run, l, o->buffer);
         *l = (struct life){

@@ -52,7 +52,7 @@ static void test_known(void)
         {"plans/llama3-70b/model.llm", "topologies/dgx-h100-superpod.xml", {"gpus=512", "tp=4", "cp=4", "pp=4", "microbatch=1", "schedule=dualpipe", "sequence_parallel=yes"}, 1.05, true},
         {"plans/mixtral-8x22b/model.llm", "topologies/h100-1024.xml", {"gpus=256", "pp=16", "schedule=zb_h1", "recompute=none"}, 1.05, false},
         /* long steps, whose lives are too many for an item each */
-        {"plans/deepseek-v3-1024/model.llm", "topologies/h800-2048.xml", {"gpus=1024", "pp=16", "schedule=dualpipe", "expert_room=1.2", "recompute=[norm, mla_up, ffn, moe]"}, 1.0, true},
+        {"plans/deepseek-v3-1024/model.llm", "topologies/h800-2048.xml", {"gpus=1024", "pp=16", "schedule=dualpipe", "expert_room=1.2", "recompute=[norm, mla_up, ffn, moe]"}, 1.025, true},
         {"plans/llama3-70b/model.llm", "topologies/dgx-h100-superpod.xml", {"gpus=64", "tp=4", "pp=8", "microbatch=1", "schedule=zb_h1", "recompute=[norm]"}, 1.01, true},
     };
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
@@ -68,7 +68,7 @@ static void test_known(void)
         for (uint32_t b = 0; b < q->nbuffers; b++)
             scattered += q->buffers[b].scattered;
         double live = (double)p->timeline->roles[fullest].peak_live_bytes, ratio = (double)device_bytes(q) / live;
-        CU_ASSERT(ratio <= all[i].most);
+        CU_ASSERT(ratio >= 1 && ratio <= all[i].most);
         CU_ASSERT_EQUAL(scattered > 0, all[i].scattered);
         if (!(ratio <= all[i].most) || (scattered > 0) != all[i].scattered)
             printf("\n    %s %s: arena %.3f of the live peak, %u rings scattered", all[i].model, decision_text(a, p->job, &p->decision), ratio,
@@ -201,7 +201,15 @@ static uint32_t check_lives(struct arena *a, const struct program *lowered, cons
     return moved;
 }
 
-/* lives of one size at a time, those that may be pooled, and the places that they have */
+/* the programs of a plan before they are placed */
+static struct plan *lowered_again(struct arena *a, const struct plan *p)
+{
+    const struct compile_options o = {0};
+    struct cost *cost;
+    return compile_lowered(a, p->job, p->topo, &p->decision, &o, true, &cost);
+}
+
+/* Lives of one size have no more places than there are of them at a time, and those that meet have different ones. */
 static void check_pool(const struct lives *l, const struct items *items, uint64_t bytes)
 {
     uint32_t most = 0, places = 0;
@@ -222,15 +230,12 @@ static void check_pool(const struct lives *l, const struct items *items, uint64_
     CU_ASSERT(places <= most);
 }
 
-/* A pool has no more places than there are lives of its size at a time, and lives that meet have different ones. */
 static void test_pools(void)
 {
     for (uint64_t seed = 0; seed < (e2e_quick() ? 10 : 40); seed++) {
         struct arena *a = arena_new();
         struct plan *p = random_plan(a, 3000 + seed, 4);
-        const struct compile_options o = {0};
-        struct cost *cost;
-        struct plan *lowered = compile_lowered(a, p->job, p->topo, &p->decision, &o, true, &cost);
+        struct plan *lowered = lowered_again(a, p);
         const struct lives *l = place_lives(a, lowered->train[0]);
         const struct items *items = place_lives_apart(a, l, UINT64_MAX); /* of so much, all sizes are small */
         for (uint32_t i = 0; i < items->n; i++) {
@@ -253,10 +258,7 @@ static void test_lives(void)
     for (uint64_t seed = 0; seed < (e2e_quick() ? 40 : 200); seed++) {
         struct arena *a = arena_new();
         struct plan *p = random_plan(a, 2000 + seed, 8);
-        const struct compile_options o = {0};
-        struct cost *cost;
-        struct plan *lowered = compile_lowered(a, p->job, p->topo, &p->decision, &o, true, &cost);
-        struct plan *placed = compile_lowered(a, p->job, p->topo, &p->decision, &o, true, &cost);
+        struct plan *lowered = lowered_again(a, p), *placed = lowered_again(a, p);
         for (uint32_t r = 0; r < p->nroles; r++) {
             char error[256];
             place_program(a, placed->train[r], 0);
