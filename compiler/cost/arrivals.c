@@ -132,7 +132,6 @@ static void find_places(struct rank *x)
                 while (came < x->m && (y->when[came] < end || (kind && x->sends[1][c] && y->when[came] <= end)))
                     came++;
                 y->places = came > ended + y->places ? came - ended : y->places;
-
             }
         }
 }

@@ -25,7 +25,7 @@ static void whole_transfers(struct block *b, const struct opr *o, double out, do
     double share = cost_tp_shown(b->c), hidden = b->d->sp ? c->profile->sp_backward_hidden : c->profile->tp_backward_hidden;
     hidden *= c->job->wishes.never_overlap & OVERLAP_TP ? 0 : 1;
     bool runs_again = block_recomputes(b, o, cost_linear_part(o));
-    bool again = runs_again && (!o->row_parallel || b->d->recompute == RECOMPUTE_FULL); /* nothing of a part reads its sum */
+    bool again = runs_again && (!o->row_parallel || b->d->recompute == RECOMPUTE_FULL); /* no part needs its sum again */
     enum op reduce_op = b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE;
     bool own = c->profile->allocator < 0.5; /* llmrun's gathers come before conversions */
     double gathered = c->job->train.precision == DT_FP8 && !own ? 0.5 : 1;

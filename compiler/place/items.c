@@ -3,11 +3,11 @@
  * A buffer as a whole keeps a program short and easy to read; slots of a ring apart fit beside one another where rings are not
  * full at the same time; and a part whose lives are apart conflicts with others only while it holds something.
  *
- * Packing costs items squared, so small lives, which hardly tell, and lives beyond MOST_ITEMS share pools.  Those of one size take as few places as there are of them
- * at a time, each the first that is free when it begins (that colours an interval graph with as few colours as can be: Golumbic,
- * Algorithmic Graph Theory and Perfect Graphs, 1980, section 8.6).  Slots of a ring take turns, so that in a long step every one
- * is in use now and then, and meets every slot of a ring of another depth.  The last places of a pool are used only when it is
- * full, and rings that are not full at the same time share them. */
+ * Packing costs items squared, so small lives, which hardly tell, and lives beyond MOST_ITEMS share pools.  Those of one size
+ * take as few places as there are of them at a time, each the first that is free when it begins (that colours an interval graph
+ * with as few colours as can be: Golumbic, Algorithmic Graph Theory and Perfect Graphs, 1980, section 8.6).  Slots of a ring take
+ * turns, so that in a long step every one is in use now and then, and meets every slot of a ring of another depth.  The last places
+ * of a pool are used only when it is full, and rings that are not full at the same time share them. */
 
 #include "compiler/place/place_private.h"
 
