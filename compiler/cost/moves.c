@@ -401,7 +401,7 @@ static void find_moves(struct arena *a, const struct cost *c, const struct cost_
     struct maker x = {.arena = a, .c = c, .s = s, .by = *by, .run = run, .crowded = run && exchanges_there(c)};
     struct pipeline_moves *moves = ARENA_ARRAY(a, struct pipeline_moves, d->nstages);
     struct pipeline_update *updates = ARENA_ARRAY(a, struct pipeline_update, d->pp);
-    struct pipeline_piece *at = ARENA_ARRAY(a, struct pipeline_piece, most_pieces(d, s)), *first = at, *last = at;
+    struct pipeline_piece *at = arena_grow(a, NULL, 0, most_pieces(d, s), sizeof *at), *first = at, *last = at;
     x.splits = cost_splits(d);
     for (uint32_t i = 0; i < d->nstages; i++) {
         const struct stage *st = &d->stages[i];

@@ -12,11 +12,40 @@ struct strand {
     double turned_s;
     double kernels_s, there_s[NWALK_ROOMS], free_s[NWALK_ROOMS];
     bool apart;
+    uint32_t queue; /* of the next step; */
+    double needs_s; /* when it may start there */
 };
 
 static double later(double a, double b)
 {
     return a > b ? a : b;
+}
+
+static uint32_t queue_of(const struct strand *x)
+{
+    return x->at->kind == WALK_KERNEL || x->at->kind == WALK_TURN ? WALK_COMPUTE : x->at->queue == WALK_DP && !x->apart ? WALK_TP : x->at->queue;
+}
+
+/* when what the next step reads is there, and what it writes is free */
+static double needs_s(const struct strand *x)
+{
+    switch ((enum walk_kind)x->at->kind) {
+    case WALK_AHEAD:
+        return x->free_s[x->at->room];
+    case WALK_ONWARD:
+        return x->there_s[WALK_OWN + x->at->room];
+    case WALK_TURN:
+        return x->kernels_s;
+    case WALK_KERNEL:
+        return x->ready_s;
+    case WALK_BLOCK:
+    case WALK_BEHIND:
+    case WALK_USE:
+    case WALK_FREE:
+    case WALK_MADE:
+        break;
+    }
+    return later(x->ready_s, x->kernels_s);
 }
 
 /* what takes no time, up to the next step that does */
@@ -30,30 +59,21 @@ static void settle(struct strand *x)
         else if (x->at->kind == WALK_MADE)
             x->there_s[x->at->room] = later(x->ready_s, x->kernels_s);
     }
-}
-
-/* of the next step */
-static uint32_t queue_of(const struct strand *x)
-{
-    return x->at->kind == WALK_KERNEL || x->at->kind == WALK_TURN ? WALK_COMPUTE : x->at->queue == WALK_DP && !x->apart ? WALK_TP : x->at->queue;
+    if (x->at == x->end)
+        return;
+    x->queue = queue_of(x);
+    x->needs_s = needs_s(x);
 }
 
 static double start_s(const double *queue_s, const struct strand *x)
 {
-    double at = queue_s[queue_of(x)];
-    if (x->at->kind == WALK_AHEAD)
-        return later(at, x->free_s[x->at->room]);
-    if (x->at->kind == WALK_ONWARD)
-        return later(at, x->there_s[WALK_OWN + x->at->room]);
-    if (x->at->kind == WALK_TURN)
-        return later(at, x->kernels_s);
-    return later(at, x->at->kind == WALK_KERNEL ? x->ready_s : later(x->ready_s, x->kernels_s));
+    return later(queue_s[x->queue], x->needs_s);
 }
 
 static void run_next(double *queue_s, struct strand *x)
 {
     double end = start_s(queue_s, x) + x->at->seconds;
-    queue_s[queue_of(x)] = end;
+    queue_s[x->queue] = end;
     if (x->at->kind == WALK_KERNEL)
         x->kernels_s = end;
     else if (x->at->kind == WALK_BLOCK)
@@ -90,9 +110,8 @@ void walk_together(const struct walk_strand *f, const struct walk_strand *b, boo
     double queue_s[NWALK_QUEUES] = {0};
     while (x.at < x.end || y.at < y.end) {
         bool left = y.at == y.end;
-        if (!left && x.at < x.end) {
+        if (!left && x.at < x.end)
             left = walk_is_next(start_s(queue_s, &x), start_s(queue_s, &y), x.done, y.done);
-        }
         run_next(queue_s, left ? &x : &y);
     }
     *f_s = end_s(&x);

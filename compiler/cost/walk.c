@@ -168,7 +168,7 @@ struct walk_strand walk_strand_join(struct arena *a, const struct walk_strand *p
         x.all_s += parts[i].all_s - parts[i].kernels_s;
     }
     double factor = x.kernels_s > 0 ? kernels_s / x.kernels_s : 1;
-    struct walk_step *at = ARENA_ARRAY(a, struct walk_step, x.n + 1), *end = at;
+    struct walk_step *at = arena_grow(a, NULL, 0, x.n + 1, sizeof *at), *end = at;
     for (size_t i = 0; i < n; i++) {
         memcpy(end, parts[i].at, parts[i].n * sizeof *end);
         end += parts[i].n;
@@ -183,7 +183,7 @@ struct walk_strand walk_strand_join(struct arena *a, const struct walk_strand *p
 
 struct walk_strand walk_strand_turns(struct arena *a, const struct walk_strand *x, double front_s, double behind_s)
 {
-    struct walk_step *at = ARENA_ARRAY(a, struct walk_step, x->n + 2);
+    struct walk_step *at = arena_grow(a, NULL, 0, x->n + 2, sizeof *at);
     at[0] = (struct walk_step){.kind = WALK_TURN, .queue = WALK_COMPUTE, .seconds = front_s};
     memcpy(at + 1, x->at, x->n * sizeof *at);
     at[x->n + 1] = at[0];
