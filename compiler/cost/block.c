@@ -39,10 +39,18 @@ double block_value_bytes(const struct block *b, uint32_t v)
 void block_add_time(struct block *b, double forward, double n, double backward, double nb, bool again)
 {
     b->out.forward_s += forward;
-    b->out.backward_s += backward + (again ? forward : 0);
-    b->out.again_s += again ? forward : 0;
+    b->out.backward_s += backward;
     b->forward_kernels += n;
-    b->backward_kernels += nb + (again ? n : 0);
+    b->backward_kernels += nb;
+    if (again)
+        block_add_again(b, forward, n);
+}
+
+void block_add_again(struct block *b, double seconds, double n)
+{
+    b->out.backward_s += seconds;
+    b->out.again_s += seconds;
+    b->backward_kernels += n;
 }
 
 /* exposed transfers that either kind of backward pass has where it makes gradients of inputs */

@@ -1,6 +1,7 @@
 /* Experts of a block: rows there and back, products: the steps of compiler/lower/moe.c. */
 
 #include "compiler/cost/block_private.h"
+#include "compiler/model/backward.h"
 
 #include <math.h>
 
@@ -16,7 +17,7 @@ struct experts {
     double offsets;           /* kernels more backward, of biases */
     struct cost_exchange to, from;
     double share;             /* of the rows' transfers that is seen */
-    bool again;
+    bool again, unread;       /* they run again; and then nothing reads what they bring home */
 };
 
 static void price_products(const struct block *b, const struct opr *o, double moved, double routed, struct experts *x)
@@ -82,6 +83,7 @@ static void add_forward(struct block *b, const struct experts *x, enum walk_queu
     walk_add(w, WALK_USE, WALK_CHOICES, passes, 0);
     walk_add(w, WALK_KERNEL, 0, passes, x->up[PRODUCT_FORWARD]);
     walk_add(w, WALK_KERNEL, 0, passes, x->act);
+    passes = WALK_F | (x->again && !x->unread ? WALK_AGAIN : 0);
     walk_add(w, WALK_KERNEL, 0, passes, x->down[PRODUCT_FORWARD]);
     travel(w, near, passes, near_s(x, &x->from));
     walk_add(w, WALK_KERNEL, 0, passes, x->from.copies_s);
@@ -164,6 +166,35 @@ static double price_moves(const struct block *b, double chosen, double came, str
     return converts ? 2 : 0;
 }
 
+/* does nothing read what they bring home when they run again? */
+static bool is_unread(const struct block *b, const struct opr *o)
+{
+    const struct decision *d = b->d;
+    bool exchanges = d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL;
+    return backward_new(b->walk.arena, b->e, backward_again(d), exchanges).unread[o - b->e->oprs];
+}
+
+/* What runs again in front of gradients: forward's kernels and transfers of rows.  llmrun's programs end at what the backward pass
+ * reads (compiler/lower/moe.c), other stacks run the way home, too. */
+static void run_again(struct block *b, const struct experts *x, double forward_s, double kernels, double dispatch_s)
+{
+    bool over_nodes = x->from.rows > 0;
+    double home_s = x->from.way_s + x->from.shared_s;
+    if (!x->again)
+        return;
+    if (x->unread && b->c->profile->allocator > 0.5) {
+        b->out.unread_s += x->share * home_s;
+    } else if (x->unread) {
+        forward_s -= x->down[PRODUCT_FORWARD] + x->back_s + x->from.copies_s;
+        kernels -= over_nodes ? 3 : 2;
+        dispatch_s -= home_s;
+    }
+    block_add_again(b, forward_s, kernels);
+    b->fixed_backward_s += x->fixed_s;
+    block_add_backward_comm(b, x->share * dispatch_s);
+    b->out.again_s += x->share * dispatch_s;
+}
+
 void block_experts(struct block *b, const struct opr *o)
 {
     const struct cost *c = b->c;
@@ -172,6 +203,7 @@ void block_experts(struct block *b, const struct opr *o)
     double chosen = b->tokens / b->d->tp * m->active; /* token copies that start here */
     double moved = chosen * cost_rows_moved(c, m), routed = fmin(chosen * c->job->train.imbalance, moved) * b->d->etp;
     struct experts x = {.again = block_recomputes(b, o, PART_MOE)};
+    x.unread = x.again && is_unread(b, o);
     price_products(b, o, moved, routed, &x);
     x.fixed_s = 1e-6 * p->moe_layer_us + (c->type->scale_up.span > 1 ? 0 : 1e-6 * p->moe_wait_us);
     double dispatch = cost_travel_s(c, m, &x.to, &x.from);
@@ -183,10 +215,10 @@ void block_experts(struct block *b, const struct opr *o)
     for (enum product k = PRODUCT_INPUT; k <= PRODUCT_WEIGHT; k++)
         backward += x.up[k] + x.down[k];
     bool over_nodes = x.from.rows > 0; /* six kernels more forward: places, two ways to nodes, sums; five backward */
-    block_add_time(b, forward, (over_nodes ? 14 : 8) + conversions, backward + move_s,
-                   (over_nodes ? 15 : 12) + x.offsets + conversions, x.again);
+    double kernels = (over_nodes ? 14 : 8) + conversions;
+    block_add_time(b, forward, kernels, backward + move_s, (over_nodes ? 15 : 12) + x.offsets + conversions, false);
     b->fixed_forward_s += x.fixed_s;
-    b->fixed_backward_s += x.fixed_s * (x.again ? 2 : 1);
+    b->fixed_backward_s += x.fixed_s;
     if (b->d->recompute == RECOMPUTE_SELECTIVE && (b->d->parts & (PART_MOE | PART_MOE_ACT)) == PART_MOE_ACT) {
         block_add_time(b, 0, 0, x.act, 1, false);
         x.act_back += x.act;
@@ -195,8 +227,8 @@ void block_experts(struct block *b, const struct opr *o)
     x.share = block_shown(b, OVERLAP_ALL_TO_ALL, p->ep_shown, p->ep_shown);
     b->out.forward_comm_s += x.from.forward_s + x.share * dispatch;
     double hidden = c->job->wishes.emitted ? hidden_s(&x) : 0;
-    block_add_backward_comm(b, x.from.backward_s + x.share * dispatch * (x.again ? 2 : 1) - hidden);
-    b->out.again_s += x.again ? x.share * dispatch : 0;
+    block_add_backward_comm(b, x.from.backward_s + x.share * dispatch - hidden);
+    run_again(b, &x, forward, kernels, dispatch);
     b->exchanges_apart = over_nodes || b->d->cp > 1 || b->d->sp;
     add_steps(b, &x);
 }

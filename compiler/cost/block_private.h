@@ -32,6 +32,8 @@ double block_shown(const struct block *b, uint32_t axis, double by_itself, doubl
 double block_value_bytes(const struct block *b, uint32_t v);
 /* forward and backward kernels, n of one and nb of the other; again: forward runs once more under recomputation */
 void block_add_time(struct block *b, double forward, double n, double backward, double nb, bool again);
+/* forward kernels that run once more */
+void block_add_again(struct block *b, double seconds, double n);
 /* exposed transfers that either kind of backward pass has where it makes gradients of inputs */
 void block_add_backward_comm(struct block *b, double seconds);
 /* does backward run operator o once more? part: the words of selective recomputation that name it */

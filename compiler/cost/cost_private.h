@@ -66,7 +66,7 @@ struct cost_block {
     double again_s;                         /* of backward: what runs again before any gradient is needed */
     double kept_s;                          /* of forward: made for what is kept alone, so that recomputation may leave it out */
     double weight_s, weight_comm_s, input_s, input_comm_s; /* the same of a backward in two, of weights and of inputs */
-    double unread_s;                        /* of both kinds' transfers: that of a product which only a stack runs again, for nobody */
+    double unread_s;                        /* of both kinds' transfers: that of what only a stack runs again, for nobody */
     double apart_forward_s, apart_backward_s, apart_input_s; /* of them: hidden where rows to experts have their own queue */
     double forward_hidden_s, backward_hidden_s; /* of transfers: what another microbatch hides at most under schedules in pairs */
     double keep_bytes;                      /* from F to B, per microbatch in flight */

@@ -505,7 +505,6 @@ void lives_experts(struct lives *l, uint32_t opr)
         keep(l, &x, HIDDEN, hidden);
         return;
     }
-    uint32_t out = lives_rows(l, x.came, x.width);
     send_rows(l, &x, lives_value(l, x.o->in[0]), rows, words_of(l, &x, ROWS));
     lives_move(l, up, rows);
     lives_takes(l, (float)(x.o->nweights - 1));
@@ -513,6 +512,9 @@ void lives_experts(struct lives *l, uint32_t opr)
     lives_move(l, hidden, up);
     keep(l, &x, UP, up);
     keep(l, &x, HIDDEN, hidden);
+    if (l->recomputing && l->plan.unread[opr])
+        return;
+    uint32_t out = lives_rows(l, x.came, x.width);
     lives_move(l, out, hidden);
     lives_takes(l, 1);
     lives_read(l, counts_of(l, &x));

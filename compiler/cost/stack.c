@@ -13,7 +13,8 @@
 static const char kinds[] = "FBIW";
 
 /* Seconds of kernels of the stage's actions of each kind, of one microbatch; then of copies to host memory and back.  What other
- * stacks run again that the program does not, a layer's last product and the sum of its parts over tp, is time of its kernels. */
+ * stacks run again that the program does not is time of its kernels: a layer's last product with the sum of its parts over tp, and
+ * the way of experts' rows home. */
 static void stage_seconds(const struct cost *c, const struct cost_shape *s, uint32_t stage, double seconds[8])
 {
     const struct stage *st = &c->decision->stages[stage];

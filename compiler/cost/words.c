@@ -9,7 +9,7 @@ struct cost_words *cost_words(struct arena *a, const struct cost *c, const struc
 {
     if (!c->job->train.fp8_kept || !layer || c->profile->allocator > 0.5)
         return NULL;
-    uint32_t again = d->recompute == RECOMPUTE_FULL ? BACKWARD_RUN_ALL : d->recompute == RECOMPUTE_SELECTIVE ? d->parts : 0;
+    uint32_t again = backward_again(d);
     struct cost_words *w = ARENA_NEW(a, struct cost_words);
     w->again = again;
     w->plan = backward_new(a, e, again, d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL);

@@ -53,7 +53,7 @@ struct piece {
     uint32_t again;              /* which, bits of recompute_part, or BACKWARD_RUN_ALL */
     uint32_t *line;              /* source line per operator */
     bool *saved;                 /* per value: needed by B */
-    bool *needed;                /* per operator: runs again in B */
+    bool *needed, *unread;       /* per operator: runs again in B, nothing reads its output then */
     bool *weighed, *weighs;      /* per value: output, input of an operator whose weight gradient may come in a W */
     uint32_t *buffer;            /* per value: its ring buffer if saved, else NONE */
     uint8_t *eight;              /* per value: parts in which the backward pass has it in 8 bits; 0: it has the numbers */

@@ -404,6 +404,8 @@ void lower_experts(struct lower *l, uint32_t piece, uint32_t opr)
     lower_activation(l, &e.m->expert, up, hidden);
     keep(l, piece, opr, EXPERTS_UP, up, down);
     keep(l, piece, opr, EXPERTS_HIDDEN, hidden, 1);
+    if (l->recomputing && l->pieces[piece].unread[opr])
+        return;
     project(l, piece, &e, down, out, hidden);
     if (exchanges(l))
         exchange_back(l, out, back, "summed");

@@ -30,6 +30,7 @@ static void plan_piece(struct lower *l, struct piece *pc)
     pc->recompute = b.recompute;
     pc->saved = b.saved;
     pc->needed = b.needed;
+    pc->unread = b.unread;
     pc->weighed = b.weighed;
     pc->weighs = b.weighs;
     pc->eight = lower_keeps_eight(l, pc) ? backward_eight(l->arena, pc->e) : ARENA_ARRAY(l->arena, uint8_t, pc->e->nvalues);
@@ -126,7 +127,7 @@ static void add_pieces(struct lower *l, const struct stage *stage)
     const struct model *m = &l->job->model;
     const struct layer *previous = NULL;
     const struct expansion *e = NULL;
-    uint32_t parts = l->d->recompute == RECOMPUTE_FULL ? BACKWARD_RUN_ALL : l->d->recompute == RECOMPUTE_SELECTIVE ? l->d->parts : 0;
+    uint32_t parts = backward_again(l->d);
     if (stage->embed)
         add_piece(l, expand_embed(l->arena, m), NONE, 0);
     for (uint32_t i = 0; i < stage->count; i++) {

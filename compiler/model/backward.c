@@ -81,10 +81,16 @@ static void find_again(const struct expansion *e, uint32_t parts, bool exchanges
     dropped[0] = false;
 }
 
+uint32_t backward_again(const struct decision *d)
+{
+    return d->recompute == RECOMPUTE_FULL ? BACKWARD_RUN_ALL : d->recompute == RECOMPUTE_SELECTIVE ? d->parts : 0;
+}
+
 struct backward backward_new(struct arena *a, const struct expansion *e, uint32_t again, bool exchanges)
 {
     struct backward b = {.saved = ARENA_ARRAY(a, bool, e->nvalues), .needed = ARENA_ARRAY(a, bool, e->noprs + 1u),
-                         .weighed = ARENA_ARRAY(a, bool, e->nvalues), .weighs = ARENA_ARRAY(a, bool, e->nvalues)};
+                         .unread = ARENA_ARRAY(a, bool, e->noprs + 1u), .weighed = ARENA_ARRAY(a, bool, e->nvalues),
+                         .weighs = ARENA_ARRAY(a, bool, e->nvalues)};
     bool *want = ARENA_ARRAY(a, bool, e->nvalues), *dropped = ARENA_ARRAY(a, bool, e->nvalues);
     bool *runs = ARENA_ARRAY(a, bool, e->noprs + 1u);
     find_again(e, again, exchanges, runs, dropped);
@@ -95,7 +101,9 @@ struct backward backward_new(struct arena *a, const struct expansion *e, uint32_
             b.weighed[o->out] = true;
         if (late && o->in[0] != UINT32_MAX)
             b.weighs[o->in[0]] = true;
-        b.needed[i] = runs[i] && (backward_reads_output(o) || keeps_beside(o) || (o->out != UINT32_MAX && want[o->out]));
+        bool read = backward_reads_output(o) || (o->out != UINT32_MAX && want[o->out]);
+        b.needed[i] = runs[i] && (read || keeps_beside(o));
+        b.unread[i] = b.needed[i] && !read;
         b.recompute |= b.needed[i];
         if (backward_reads_output(o))
             want[o->out] = true;

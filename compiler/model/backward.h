@@ -4,6 +4,7 @@
 /* What the backward pass of a layer, the embedding or the head needs of its forward pass: which values stay, and which
  * operators run again to make the others.  The lowering allocates by this, and the closed form of memory counts by it. */
 
+#include "compiler/model/decision.h"
 #include "compiler/model/expand.h"
 #include "compiler/support/arena.h"
 
@@ -11,9 +12,12 @@
 
 struct backward {
     bool recompute;         /* some operators run again */
-    bool *saved, *needed;   /* by value: stays; by operator: runs again */
+    bool *saved, *needed;   /* by value: stays; by operator: runs again, */
+    bool *unread;           /* and then for what it keeps beside its output, which nothing reads */
     bool *weighed, *weighs; /* by value: output, input of an operator whose weight gradient may come in a W */
 };
+/* the words of `recompute` of a decision, as backward_new() takes them */
+uint32_t backward_again(const struct decision *d);
 /* again: bits of recompute_part, or BACKWARD_RUN_ALL; exchanges: attention to exchanged heads keeps its operands itself */
 struct backward backward_new(struct arena *a, const struct expansion *e, uint32_t again, bool exchanges);
 

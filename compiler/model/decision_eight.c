@@ -19,7 +19,7 @@ static bool reruns_eight(struct arena *a, const struct decision *d, uint32_t aga
 
 bool decision_keeps_eight(struct arena *a, const struct job *job, const struct decision *d, const char **why)
 {
-    uint32_t again = d->recompute == RECOMPUTE_FULL ? BACKWARD_RUN_ALL : d->recompute == RECOMPUTE_SELECTIVE ? d->parts : 0;
+    uint32_t again = backward_again(d);
     if (job->wishes.offload & OFFLOAD_ACTIVATIONS)
         return refuse(why, "activations=fp8 with activations in host memory");
     if (job->model.norm.place == NORM_POST)
