@@ -60,14 +60,15 @@ void block_add_backward_comm(struct block *b, double seconds)
     b->out.input_comm_s += seconds;
 }
 
-/* does backward run operator o once more? part: the words of selective recomputation that name it */
-bool block_recomputes(const struct block *b, const struct opr *o, uint32_t part)
+/* Other stacks run all again that is named, in full what backward reads on, or all of a block. */
+bool block_recomputes(const struct block *b, const struct opr *o)
 {
-    if (o - b->e->oprs >= b->e->again)
-        return false; /* a prediction module's head */
-    if (b->d->recompute == RECOMPUTE_FULL)
-        return b->again[o - b->e->oprs] || b->c->profile->recompute_whole > 0.5;
-    return b->d->recompute == RECOMPUTE_SELECTIVE && (b->d->parts & part);
+    enum recompute recompute = b->d->recompute;
+    if (recompute == RECOMPUTE_NONE || o - b->e->oprs >= b->e->again) /* not: a prediction module's head */
+        return false;
+    if (b->c->profile->allocator > 0.5 && recompute == RECOMPUTE_SELECTIVE)
+        return backward_names(b->e, o, b->d->parts);
+    return b->plan.needed[o - b->e->oprs] || (recompute == RECOMPUTE_FULL && b->c->profile->recompute_whole > 0.5);
 }
 
 static double weights_cols(const struct block *b, const struct opr *o, double *in)
@@ -184,7 +185,7 @@ static void linear(struct block *b, const struct opr *o)
     b->out.weight_s += expand_puts_off(b->e, o) ? weight + bias : 0;
     b->copies_s += !head && copied(b, o) ? cost_stream_s(c, 2 * block_value_bytes(b, o->out)) : 0;
     double products = keys > 0 ? 2 : 1;
-    bool again = block_recomputes(b, o, cost_linear_part(o));
+    bool again = block_recomputes(b, o);
     block_add_time(b, forward, products, input + weight + bias, products * (2 + (bias > 0)), again);
     if (first->split != SPLIT_NONE && tp > 1) {
         block_tensor_parallel(b, o, b->tokens * b->element * out, b->tokens * b->element * in, forward, input, weight + bias);
@@ -219,7 +220,7 @@ static void norm(struct block *b, const struct opr *o, double in, double out)
     double forward = stream_s(b, rms ? OP_RMSNORM : OP_LAYERNORM, in + out - joined(b, !made || made->kind == OPR_ADD, in));
     double input = stream_s(b, rms ? OP_RMSNORM_I : OP_LAYERNORM_I, 2 * in + 2 * out);
     double weights = stream_s(b, rms ? OP_RMSNORM_W : OP_LAYERNORM_W, in + out - joined(b, true, in + out));
-    block_add_time(b, forward, 1, input + weights, 2, block_recomputes(b, o, PART_NORM));
+    block_add_time(b, forward, 1, input + weights, 2, block_recomputes(b, o));
 }
 
 double block_act_s(const struct block *b, enum act act, bool back, double bytes)
@@ -235,7 +236,7 @@ static void act(struct block *b, const struct opr *o, double in, double out)
     const struct opr *made = maker(b, o->in[0]);
     bool behind = o->ffn->act == ACT_GELU && made == o - 1 && made->kind == OPR_LINEAR;
     block_add_time(b, block_act_s(b, o->ffn->act, false, in + out - joined(b, behind, in)), 1,
-                   block_act_s(b, o->ffn->act, true, 2 * in + out - joined(b, behind, in + out)), 1, block_recomputes(b, o, cost_act_part(o)));
+                   block_act_s(b, o->ffn->act, true, 2 * in + out - joined(b, behind, in + out)), 1, block_recomputes(b, o));
 }
 
 /* Fused: maximum, sum and the gradient in place, half of it in backward; two small reductions of row statistics.  Without
@@ -261,30 +262,30 @@ static void stream(struct block *b, const struct opr *o)
         norm(b, o, in, out);
         break;
     case OPR_ROPE:
-        block_add_time(b, stream_s(b, OP_ROPE, 2 * in), 1, stream_s(b, OP_ROPE, 2 * in), 1, block_recomputes(b, o, 0));
+        block_add_time(b, stream_s(b, OP_ROPE, 2 * in), 1, stream_s(b, OP_ROPE, 2 * in), 1, block_recomputes(b, o));
         break;
     case OPR_HEADNORM: /* in and out also hold the other half */
         block_add_time(b, cost_stream_s(c, in + out) / 2, 1, cost_stream_s(c, 3 * out) / 2 + cost_stream_s(c, out), 2,
-                 block_recomputes(b, o, PART_NORM));
+                 block_recomputes(b, o));
         break;
     case OPR_CONCAT:
-        block_add_time(b, cost_stream_s(c, 2 * out), 1, cost_stream_s(c, 2 * out), 1, block_recomputes(b, o, 0));
+        block_add_time(b, cost_stream_s(c, 2 * out), 1, cost_stream_s(c, 2 * out), 1, block_recomputes(b, o));
         break;
     case OPR_KEYS:
-        block_add_time(b, cost_stream_s(c, in + in2 + out), 1, cost_stream_s(c, in + in2 + out), 1, block_recomputes(b, o, PART_MLA_UP));
+        block_add_time(b, cost_stream_s(c, in + in2 + out), 1, cost_stream_s(c, in + in2 + out), 1, block_recomputes(b, o));
         break;
     case OPR_SCALE:
-        block_add_time(b, cost_stream_s(c, 2 * in), 1, cost_stream_s(c, 2 * in), 1, block_recomputes(b, o, 0));
+        block_add_time(b, cost_stream_s(c, 2 * in), 1, cost_stream_s(c, 2 * in), 1, block_recomputes(b, o));
         break;
     case OPR_SOFTCAP:
-        block_add_time(b, cost_stream_s(c, in + out), 1, cost_stream_s(c, 2 * in + out), 1, block_recomputes(b, o, 0));
+        block_add_time(b, cost_stream_s(c, in + out), 1, cost_stream_s(c, 2 * in + out), 1, block_recomputes(b, o));
         break;
     case OPR_ACT:
         act(b, o, in, out);
         break;
     case OPR_ADD:
         block_add_time(b, stream_s(b, OP_ADD, in + in2 + out), 1, o->nbiases ? stream_s(b, OP_BIAS_W, out - joined(b, true, out)) : 0, o->nbiases > 0,
-                 block_recomputes(b, o, 0));
+                 block_recomputes(b, o));
         break;
     case OPR_EMBED:
         block_add_time(b, cost_stream_s(c, 2 * out), 1, cost_stream_s(c, 5 * out), 2, false);
@@ -303,7 +304,7 @@ static void stream(struct block *b, const struct opr *o)
         break;
     case OPR_ROUTER:
         block_add_time(b, cost_stream_s(c, in + 6 * out) + router_launches_s(b, o->moe), 4, cost_stream_s(c, 2 * in + 6 * out), 6,
-                       block_recomputes(b, o, PART_MOE));
+                       block_recomputes(b, o));
         b->out.forward_comm_s += balance_s(b, o->moe);
         break;
     case OPR_LINEAR:
@@ -446,7 +447,8 @@ static void make(struct arena *a, const struct cost *c, const struct expansion *
     b->cuts = c->profile->allocator < 0.5 ? decision_cuts(c->job, d) : 1;
     b->runs = d->sp ? b->cuts : 1;
     b->walk.arena = a;
-    b->again = cost_again(a, e);
+    if (b->d->recompute != RECOMPUTE_NONE)
+        b->plan = backward_new(a, e, backward_again(b->d), d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL);
     b->words = cost_words(a, c, b->d, e, layer);
     double kept_s = 0; /* of forward, to where the last value is kept */
     for (uint32_t i = 0; i < e->noprs; i++) {

@@ -162,7 +162,7 @@ void block_attention(struct block *b, const struct opr *o)
         forward /= b->c->profile->cp_attention;
         backward /= b->c->profile->cp_attention;
     }
-    bool again = block_recomputes(b, o, PART_CORE_ATTN);
+    bool again = block_recomputes(b, o);
     block_flush_own(b);
     block_add_time(b, forward, 1, backward, 3, again);
     double pass = t->sinks ? cost_stream_s(b->c, 2 * block_value_bytes(b, o->out)) : 0; /* its output; that and its gradient */

@@ -1,7 +1,6 @@
 /* Experts of a block: rows there and back, products: the steps of compiler/lower/moe.c. */
 
 #include "compiler/cost/block_private.h"
-#include "compiler/model/backward.h"
 
 #include <math.h>
 
@@ -166,14 +165,6 @@ static double price_moves(const struct block *b, double chosen, double came, str
     return converts ? 2 : 0;
 }
 
-/* does nothing read what they bring home when they run again? */
-static bool is_unread(const struct block *b, const struct opr *o)
-{
-    const struct decision *d = b->d;
-    bool exchanges = d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL;
-    return backward_new(b->walk.arena, b->e, backward_again(d), exchanges).unread[o - b->e->oprs];
-}
-
 /* What runs again in front of gradients: forward's kernels and transfers of rows.  llmrun's programs end at what the backward pass
  * reads (compiler/lower/moe.c), other stacks run the way home, too. */
 static void run_again(struct block *b, const struct experts *x, double forward_s, double kernels, double dispatch_s)
@@ -202,8 +193,9 @@ void block_experts(struct block *b, const struct opr *o)
     const struct profile *p = c->profile;
     double chosen = b->tokens / b->d->tp * m->active; /* token copies that start here */
     double moved = chosen * cost_rows_moved(c, m), routed = fmin(chosen * c->job->train.imbalance, moved) * b->d->etp;
-    struct experts x = {.again = block_recomputes(b, o, PART_MOE)};
-    x.unread = x.again && is_unread(b, o);
+    bool inside = b->d->recompute == RECOMPUTE_SELECTIVE && backward_act_only(o, b->d->parts), again = block_recomputes(b, o);
+    struct experts x = {.again = again && !inside};
+    x.unread = x.again && b->plan.unread[o - b->e->oprs];
     price_products(b, o, moved, routed, &x);
     x.fixed_s = 1e-6 * p->moe_layer_us + (c->type->scale_up.span > 1 ? 0 : 1e-6 * p->moe_wait_us);
     double dispatch = cost_travel_s(c, m, &x.to, &x.from);
@@ -219,7 +211,7 @@ void block_experts(struct block *b, const struct opr *o)
     block_add_time(b, forward, kernels, backward + move_s, (over_nodes ? 15 : 12) + x.offsets + conversions, false);
     b->fixed_forward_s += x.fixed_s;
     b->fixed_backward_s += x.fixed_s;
-    if (b->d->recompute == RECOMPUTE_SELECTIVE && (b->d->parts & (PART_MOE | PART_MOE_ACT)) == PART_MOE_ACT) {
+    if (again && inside) {
         block_add_time(b, 0, 0, x.act, 1, false);
         x.act_back += x.act;
     }

@@ -6,6 +6,7 @@
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/cost/walk.h"
+#include "compiler/model/backward.h"
 
 struct block {
     const struct cost *c;
@@ -17,7 +18,7 @@ struct block {
     uint32_t cuts, runs;          /* of rows of products that transfers hide behind; of a rank's own rows */
     double own_s, own_again_s;    /* forward kernels on these since the last of others, all runs; what of them runs again */
     const struct cost_words *words; /* NULL: nothing is kept in 8 bits */
-    const uint8_t *again;         /* by operator: full recomputation runs it once more, because backward reads on it */
+    struct backward plan;         /* where anything is recomputed */
     double forward_kernels, backward_kernels;
     double copies_s; /* where the backward is split: of gradients of the residual stream, which weights need later */
     double fixed_forward_s, fixed_backward_s; /* of kernels: counting and sorting of experts' rows by the profile */
@@ -36,8 +37,8 @@ void block_add_time(struct block *b, double forward, double n, double backward, 
 void block_add_again(struct block *b, double seconds, double n);
 /* exposed transfers that either kind of backward pass has where it makes gradients of inputs */
 void block_add_backward_comm(struct block *b, double seconds);
-/* does backward run operator o once more? part: the words of selective recomputation that name it */
-bool block_recomputes(const struct block *b, const struct opr *o, uint32_t part);
+/* does backward run operator o once more? */
+bool block_recomputes(const struct block *b, const struct opr *o);
 /* an activation that moves so many bytes, or its gradient */
 double block_act_s(const struct block *b, enum act act, bool back, double bytes);
 void block_attention(struct block *b, const struct opr *o);

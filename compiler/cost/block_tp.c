@@ -24,7 +24,7 @@ static void whole_transfers(struct block *b, const struct opr *o, double out, do
     bool turns = c->job->wishes.never_overlap & OVERLAP_TP;
     double share = cost_tp_shown(b->c), hidden = b->d->sp ? c->profile->sp_backward_hidden : c->profile->tp_backward_hidden;
     hidden *= c->job->wishes.never_overlap & OVERLAP_TP ? 0 : 1;
-    bool runs_again = block_recomputes(b, o, cost_linear_part(o));
+    bool runs_again = block_recomputes(b, o);
     bool again = runs_again && (!o->row_parallel || b->d->recompute == RECOMPUTE_FULL); /* no part needs its sum again */
     enum op reduce_op = b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE;
     bool own = c->profile->allocator < 0.5; /* llmrun's gathers come before conversions */
@@ -36,7 +36,7 @@ static void whole_transfers(struct block *b, const struct opr *o, double out, do
         b->out.forward_comm_s += reduce;
         b->out.backward_comm_s += gradient + (again ? reduce : 0);
         b->out.again_s += again ? reduce : 0;
-        b->out.unread_s += again && !b->again[o - b->e->oprs] ? reduce : 0;
+        b->out.unread_s += again && !b->plan.needed[o - b->e->oprs] ? reduce : 0;
         b->out.input_comm_s += gradient + (again ? reduce : 0);
         b->out.weight_comm_s += late ? gradient : 0;
         walk_forward(w, WALK_KERNEL, 0, forward_s, runs_again);
@@ -100,7 +100,7 @@ static void cut_transfers(struct block *b, const struct opr *o, double out, doub
     const struct cost *c = b->c;
     struct walk *w = &b->walk;
     uint32_t n = b->cuts, input = WALK_B | WALK_I, late = expand_puts_off(b->e, o) ? WALK_W : 0;
-    bool again = block_recomputes(b, o, cost_linear_part(o));
+    bool again = block_recomputes(b, o);
     uint32_t forward = WALK_F | (again ? WALK_AGAIN : 0);
     double bytes = (o->row_parallel ? out : in) / n;
     double gather = b->d->sp ? cost_collective_s(c, OP_ALL_GATHER, bytes, AXIS_BIT(AXIS_TP)) : 0;

@@ -205,8 +205,6 @@ void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e,
 const struct cost_lives *cost_lives(const struct cost *c, const struct cost_block *b);
 /* what a block keeps in host memory, in the order in which it is copied */
 uint32_t cost_parked(struct arena *a, const struct cost *c, const struct cost_block *b, struct cost_parked **each);
-/* by operator: backward reads its output, directly or through others; the last product of a layer is not among them */
-const uint8_t *cost_again(struct arena *a, const struct expansion *e);
 /* exchange.c: rows of experts that travel and are kept for each that is expected on average */
 double cost_rows_moved(const struct cost *c, const struct moe *m);
 double cost_rows_kept(const struct cost *c, const struct moe *m);
@@ -236,10 +234,6 @@ struct cost_words *cost_words(struct arena *a, const struct cost *c, const struc
 struct cost_conversions cost_conversions(const struct cost *c, const struct decision *d, const struct expansion *e,
                                          const struct cost_words *w, uint32_t i);
 double cost_word_bytes(double rows, double cols, uint32_t parts);
-/* the word of selective recomputation that covers a product */
-uint32_t cost_linear_part(const struct opr *o);
-/* the same of an activation between products */
-uint32_t cost_act_part(const struct opr *o);
 
 /* which pipeline rank runs a stage; V-shaped schedules fold the second half back */
 /* bytes that one microbatch leaves on a stage; eager: with the copies of operators that are not fused */

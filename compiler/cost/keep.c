@@ -11,6 +11,7 @@
  * vocabulary matrices made whole. */
 
 #include "compiler/cost/cost_private.h"
+#include "compiler/model/backward.h"
 
 #include <math.h>
 #include <string.h>
@@ -47,42 +48,13 @@ static void find_kept(const struct expansion *e, uint8_t *kept)
     memset(kept, 0, e->nvalues);
     for (uint32_t i = 0; i < e->noprs; i++) {
         const struct opr *o = &e->oprs[i];
-        bool in = o->kind != OPR_ROPE && o->kind != OPR_ADD && o->kind != OPR_POSITION && o->kind != OPR_KEYS &&
-                  o->kind != OPR_SCALE && o->kind != OPR_CONCAT,
-             out = o->kind == OPR_ATTENTION;
-        for (int k = 0; in && k < 2; k++)
-            if (o->in[k] != NONE)
-                kept[o->in[k]] = 1;
-        if (out)
+        if (backward_reads_input(o) && o->in[0] != NONE)
+            kept[o->in[0]] = 1;
+        if (backward_reads_input(o) && o->in[1] != NONE)
+            kept[o->in[1]] = 1;
+        if (backward_reads_output(o))
             kept[o->out] = 1;
     }
-}
-
-const uint8_t *cost_again(struct arena *a, const struct expansion *e)
-{
-    uint8_t *again = ARENA_ARRAY(a, uint8_t, e->noprs + 1), *kept = ARENA_ARRAY(a, uint8_t, e->nvalues + 1);
-    find_kept(e, kept);
-    for (uint32_t i = e->noprs; i-- > 0;) {
-        const struct opr *o = &e->oprs[i];
-        /* what experts' backward reads lies inside the operator, not in its output */
-        again[i] = o->kind == OPR_EXPERTS || (o->out != NONE && kept[o->out]);
-        for (int k = 0; again[i] && k < 2; k++)
-            if (o->in[k] != NONE)
-                kept[o->in[k]] = 1;
-    }
-    return again;
-}
-
-uint32_t cost_linear_part(const struct opr *o)
-{
-    if (o->ffn)
-        return o->shared ? PART_SHARED | PART_MOE : PART_FFN;
-    return o->attn && o->attn->kind == ATTN_MLA ? PART_MLA_UP : 0;
-}
-
-uint32_t cost_act_part(const struct opr *o)
-{
-    return o->shared ? PART_SHARED | PART_MOE : PART_FFN | PART_FFN_ACT;
 }
 
 static bool recomputes(const struct keep *b, uint32_t part)
@@ -183,7 +155,7 @@ static void operator(struct keep *b, uint32_t i)
         b->gradients = fmax(b->gradients, in + in2 + out);
         break;
     case OPR_ACT:
-        if (in > 1.5 * out && !recomputes(b, cost_act_part(o)))
+        if (in > 1.5 * out && !recomputes(b, opr_word(o)))
             b->eager += p->eager * out;
         b->gradients = fmax(b->gradients, in + out);
         break;
@@ -194,7 +166,8 @@ static void operator(struct keep *b, uint32_t i)
         b->extra += 16 * b->tokens;
         break;
     case OPR_ROUTER:
-        b->extra += 2 * out;
+        b->extra += recomputes(b, opr_word(o)) ? 0 : 2 * out;
+        b->spared += recomputes(b, opr_word(o)) ? 2 * out : 0;
         break;
     case OPR_EXPERTS:
         experts(b, o);
@@ -260,20 +233,14 @@ static double selective_bytes(struct keep *b)
     return bytes;
 }
 
-/* values that selective recomputation makes again: outputs of the operators it names.  That of attention
- * stays: the product behind it reads it, and what attention keeps inside is not a value. */
-static void forget(struct keep *b)
+/* Values that selective recomputation makes again.  Of other stacks than llmrun attention to exchanged heads keeps its output. */
+static void forget(struct arena *a, struct keep *b)
 {
-    for (uint32_t i = 0; i < b->e->again; i++) {
-        const struct opr *o = &b->e->oprs[i];
-        uint32_t part = o->kind == OPR_NORM     ? PART_NORM
-                        : o->kind == OPR_ACT    ? cost_act_part(o)
-                        : o->kind == OPR_KEYS   ? PART_MLA_UP
-                        : o->kind == OPR_LINEAR ? cost_linear_part(o)
-                                                : 0;
-        if (o->out != NONE && (b->parts & part))
-            b->kept[o->out] = 0;
-    }
+    const struct decision *d = b->c->decision;
+    bool exchanges = b->c->buffers->allocator < 0.5 && d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL;
+    const bool *dropped = backward_dropped(a, b->e, b->parts, exchanges);
+    for (uint32_t v = 0; v < b->e->nvalues; v++)
+        b->kept[v] = b->kept[v] && !dropped[v];
 }
 
 static void count_weights(struct keep *b)
@@ -431,7 +398,7 @@ void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e,
     if (b.recompute == RECOMPUTE_SELECTIVE && recomputes_products(c, d)) {
         kept = fmin(kept, selective_bytes(&b));
     } else if (b.recompute == RECOMPUTE_SELECTIVE) {
-        forget(&b);
+        forget(a, &b);
         kept = kept_values(&b);
     }
     if (b.recompute == RECOMPUTE_FULL)

@@ -263,48 +263,15 @@ void lower_collective(struct lower *l, enum op op, enum queue q, uint32_t mask, 
 void lower_send(struct lower *l, struct mat m, uint32_t peer, uint32_t channel);
 void lower_receive(struct lower *l, struct mat m, uint32_t peer, uint32_t channel);
 
-/* rules: one per operator kind, in the table of rules.c */
-struct rule {
-    void (*forward)(struct lower *l, uint32_t piece, uint32_t opr);
-    void (*backward)(struct lower *l, uint32_t piece, uint32_t opr); /* input gradient, then weight gradient */
-    uint32_t naux;
-};
-const struct rule *lower_rule(enum opr_kind kind);
+/* rules of operators (compiler/model/opr.def): forward; backward, the input's gradient and then the weights' */
+#define OPR(kind, name, reads, beside, word, meaning) \
+    void lower_##name(struct lower *l, uint32_t piece, uint32_t opr); \
+    void lower_##name##_back(struct lower *l, uint32_t piece, uint32_t opr);
+#include "compiler/model/opr.def"
+#undef OPR
 #define EXPERTS_ACT 2 /* the statistics of OPR_EXPERTS that are the activation's output */
-void lower_linear(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_linear_back(struct lower *l, uint32_t piece, uint32_t opr);
 enum norm_kind lower_norm_kind(const struct lower *l, const struct opr *o);
-void lower_norm(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_norm_back(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_rope(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_rope_back(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_attention(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_attention_back(struct lower *l, uint32_t piece, uint32_t opr);
 uint32_t lower_normed_heads(const struct lower *l, const struct opr *o);
-void lower_headnorm(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_headnorm_back(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_keys(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_keys_back(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_scale(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_scale_back(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_softcap(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_softcap_back(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_act(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_act_back(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_concat(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_concat_back(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_add(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_add_back(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_embed(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_embed_back(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_position(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_position_back(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_router(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_router_back(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_experts(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_loss(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_loss_back(struct lower *l, uint32_t piece, uint32_t opr);
 
 /* act.c: the activation of a feed-forward layer, gated forms on [gate | up], and its gradient by x */
 void lower_activation(struct lower *l, const struct ffn *f, struct mat x, struct mat y);

@@ -4,32 +4,25 @@
  * forward operators again, as far as its backward needs them.  Split, I is B without the gradients of weights of
  * products and tables, and keeps in a ring what W needs for these.  Two actions that overlap are one list of instructions.
  * After a chunk's last B or W every bucket is reduced as soon as the piece that completes it is done.  A new kind of
- * operator is one row of the table below and its file. */
+ * operator is one row of compiler/model/opr.def and the two functions that are called after it. */
 
 #include "compiler/cost/walk.h"
 #include "compiler/lower/build.h"
 
 #include "runtime/program_share.h"
 
-const struct rule *lower_rule(enum opr_kind kind)
+/* rules of operators: forward; backward, the input's gradient and then the weights' */
+struct rule {
+    void (*forward)(struct lower *l, uint32_t piece, uint32_t opr);
+    void (*backward)(struct lower *l, uint32_t piece, uint32_t opr);
+};
+
+static const struct rule *rule_of(enum opr_kind kind)
 {
     static const struct rule table[] = {
-        [OPR_EMBED] = {lower_embed, lower_embed_back, 0},
-        [OPR_POSITION] = {lower_position, lower_position_back, 0},
-        [OPR_NORM] = {lower_norm, lower_norm_back, 2},
-        [OPR_LINEAR] = {lower_linear, lower_linear_back, 0},
-        [OPR_ROPE] = {lower_rope, lower_rope_back, 0},
-        [OPR_ATTENTION] = {lower_attention, lower_attention_back, 1},
-        [OPR_ACT] = {lower_act, lower_act_back, 0},
-        [OPR_ADD] = {lower_add, lower_add_back, 0},
-        [OPR_LOSS] = {lower_loss, lower_loss_back, 2},
-        [OPR_HEADNORM] = {lower_headnorm, lower_headnorm_back, 1},
-        [OPR_KEYS] = {lower_keys, lower_keys_back, 0},
-        [OPR_SCALE] = {lower_scale, lower_scale_back, 0},
-        [OPR_SOFTCAP] = {lower_softcap, lower_softcap_back, 0},
-        [OPR_CONCAT] = {lower_concat, lower_concat_back, 0},
-        [OPR_ROUTER] = {lower_router, lower_router_back, 5},
-        [OPR_EXPERTS] = {lower_experts, lower_experts_back, 4},
+#define OPR(kind, name, reads, beside, word, meaning) [OPR_##kind] = {lower_##name, lower_##name##_back},
+#include "compiler/model/opr.def"
+#undef OPR
     };
     return &table[kind];
 }
@@ -55,7 +48,7 @@ static void piece_forward(struct lower *l, uint32_t piece)
             for (uint32_t k = i; k < end; k++)
                 if (!l->recomputing || pc->needed[k]) {
                     l->line = pc->line[k];
-                    lower_rule(pc->e->oprs[k].kind)->forward(l, piece, k);
+                    rule_of(pc->e->oprs[k].kind)->forward(l, piece, k);
                 }
         }
         for (uint32_t k = i; k < end; k++)
@@ -75,7 +68,7 @@ static void piece_backward(struct lower *l, uint32_t piece)
             continue;
         l->line = pc->line[i];
         l->undivided = !late;
-        lower_rule(o->kind)->backward(l, piece, i);
+        rule_of(o->kind)->backward(l, piece, i);
     }
 }
 

@@ -14,14 +14,15 @@
 
 static uint32_t aux_count(const struct lower *l, const struct opr *o)
 {
-    bool rms = o->kind == OPR_NORM && lower_norm_kind(l, o) == NORM_RMS;
-    if (o->kind == OPR_ATTENTION && lower_exchanges_heads(l))
-        return 2; /* and its operands */
+    if (o->kind == OPR_NORM && lower_norm_kind(l, o) == NORM_RMS)
+        return 1;
+    if (o->kind == OPR_ATTENTION && !lower_exchanges_heads(l))
+        return 1; /* else its operands, too */
     if (o->kind == OPR_ROUTER)
         return lower_router_aux(o->moe);
     if (o->kind == OPR_EXPERTS)
         return lower_experts_aux(l);
-    return rms ? 1 : lower_rule(o->kind)->naux;
+    return opr_info(o->kind)->beside;
 }
 
 static void plan_piece(struct lower *l, struct piece *pc)

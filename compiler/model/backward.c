@@ -7,56 +7,14 @@
 
 #include <string.h>
 
-/* the words of `recompute` that name an operator */
-static uint32_t opr_part(const struct opr *o)
-{
-    switch (o->kind) {
-    case OPR_NORM:
-    case OPR_HEADNORM:
-        return PART_NORM;
-    case OPR_ATTENTION:
-        return PART_CORE_ATTN;
-    case OPR_KEYS:
-        return PART_MLA_UP;
-    case OPR_LINEAR:
-        if (o->ffn)
-            return o->shared ? PART_SHARED | PART_MOE : PART_FFN;
-        return o->attn && o->attn->kind == ATTN_MLA ? PART_MLA_UP : 0;
-    case OPR_ACT:
-        return o->shared ? PART_SHARED | PART_MOE : PART_FFN | PART_FFN_ACT;
-    case OPR_ROUTER:
-        return PART_MOE;
-    case OPR_EXPERTS:
-        return PART_MOE | PART_MOE_ACT;
-    case OPR_EMBED:
-    case OPR_POSITION:
-    case OPR_ROPE:
-    case OPR_ADD:
-    case OPR_CONCAT:
-    case OPR_SCALE:
-    case OPR_SOFTCAP:
-    case OPR_LOSS:
-        break;
-    }
-    return 0;
-}
-
 bool backward_reads_input(const struct opr *o)
 {
-    return o->kind == OPR_NORM || o->kind == OPR_LINEAR || o->kind == OPR_ATTENTION || o->kind == OPR_ACT || o->kind == OPR_LOSS ||
-           o->kind == OPR_HEADNORM || o->kind == OPR_SOFTCAP || o->kind == OPR_ROUTER;
+    return opr_info(o->kind)->reads & OPR_IN;
 }
 
 bool backward_reads_output(const struct opr *o)
 {
-    return o->kind == OPR_ATTENTION;
-}
-
-/* statistics, choices and rows beside its output */
-static bool keeps_beside(const struct opr *o)
-{
-    return o->kind == OPR_NORM || o->kind == OPR_ATTENTION || o->kind == OPR_LOSS || o->kind == OPR_HEADNORM || o->kind == OPR_ROUTER ||
-           o->kind == OPR_EXPERTS;
+    return opr_info(o->kind)->reads & OPR_OUT;
 }
 
 bool backward_act_only(const struct opr *o, uint32_t again)
@@ -64,14 +22,21 @@ bool backward_act_only(const struct opr *o, uint32_t again)
     return o->kind == OPR_EXPERTS && !(again & PART_MOE);
 }
 
-/* Operators that may run again, and the values that are then not kept.  What several operators write (rotation works in
- * place) is kept or made again by all of them.  Attention that runs again keeps its output: the product behind it reads
- * that, and what goes are its statistics. */
+bool backward_names(const struct expansion *e, const struct opr *o, uint32_t again)
+{
+    bool named = opr_word(o) & again;
+    for (uint32_t i = 0; i < e->noprs && !named && o->out != UINT32_MAX; i++)
+        named = e->oprs[i].out == o->out && opr_word(&e->oprs[i]) & again;
+    return named;
+}
+
+/* Operators that may run again, and the values that are then not kept.  Attention that runs again keeps its output: the product
+ * behind it reads that, and what goes are its statistics. */
 static void find_again(const struct expansion *e, uint32_t parts, bool exchanges, bool *again, bool *dropped)
 {
     for (uint32_t i = 0; i < e->noprs; i++) {
         const struct opr *o = &e->oprs[i];
-        again[i] = i < e->again && (parts == BACKWARD_RUN_ALL || opr_part(o) & parts);
+        again[i] = i < e->again && (parts == BACKWARD_RUN_ALL || opr_word(o) & parts);
         bool inside = (o->kind == OPR_ATTENTION && parts != BACKWARD_RUN_ALL && !exchanges) || backward_act_only(o, parts);
         if (again[i] && o->out != UINT32_MAX && !inside)
             dropped[o->out] = true;
@@ -79,6 +44,13 @@ static void find_again(const struct expansion *e, uint32_t parts, bool exchanges
     for (uint32_t i = 0; i < e->noprs; i++)
         again[i] |= e->oprs[i].out != UINT32_MAX && dropped[e->oprs[i].out];
     dropped[0] = false;
+}
+
+const bool *backward_dropped(struct arena *a, const struct expansion *e, uint32_t again, bool exchanges)
+{
+    bool *runs = ARENA_ARRAY(a, bool, e->noprs + 1u), *dropped = ARENA_ARRAY(a, bool, e->nvalues + 1u);
+    find_again(e, again, exchanges, runs, dropped);
+    return dropped;
 }
 
 uint32_t backward_again(const struct decision *d)
@@ -102,7 +74,7 @@ struct backward backward_new(struct arena *a, const struct expansion *e, uint32_
         if (late && o->in[0] != UINT32_MAX)
             b.weighs[o->in[0]] = true;
         bool read = backward_reads_output(o) || (o->out != UINT32_MAX && want[o->out]);
-        b.needed[i] = runs[i] && (read || keeps_beside(o));
+        b.needed[i] = runs[i] && (read || opr_info(o->kind)->beside);
         b.unread[i] = b.needed[i] && !read;
         b.recompute |= b.needed[i];
         if (backward_reads_output(o))

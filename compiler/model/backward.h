@@ -21,6 +21,11 @@ uint32_t backward_again(const struct decision *d);
 /* again: bits of recompute_part, or BACKWARD_RUN_ALL; exchanges: attention to exchanged heads keeps its operands itself */
 struct backward backward_new(struct arena *a, const struct expansion *e, uint32_t again, bool exchanges);
 
+/* Do words of recomputation name an operator, or another one that writes the same value?  What several write (rotation works in
+ * place) is kept or made again by all of them. */
+bool backward_names(const struct expansion *e, const struct opr *o, uint32_t again);
+/* by value: is it made again rather than kept? */
+const bool *backward_dropped(struct arena *a, const struct expansion *e, uint32_t again, bool exchanges);
 /* does the backward pass of an operator read its input, its output? */
 bool backward_reads_input(const struct opr *o);
 bool backward_reads_output(const struct opr *o);

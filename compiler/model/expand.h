@@ -13,24 +13,18 @@
 
 #include "compiler/model/model.h"
 
+/* opr.def: kinds of operators, in its order */
 enum opr_kind {
-    OPR_EMBED,     /* -> TOKENS */
-    OPR_POSITION,  /* TOKENS -> TOKENS, learned positions */
-    OPR_NORM,      /* TOKENS -> TOKENS */
-    OPR_LINEAR,    /* column-parallel TOKENS -> COLS, row-parallel COLS -> TOKENS, or whole on every rank TOKENS -> TOKENS */
-    OPR_ROPE,      /* in place: out = in; COLS, on the queries (and keys) of attention, or TOKENS, latent attention's key */
-    OPR_HEADNORM,  /* COLS [q | k | v] -> its half of COLS [q | k]: of queries, or (keys) of keys */
-    OPR_KEYS,      /* latent attention: COLS [k without positions | v] per head, TOKENS rotary key -> COLS [k | v] */
-    OPR_ATTENTION, /* COLS [q | k | v] -> COLS; or in[0] = [q | k] or [q], in[1] = the rest at the end of [.. | v], [k | v] */
-    OPR_ACT,       /* COLS -> COLS; gated: [gate | up] */
-    OPR_ADD,       /* TOKENS (+ TOKENS) + the bias of the row-parallel product */
-    OPR_SCALE,     /* in place: out = in */
-    OPR_SOFTCAP,   /* COLS -> COLS */
-    OPR_LOSS,      /* COLS (logits) -> nothing */
-    OPR_ROUTER,    /* TOKENS -> expert choice, which is no matrix: its value has no place */
-    OPR_CONCAT,    /* TOKENS, TOKENS -> TOKENS, side by side */
-    OPR_EXPERTS    /* TOKENS, expert choice -> TOKENS: routed experts, expert-parallel */
+#define OPR(kind, name, reads, beside, word, meaning) OPR_##kind,
+#include "compiler/model/opr.def"
+#undef OPR
 };
+enum { OPR_IN = 1, OPR_OUT = 2 };
+struct opr_info {
+    const char *name;
+    uint32_t reads, beside, word;
+};
+const struct opr_info *opr_info(enum opr_kind kind);
 
 enum opr_class { CLASS_TOKENS, CLASS_COLS };
 struct opr_value {
@@ -103,6 +97,9 @@ const struct expansion *expand_layer(struct arena *a, const struct model *m, con
 const struct expansion *expand_embed(struct arena *a, const struct model *m);
 const struct expansion *expand_head(struct arena *a, const struct model *m);
 const struct expansion *expand_predict(struct arena *a, const struct model *m, uint32_t ahead);
+
+/* the words of `recompute selective` that name an operator: bits of recompute_part */
+uint32_t opr_word(const struct opr *o);
 
 /* text form: operators, values ("/" = split over tp), weights */
 void expand_print(const struct expansion *e, FILE *out);

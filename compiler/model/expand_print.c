@@ -4,12 +4,6 @@
 
 #include <inttypes.h>
 
-static const char *const kind_name[] = {
-    [OPR_EMBED] = "embed", [OPR_POSITION] = "position",   [OPR_NORM] = "norm",       [OPR_LINEAR] = "linear",
-    [OPR_ROPE] = "rope",   [OPR_ATTENTION] = "attention", [OPR_ACT] = "act",         [OPR_ADD] = "add",
-    [OPR_LOSS] = "loss",   [OPR_ROUTER] = "router",       [OPR_EXPERTS] = "experts", [OPR_CONCAT] = "concat",
-};
-
 static void print_value(const struct expansion *e, uint32_t v, FILE *out)
 {
     if (v == UINT32_MAX)
@@ -44,7 +38,7 @@ void expand_print(const struct expansion *e, FILE *out)
 {
     for (uint32_t i = 0; i < e->noprs; i++) {
         const struct opr *o = &e->oprs[i];
-        fprintf(out, "  %-12s %-10s%s:", o->name, kind_name[o->kind], o->row_parallel ? " row-parallel" : "");
+        fprintf(out, "  %-12s %-10s%s:", o->name, opr_info(o->kind)->name, o->row_parallel ? " row-parallel" : "");
         print_value(e, o->in[0], out);
         print_value(e, o->in[1], out);
         fputs(" ->", out);

@@ -1,9 +1,10 @@
 #!/bin/sh
-# No function without a use: of every function that is not static, some other file than its own must say its name.
-#   unused.sh BUILD_FOLDER      takes the names from our object files, and looks for them as words in the sources
+# No function without a use: of every function that is not static, some other object must ask for it, or some other file than its
+# own say its name (the CUDA plugin is not always built).
+#   unused.sh BUILD_FOLDER      takes the names from our object files, and looks for them there and as words in the sources
 # A function that only its own file calls is to be static; one that nobody calls is to go.  Words in comments count, and
-# of headers only the macros, so this may miss one but accuses none falsely.  Exempt: main, what the C library calls in our
-# place (runtime/allocations.c), and rows of tables, whose names are pasted together (exact_ADD, cpu_ADD, command_show).
+# of headers only the macros, so this may miss one but accuses none falsely.  Exempt: main, the plugin's entry, and what the C
+# library calls in our place (runtime/allocations.c), and rows of a table beside them (exact_ADD).
 set -u
 build=$1
 tmp=$(mktemp -d) || exit 1
@@ -17,12 +18,16 @@ find "$build"/compiler "$build"/runtime "$build"/kernels -name '*.o' ! -path '*/
         source = substr(file, length(build) + 1) ".c"
         there = (getline line < source) >= 0 # an object may outlive its source
         close(source)
-        if (there && index(file, build) == 1 && name !~ /^(main|_.*|exact_[A-Z].*|cpu_[A-Z].*|command_[a-z]*|llmrun_cuda)$/)
+        if (there && index(file, build) == 1 && name !~ /^(main|_.*|exact_[A-Z].*|llmrun_cuda)$/)
             print substr(file, length(build) + 1), name
     }' >"$tmp/defined"
+find "$build"/compiler "$build"/runtime "$build"/kernels "$build"/grammar "$build"/tests -name '*.o' -exec nm --undefined-only {} + |
+    awk 'NF == 2 && $1 == "U" { print $2 }' | sort -u >"$tmp/asked"
 find compiler runtime kernels grammar tests -name '*.c' -o -name '*.cu' -o -name '*.cc' -o -name '*.cuh' -o -name '*.y' -o -name '*.l' -o -name '*.h' >"$tmp/sources"
-awk -v list="$tmp/defined" '
+awk -v list="$tmp/defined" -v asked="$tmp/asked" '
 BEGIN {
+    while ((getline line < asked) > 0)
+        used[line] = 1
     while ((getline line < list) > 0) {
         split(line, f, " ")
         owner[f[2]] = f[1]

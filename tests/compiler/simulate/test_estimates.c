@@ -393,7 +393,7 @@ static void test_whose_memory(void)
 static void test_estimates(void)
 {
     uint64_t one = number("ESTIMATE", 0), first = one ? one : number("SEED", 1);
-    uint32_t draws = one ? 1 : (uint32_t)number("ESTIMATES", e2e_quick() ? 30 : 60), n = 0;
+    uint32_t draws = one ? 1 : (uint32_t)number("ESTIMATES", e2e_quick() ? 30 : 100), n = 0;
     struct sample *samples = calloc(draws, sizeof *samples);
     for (uint32_t i = 0; i < draws; i++)
         n += try_draw(first + i, one, &samples[n]);
