@@ -1,6 +1,6 @@
-/* Memory of two actions that run together: the steps of their stages' blocks (lives_levels.c), one after the other nearly as
- * lower_pair() of compiler/lower/lower.c has them: next comes the one of the pass that is behind by its share of time, whatever
- * waits for transfers.  While a step runs, the other pass lies between two of its own.
+/* Memory of two actions that run together: the steps of their stages' blocks (lives_levels.c), one after the other as lower_pair()
+ * of compiler/lower/lower.c has their instructions (strands.c), behind what both receive.  While a step runs, the other pass lies
+ * between two of its own.
  *
  * Linear in steps, some nanoseconds each; what a pair of stages comes to is remembered. */
 
@@ -14,11 +14,12 @@
 struct side {
     const struct moments_stage *stage;
     const struct cost_levels *levels; /* of the block; NULL: behind all of them */
-    uint32_t run, at;                 /* at: the next of its steps */
+    struct walk_run steps;            /* at its next one */
+    uint32_t run;
+    bool begun;                       /* the block has had a step */
     double left;                      /* blocks of the run behind this one */
     double kept;                      /* of blocks in front of it, and what it finds besides */
     double now;                       /* bytes between two steps */
-    double done, share;               /* of its seconds; reciprocal of all of them */
     const struct moments_shards *shards;
     double uses;                      /* of gathered parameters, this block's among them */
 };
@@ -27,26 +28,30 @@ static void begin_block(struct side *x, bool back)
 {
     const struct moments_run *r = &x->stage->runs[x->run];
     x->levels = &r->lives->levels[back];
-    x->at = 0;
+    x->begun = false;
+    walk_run_enter(&x->steps, x->levels->step, x->levels->n);
 }
 
-/* of a pass that goes front to back or, `back`, back to front */
-static struct side new_side(const struct moments_stage *s, bool back, const struct moments_shards *shards, double uses)
+/* Of a pass that goes front to back or, `back`, back to front.  queue_s: of receives, which are asked for first. */
+static void begin_side(struct side *x, const struct moments_stage *s, bool back, const struct moments_shards *shards, double uses, double *queue_s)
 {
-    struct side x = {.stage = s, .shards = shards, .uses = s->uses[back] + uses};
-    double all_s = 0;
+    *x = (struct side){.stage = s, .shards = shards, .uses = s->uses[back] + uses};
+    double all_s = s->receives_s[back] + s->sends_s[back];
+    x->steps.apart = shards->apart;
+    *queue_s += s->receives_s[back];
+    x->steps.there_s[WALK_RECEIVED] = s->receives_s[back] > 0 ? *queue_s : 0;
     for (uint32_t k = 0; k < s->nruns; k++)
         all_s += s->runs[k].times * s->runs[k].lives->levels[back].all_s;
-    x.share = all_s > 0 ? 1 / all_s : 0;
-    x.run = back ? s->nruns - 1 : 0;
+    x->steps.share = all_s > 0 ? 1 / all_s : 0;
+    x->steps.done = s->receives_s[back] * x->steps.share;
+    x->run = back ? s->nruns - 1 : 0;
     if (!s->nruns)
-        return x;
-    const struct moments_run *r = &s->runs[x.run];
-    x.left = r->times - 1;
-    x.kept = (back ? s->keep - r->keep : 0) + r->places[back];
-    begin_block(&x, back);
-    x.now = x.kept + x.levels->front;
-    return x;
+        return;
+    const struct moments_run *r = &s->runs[x->run];
+    x->left = r->times - 1;
+    x->kept = (back ? s->keep - r->keep : 0) + r->places[back];
+    begin_block(x, back);
+    x->now = x->kept + x->levels->front;
 }
 
 /* to the next block; false: there is none */
@@ -71,13 +76,17 @@ static bool next_block(struct side *x, bool back)
     return true;
 }
 
-/* the next step; returns bytes while it runs */
-static double take(struct side *x)
+/* the next step; returns bytes while it runs, 0: it is a transfer */
+static double take(struct side *x, double *queue_s)
 {
-    const struct cost_level *step = &x->levels->at[x->at++];
-    x->now = x->kept + (double)step->behind;
-    x->done += (double)step->seconds * x->share;
-    return x->kept + (double)step->during;
+    const struct cost_level *bytes = &x->levels->bytes[x->steps.at - x->levels->step];
+    bool kernel = x->steps.at->kind == WALK_KERNEL;
+    x->begun = true;
+    walk_run_next(queue_s, &x->steps);
+    if (!kernel)
+        return 0;
+    x->now = x->kept + (double)bytes->behind;
+    return x->kept + (double)bytes->during;
 }
 
 /* Bytes of places for gathered parameters that nothing is in: while fewer uses are left than there are places, and the last one's
@@ -85,14 +94,14 @@ static double take(struct side *x)
 static double unused(const struct side *x, bool back, bool rests)
 {
     const struct moments_shards *s = x->shards;
-    bool none = !x->levels || (back && x->stage->runs[x->run].uses <= 0) || (s->blocks && rests && !x->at);
+    bool none = !x->levels || (back && x->stage->runs[x->run].uses <= 0) || (s->blocks && rests && !x->begun);
     double places = back ? s->places_beside : s->places, left = x->uses < places - none ? x->uses : places - none;
     return s->gathered * (places - left);
 }
 
 static bool is_over(const struct side *x)
 {
-    return x->at >= x->levels->n;
+    return x->steps.at == x->steps.end;
 }
 
 static void note(double *most, double bytes)
@@ -120,30 +129,44 @@ static void clear(struct pair *x, uint32_t nruns)
 }
 
 /* a step of the forward pass while the other one rests */
-static void go_forward(struct side *x, const struct side *y, double *most)
+static void go_forward(struct side *x, const struct side *y, double *queue_s, double *most)
 {
     double places = x->shards->gathered > 0 ? unused(x, false, false) + unused(y, true, true) : 0;
-    note(most, take(x) + y->now - places);
+    double bytes = take(x, queue_s);
+    if (bytes > 0)
+        note(most, bytes + y->now - places);
     if (is_over(x))
         next_block(x, false);
+}
+
+/* is the next step of both the forward pass's? */
+static bool is_forward(const double *queue_s, const struct side *x, const struct side *y)
+{
+    return x->levels && walk_run_is_next(queue_s, &x->steps, &y->steps);
 }
 
 static void run_together(const struct moments_stage *f, const struct moments_stage *b, const struct moments_shards *shards,
                          const double uses[2], struct pair *out)
 {
-    struct side x = new_side(f, false, shards, uses[0]), y = new_side(b, true, shards, uses[1]);
+    double queue_s[NWALK_QUEUES] = {0}, receives_s = 0;
+    struct side x, y;
+    begin_side(&x, f, false, shards, uses[0], &receives_s);
+    begin_side(&y, b, true, shards, uses[1], &receives_s);
     clear(out, b->nruns);
     bool last = true;
     double *most = y.levels ? phase_of(&out->run[y.run][1], &b->runs[y.run], 0) : NULL;
     while (y.levels) {
-        if (x.levels && x.done <= y.done) {
-            go_forward(&x, &y, most);
+        if (is_forward(queue_s, &x, &y)) {
+            go_forward(&x, &y, queue_s, most);
             continue;
         }
         double places = shards->gathered > 0 ? unused(&x, false, true) + unused(&y, true, false) : 0;
-        most = phase_of(&out->run[y.run][last], &b->runs[y.run], y.levels->at[y.at].phase);
-        double bytes = take(&y);
-        note(most, bytes + x.now - places);
+        uint32_t phase = y.steps.at->passes;
+        double bytes = take(&y, queue_s);
+        if (bytes > 0) {
+            most = phase_of(&out->run[y.run][last], &b->runs[y.run], phase);
+            note(most, bytes + x.now - places);
+        }
         if (!is_over(&y))
             continue;
         const struct moments_run *r = &b->runs[y.run];
@@ -154,13 +177,25 @@ static void run_together(const struct moments_stage *f, const struct moments_sta
         most = y.levels ? phase_of(&out->run[y.run][last], &b->runs[y.run], 0) : most;
     }
     while (x.levels && most)
-        go_forward(&x, &y, most);
+        go_forward(&x, &y, queue_s, most);
+}
+
+/* the most of all a stage's runs */
+static double fullest(const struct pair *x, uint32_t nruns)
+{
+    double most = -INFINITY;
+    for (uint32_t k = 0; k < 2 * nruns; k++) {
+        note(&most, moments_backward(&x->run[k / 2][k % 2], 0, 0, 0));
+        note(&most, x->ends[k / 2][k % 2]);
+    }
+    return most;
 }
 
 /* pairs of stages that have been asked for last, and uses of parameters in orders, by their marks */
-#define PAIRS 2048
+#define PAIRS 8192
 #define ORDERS 4096
 struct moments_pairs {
+    struct arena *arena;
     struct known_waits *waits;
     struct {
         uint64_t mark;
@@ -168,15 +203,22 @@ struct moments_pairs {
     } orders[ORDERS];
     struct {
         uint64_t mark;
-        struct pair pair;
+        double most; /* of the pair */
     } at[PAIRS];
+    struct pair pair[PAIRS];
 };
 
 struct moments_pairs *moments_pairs_new(struct arena *a)
 {
     struct moments_pairs *known = ARENA_NEW(a, struct moments_pairs);
+    known->arena = a;
     known->waits = waits_new(a);
     return known;
+}
+
+struct arena *moments_arena(struct moments_pairs *known)
+{
+    return known->arena;
 }
 
 struct known_waits *moments_known_waits(struct moments_pairs *known)
@@ -239,15 +281,20 @@ static uint64_t mark_of(const struct moments_stage *f, const struct moments_stag
 }
 
 double moments_beside(struct moments_pairs *known, const struct moments_stage *f, const struct moments_stage *b,
-                      const struct moments_shards *shards, const struct moments_at *at, const double uses[2])
+                      const struct moments_shards *shards, const struct moments_at *at, const double uses[2], double others, double less)
 {
-    uint64_t mark = mark_of(f, b, shards, uses);
-    struct pair own, *x = known ? &known->at[mark % PAIRS].pair : &own;
-    if (!known || known->at[mark % PAIRS].mark != mark)
-        run_together(f, b, shards, uses, x);
-    if (known)
-        known->at[mark % PAIRS].mark = mark;
-    return most_of(x, b, shards, at);
+    struct pair own;
+    if (!known) {
+        run_together(f, b, shards, uses, &own);
+        return most_of(&own, b, shards, at);
+    }
+    uint64_t mark = mark_of(f, b, shards, uses), k = mark % PAIRS;
+    if (known->at[k].mark != mark) {
+        run_together(f, b, shards, uses, &known->pair[k]);
+        known->at[k].mark = mark;
+        known->at[k].most = fullest(&known->pair[k], b->nruns);
+    }
+    return known->at[k].most + others <= less ? known->at[k].most + others : most_of(&known->pair[k], b, shards, at);
 }
 
 /* ---- places for copies ---- */

@@ -476,26 +476,13 @@ static void make(struct arena *a, const struct cost *c, const struct expansion *
     b->out.tail = whole_s > 0 ? 1 - kept_s / whole_s : 0;
 }
 
-/* seconds of each operator in F, of what of it runs again, and backward, with all their transfers */
-static void add_seconds(const struct walk *w, float (*seconds)[3])
-{
-    for (size_t i = 0; i < w->forward.n; i++)
-        for (int again = 0; again < 2; again++)
-            seconds[w->forward.at[i].opr][again] += w->forward.at[i].passes & (again ? WALK_B : WALK_F) ? (float)w->forward.at[i].seconds : 0;
-    for (size_t i = 0; i < w->steps.n; i++)
-        seconds[w->steps.at[i].opr][2] += w->steps.at[i].passes & WALK_B ? (float)w->steps.at[i].seconds : 0;
-}
-
 struct cost_block cost_block_make(struct arena *a, const struct cost *c, const struct expansion *e, bool layer)
 {
-    float(*seconds)[3] = c->buffers->allocator < 0.5 ? (float(*)[3])arena_array(a, e->noprs, sizeof *seconds) : NULL;
     struct arena_mark mark = arena_mark(a);
     struct block b = {.c = c};
     struct walk_strand strand[NPASSES];
     static const uint32_t passes[NPASSES] = {WALK_F, WALK_B, WALK_I, WALK_W};
     make(a, c, e, layer, &b);
-    if (seconds)
-        add_seconds(&b.walk, seconds);
     for (int k = 0; k < NPASSES; k++)
         strand[k] = walk_strand_new(a, &b.walk, passes[k]);
     expose(&b, strand, layer);
@@ -512,9 +499,16 @@ struct cost_block cost_block_make(struct arena *a, const struct cost *c, const s
     hide(a, &b, strand);
     arena_reset(a, mark);
     cost_keep(a, c, e, layer, &b.out);
-    if (seconds)
-        b.out.lives->seconds = (const float(*)[3])seconds;
+    if (b.out.lives && !c->pairs && decision_pairs(c->decision->schedule))
+        cost_paired_lives(c, &b.out);
     return b.out;
+}
+
+void cost_expansion_walk(struct arena *a, const struct cost *c, const struct expansion *e, bool layer, struct walk *w)
+{
+    struct block b = {.c = c};
+    make(a, c, e, layer, &b);
+    *w = b.walk;
 }
 
 void cost_block_walk(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_block *block,
@@ -526,7 +520,5 @@ void cost_block_walk(struct arena *a, const struct cost *c, const struct cost_sh
     none.parts = 0;
     spared.decision = &none;
     bool spares = s->spared != s->layers && block >= s->spared && block < s->spared + s->ndistinct;
-    struct block b = {.c = spares ? &spared : c};
-    make(a, b.c, block->e, block != &s->embed && block != &s->head, &b);
-    *w = b.walk;
+    cost_expansion_walk(a, spares ? &spared : c, block->e, block != &s->embed && block != &s->head, w);
 }

@@ -75,6 +75,7 @@ void cost_init(struct cost *c, const struct job *job, const struct topo *topo, c
                const struct mesh_runs *runs, struct cost_products *products, struct moments_pairs *pairs);
 struct cost_products *cost_products_new(struct arena *a);
 struct moments_pairs *moments_pairs_new(struct arena *a);
+struct arena *moments_arena(struct moments_pairs *known); /* it lies in */
 
 /* Is a compute instruction its action's first?  Instructions of two actions may alternate (a pair).  Start with zeros. */
 struct cost_actions {

@@ -7,6 +7,7 @@
 
 #include "compiler/cost/cost.h"
 #include "compiler/cost/pipeline.h"
+#include "compiler/cost/walk.h"
 #include "compiler/model/backward.h"
 
 #include <string.h>
@@ -22,16 +23,16 @@ struct cost_parked {
 };
 /* lives.c: bytes over a block's passes as llmrun has them, what the forward pass left among them */
 enum lives_kind { LIVES_LAYER, LIVES_EMBED, LIVES_HEAD, LIVES_PREDICT };
-/* A pass in steps.  Of one: seconds; bytes while it runs, and behind it; in a backward pass, are gradients of matrices made by then
- * (1), of experts (2), and has it used its parameters for the last time (4)?  front: bytes in front of the first. */
-#define COST_LEVELS_MOST 16
+/* A pass in steps, transfers between its kernels among them.  Of kernels: bytes while they run, and behind them; in a backward pass
+ * walk_step.passes says whether gradients of matrices are made by then (1), of experts (2), and its parameters have been used for
+ * the last time (4).  front: bytes in front of the first. */
 struct cost_levels {
     uint32_t n;
     double front, all_s;
+    struct walk_step *step;
     struct cost_level {
-        float seconds, during, behind;
-        uint32_t phase;
-    } at[COST_LEVELS_MOST];
+        float during, behind;
+    } *bytes;
 };
 struct cost_lives {
     double keep, left;                      /* what F leaves for B or I; what I leaves for W */
@@ -43,15 +44,15 @@ struct cost_lives {
     double sent[2];                     /* of B and W: behind the last product that makes gradients of matrices */
     double moved, ahead[3];             /* of F: from its last transfer on; what transfers bring in front of B, I and W */
     double workspace;
-    struct cost_levels levels[2]; /* of F and B */
+    const struct cost_levels *levels; /* of F and of B, where two actions run together; NULL: nobody has asked for them */
     uint64_t mark; /* of levels: those of other ones have another */
 };
 /* those of a block, followed when they are asked for: most blocks of a search never are */
 struct cost_lives_later {
     bool known;
     struct cost_lives lives;
+    struct arena *arena; /* for its levels: a search's, or the block's, which then has them from the begin */
     const struct expansion *e;
-    const float (*seconds)[3]; /* by operator: in F, what of it runs again, backward */
     enum lives_kind kind;
     enum recompute recompute;
     uint32_t parts;
@@ -194,6 +195,8 @@ struct walk;
 struct cost_shape;
 void cost_block_walk(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_block *block,
                      struct walk *w);
+/* of an expansion, as c's decision recomputes */
+void cost_expansion_walk(struct arena *a, const struct cost *c, const struct expansion *e, bool layer, struct walk *w);
 void cost_shape_init(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s);
 /* the same from the shape without recomputation of the decision that is otherwise c's */
 void cost_shape_vary(struct arena *a, const struct cost *c, const struct cost_kinds *k, const struct cost_shape *none,
@@ -203,6 +206,7 @@ void cost_shape_layers(const struct cost_shape *s, uint32_t nlayers, double *lay
 /* keep.c: bytes and parameter elements of a block into out; layer: not the embedding or the head */
 void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e, bool layer, struct cost_block *out);
 const struct cost_lives *cost_lives(const struct cost *c, const struct cost_block *b);
+const struct cost_lives *cost_paired_lives(const struct cost *c, const struct cost_block *b); /* with levels */
 /* what a block keeps in host memory, in the order in which it is copied */
 uint32_t cost_parked(struct arena *a, const struct cost *c, const struct cost_block *b, struct cost_parked **each);
 /* exchange.c: rows of experts that travel and are kept for each that is expected on average */
@@ -380,7 +384,7 @@ void cost_rooms_init(struct cost_rooms *x, const struct cost *c, const struct co
 /* from here on stages are kept, for as long as the decision is the same but for layers that are spared */
 void cost_rooms_keep(struct cost_rooms *x, struct own_stages *known);
 void cost_rooms_rank(const struct cost_rooms *x, uint32_t r, struct estimate *e);
-/* the same; false: more than most_bytes, by how much is not told */
+/* does it need no more than most_bytes?  By how much more or less is not told. */
 bool cost_rooms_within(const struct cost_rooms *x, uint32_t r, uint64_t most_bytes, struct estimate *e);
 /* Another schedule that holds as many microbatches may give some bytes back earlier, and another shard be
  * smaller: of what a rank of llmrun's has beside state, the share that all take

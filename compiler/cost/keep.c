@@ -418,4 +418,5 @@ void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e,
     enum lives_kind kind = layer ? e->again < e->noprs ? LIVES_PREDICT : LIVES_LAYER : e->oprs[0].kind == OPR_EMBED ? LIVES_EMBED : LIVES_HEAD;
     out->lives = ARENA_NEW(a, struct cost_lives_later);
     *out->lives = (struct cost_lives_later){.e = e, .kind = kind, .recompute = d->recompute, .parts = d->parts};
+    out->lives->arena = c->pairs ? moments_arena(c->pairs) : a;
 }

@@ -469,7 +469,7 @@ static void follow(struct lives *l, struct cost_lives *out)
     kept[l->stream] = true;
     for (int k = 0; k < 8; k++)
         out->backward_of[k] = out->input_of[k] = 0;
-    out->backward = lives_most(l, &b, kept, out->backward_of, &of_b, &out->levels[1]);
+    out->backward = lives_most(l, &b, kept, out->backward_of, &of_b, l->levels ? &l->levels[1] : NULL);
     kept[l->stream] = false;
     out->keep = sum_of(l, kept, false);
     out->parked = sum_of(l, kept, true);
@@ -477,7 +477,7 @@ static void follow(struct lives *l, struct cost_lives *out)
     find_copied(l, out);
     if (result != NONE)
         kept[result] = true;
-    out->forward = lives_most(l, &f, kept, NULL, &of_f, &out->levels[0]);
+    out->forward = lives_most(l, &f, kept, NULL, &of_f, l->levels);
     out->weight = lives_most(l, &w, left, NULL, &of_w, NULL);
     out->left = sum_of(l, left, false);
     out->left_parked = sum_of(l, left, true);
@@ -491,14 +491,18 @@ static void follow(struct lives *l, struct cost_lives *out)
     out->ahead[2] = lives_ahead(l, &w);
     out->workspace = l->workspace;
     out->mark = 0;
-    for (int k = 0; k < 2; k++)
-        out->mark = cost_mark(out->mark, out->levels[k].at, out->levels[k].n * sizeof *out->levels[k].at);
+    out->levels = l->levels;
+    for (int k = 0; k < 2 && l->levels; k++) {
+        const struct cost_levels *x = &l->levels[k];
+        out->mark = cost_mark(out->mark, x->step, x->n * sizeof *x->step);
+        out->mark = cost_mark(out->mark, x->bytes, x->n * sizeof *x->bytes);
+    }
 }
 
 static void follow_block(struct arena *a, const struct cost *c, const struct decision *d, const struct expansion *e,
-                         enum lives_kind kind, const float (*seconds)[3], struct cost_parked *each, uint32_t *nparked, struct cost_lives *out)
+                         enum lives_kind kind, struct arena *levels, struct cost_parked *each, uint32_t *nparked, struct cost_lives *out)
 {
-    struct lives l = {.arena = a, .c = c, .d = d, .e = e, .kind = kind, .each = each, .seconds = seconds};
+    struct lives l = {.arena = a, .c = c, .d = d, .e = e, .kind = kind, .each = each, .levels_arena = levels};
     bool recomputes = kind == LIVES_LAYER || kind == LIVES_PREDICT;
     l.again = recomputes ? backward_again(d) : 0;
     l.plan = backward_new(a, e, l.again, d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL);
@@ -525,33 +529,45 @@ static void follow_block(struct arena *a, const struct cost *c, const struct dec
     l.tokens_store = lives_store(&l, 4 * l.tokens);
     l.targets_store = lives_store(&l, 4 * l.tokens);
     l.stream = lives_rows(&l, l.local, (double)c->job->model.width);
+    if (levels)
+        lives_find_order(&l);
     follow(&l, out);
     *nparked = l.nparked;
 }
 
 /* of the same shape as c's decision; its recomputation may be another */
-static void follow_later(struct arena *a, const struct cost *c, const struct cost_lives_later *later, struct cost_parked *each,
-                         uint32_t *nparked, struct cost_lives *out)
+static void follow_later(struct arena *a, const struct cost *c, const struct cost_lives_later *later, struct arena *levels,
+                         struct cost_parked *each, uint32_t *nparked, struct cost_lives *out)
 {
     struct decision d = *c->decision;
     struct cost own = *c;
     d.recompute = later->recompute;
     d.parts = later->parts;
     own.decision = &d;
-    follow_block(a, &own, &d, later->e, later->kind, later->seconds, each, nparked, out);
+    follow_block(a, &own, &d, later->e, later->kind, levels, each, nparked, out);
 }
 
-const struct cost_lives *cost_lives(const struct cost *c, const struct cost_block *b)
+static const struct cost_lives *lives_of(const struct cost *c, const struct cost_block *b, bool levels)
 {
     struct cost_lives_later *later = b->lives;
-    if (!later->known) {
+    if (!later->known || (levels && !later->lives.levels)) {
         struct arena *a = arena_new();
         uint32_t n;
-        follow_later(a, c, later, NULL, &n, &later->lives);
+        follow_later(a, c, later, levels ? later->arena : NULL, NULL, &n, &later->lives);
         later->known = true;
         arena_free(a);
     }
     return &later->lives;
+}
+
+const struct cost_lives *cost_lives(const struct cost *c, const struct cost_block *b)
+{
+    return lives_of(c, b, false);
+}
+
+const struct cost_lives *cost_paired_lives(const struct cost *c, const struct cost_block *b)
+{
+    return lives_of(c, b, true);
 }
 
 uint32_t cost_parked(struct arena *a, const struct cost *c, const struct cost_block *b, struct cost_parked **each)
@@ -561,7 +577,7 @@ uint32_t cost_parked(struct arena *a, const struct cost *c, const struct cost_bl
     struct cost_lives lives;
     uint32_t n;
     *each = ARENA_ARRAY(a, struct cost_parked, later->e->nvalues + later->e->noprs * LIVES_AUX + 1u);
-    follow_later(own, c, later, *each, &n, &lives);
+    follow_later(own, c, later, NULL, *each, &n, &lives);
     arena_free(own);
     return n;
 }

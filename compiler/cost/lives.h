@@ -65,7 +65,13 @@ struct lives {
     uint32_t choices_gradient;
     struct cost_parked *each; /* NULL: nobody asks for them */
     uint32_t nparked;
-    const float (*seconds)[3]; /* cost_lives_later.seconds */
+    struct arena *levels_arena; /* NULL: nobody asks for levels; else: */
+    struct cost_levels *levels;
+    struct lives_order {
+        struct walk_strand strand;
+        uint32_t first; /* the first step that needs what another rank has sent */
+        double *seconds; /* of kernels, by operator, those of what runs again behind them */
+    } order[2];         /* of F and B */
     bool *has; /* by value: its gradient has a first contribution */
     uint32_t halves;
     bool recomputing, undivided, sizing; /* sizing: the first pass, which says how much workspace there must be */
@@ -89,6 +95,8 @@ struct lives_ends {
     double made, moved;
 };
 uint32_t lives_store(struct lives *l, double bytes);
+/* the steps of the block's F and B, in their order */
+void lives_find_order(struct lives *l);
 /* The most bytes at a time.  live: by store, what is still needed behind the pass; then, what it needs of what was before.
  * parts: the same by what has been made and used (cost_lives.backward_of), or NULL; levels: the pass in steps, or NULL. */
 double lives_most(const struct lives *l, const struct lives_pass *p, bool *live, double *parts, struct lives_ends *ends,

@@ -3,58 +3,143 @@
 #include "compiler/cost/lives.h"
 
 #include <math.h>
+#include <string.h>
 
-/* steps are no shorter than this share of their pass, unless what they make is told apart */
-#define SHORTEST (1.0 / 16)
+/* steps are no shorter than this share of their pass's kernels, unless what they make is told apart */
+#define SHORTEST (1.0 / 32)
 
-/* seconds of each instruction: its operator's go to products, or to all of its instructions alike */
-static const float *seconds_of(const struct lives *l, const struct lives_pass *p, bool forward, double *all_s)
+/* ---- seconds ---- */
+
+/* of each instruction: its operator's go to products, or to all of its instructions alike */
+static const double *seconds_of(const struct lives *l, const struct lives_pass *p, const struct lives_order *order)
 {
     struct parts {
-        float products, all; /* of an operator, and of what of it runs again */
+        double products, all; /* of an operator, and of what of it runs again */
     } *parts = ARENA_ARRAY(l->arena, struct parts, 2 * l->e->noprs + 2u);
-    float *s = ARENA_ARRAY(l->arena, float, p->insns.n + 1);
-    *all_s = 0;
+    double *s = ARENA_ARRAY(l->arena, double, p->insns.n + 1);
     for (size_t i = 0; i < p->insns.n; i++) {
         const struct lives_insn *x = &p->insns.at[i];
         struct parts *own = &parts[2 * x->opr + x->again];
-        own->products += x->parts;
+        own->products += (double)x->parts;
         own->all++;
     }
-    for (uint32_t k = 0; k < 2 * l->e->noprs && l->seconds; k++) {
-        float seconds = l->seconds[k / 2][forward ? 0 : k % 2 ? 1 : 2];
+    for (uint32_t k = 0; k < 2 * l->e->noprs; k++) {
+        double seconds = order->seconds[k];
         parts[k].all = parts[k].products > 0 || parts[k].all <= 0 ? 0 : seconds / parts[k].all;
         parts[k].products = parts[k].products > 0 ? seconds / parts[k].products : 0;
     }
-    for (size_t i = 0; i < p->insns.n && l->seconds; i++) {
+    for (size_t i = 0; i < p->insns.n; i++) {
         const struct lives_insn *x = &p->insns.at[i];
         const struct parts *own = &parts[2 * x->opr + x->again];
-        s[i] = x->parts * own->products + own->all;
-        *all_s += (double)s[i];
+        s[i] = (double)x->parts * own->products + own->all;
     }
     return s;
 }
 
-/* from the back: an instruction that takes little time is one step with what follows it */
-static void add_level(struct cost_levels *x, float seconds, double during, double behind, uint32_t phase)
+/* kernels of an operator, those of what runs again behind them; order->strand has steps of those first */
+static void add_seconds(const struct lives *l, struct lives_order *order, size_t again)
 {
-    struct cost_level *step = &x->at[x->n ? x->n - 1 : 0];
-    bool begins = !x->n || (double)seconds > SHORTEST * x->all_s || step->phase != phase;
-    if (begins && x->n < COST_LEVELS_MOST) {
-        step = &x->at[x->n++];
-        *step = (struct cost_level){0, 0, (float)behind, phase};
+    order->seconds = ARENA_ARRAY(l->arena, double, 2 * l->e->noprs + 2u);
+    for (size_t i = 0; i < order->strand.n; i++) {
+        const struct walk_step *s = &order->strand.at[i];
+        order->seconds[2 * s->opr + (i < again)] += s->kind == WALK_KERNEL ? s->seconds : 0;
     }
-    step->seconds += seconds;
-    step->during = fmaxf(step->during, (float)during);
 }
 
-static void turn_round(struct cost_levels *x)
+void lives_find_order(struct lives *l)
 {
-    for (uint32_t i = 0; i < x->n / 2; i++) {
-        struct cost_level step = x->at[i];
-        x->at[i] = x->at[x->n - 1 - i];
-        x->at[x->n - 1 - i] = step;
+    static const uint32_t passes[] = {WALK_F, WALK_B};
+    struct walk w;
+    l->levels = ARENA_ARRAY(l->levels_arena, struct cost_levels, 2);
+    cost_expansion_walk(l->arena, l->c, l->e, l->kind == LIVES_LAYER || l->kind == LIVES_PREDICT, &w);
+    for (int k = 0; k < 2; k++) {
+        struct lives_order *x = &l->order[k];
+        size_t again = 0, plain = 0;
+        x->strand = walk_strand_new(l->arena, &w, passes[k]);
+        for (size_t i = 0; k && i < w.forward.n; i++)
+            again += (w.forward.at[i].passes & WALK_B) != 0;
+        for (size_t i = 0; k && i < w.steps.n; i++)
+            plain += (w.steps.at[i].passes & WALK_B) != 0;
+        again = k ? x->strand.n - plain : 0; /* a transfer that is asked for ahead of them takes two more */
+        x->first = (uint32_t)again;
+        add_seconds(l, x, again);
     }
+}
+
+/* ---- steps ---- */
+
+/* instructions in a row */
+struct level {
+    double seconds, during, behind;
+    uint32_t phase;
+};
+struct levels {
+    struct level *at;
+    size_t n;
+    double all_s;
+};
+
+/* from the back: an instruction that takes little time is one step with what follows it */
+static void add_level(struct levels *x, double seconds, double during, double behind, uint32_t phase)
+{
+    struct level *step = &x->at[x->n ? x->n - 1 : 0];
+    if (!x->n || seconds > SHORTEST * x->all_s || step->phase != phase) {
+        step = &x->at[x->n++];
+        *step = (struct level){0, 0, behind, phase};
+    }
+    step->seconds += seconds;
+    step->during = fmax(step->during, during);
+}
+
+static void put(struct cost_levels *x, const struct walk_step *step, double during, double behind)
+{
+    x->all_s += step->seconds;
+    x->step[x->n] = *step;
+    x->bytes[x->n++] = (struct cost_level){(float)during, (float)behind};
+}
+
+/* What of the levels, which come last to first, kernels are behind which so many seconds have been run; little: what is not
+ * told apart. */
+static void put_until(struct cost_levels *to, struct levels *x, double *done, double until, double little)
+{
+    for (double end; x->n && until > *done + little; *done = end) {
+        struct level *k = &x->at[x->n - 1];
+        bool all = k->seconds <= until - *done + little;
+        end = all ? *done + k->seconds : until;
+        const struct walk_step step = {.kind = WALK_KERNEL, .passes = (uint8_t)k->phase, .queue = WALK_COMPUTE, .seconds = end - *done};
+        put(to, &step, k->during, all ? k->behind : k->during);
+        k->seconds -= end - *done;
+        x->n -= all;
+    }
+}
+
+/* the pass's transfers between its levels */
+static void join(const struct lives *l, struct levels *x, const struct lives_order *order, struct cost_levels *to)
+{
+    const struct walk_step received = {.kind = WALK_USE, .room = WALK_RECEIVED};
+    double factor = order->strand.kernels_s > 0 ? x->all_s / order->strand.kernels_s : 0, now = 0, done = 0;
+    size_t most = x->n + 2 * order->strand.n + 2; /* each transfer may cut a level */
+    struct arena_mark mark = arena_mark(l->arena);
+    struct cost_levels all = {.step = arena_array(l->arena, most, sizeof *all.step), .bytes = arena_array(l->arena, most, sizeof *all.bytes)};
+    for (size_t i = 0; i < order->strand.n; i++) {
+        const struct walk_step *s = &order->strand.at[i];
+        bool kernel = s->kind == WALK_KERNEL, counts = !kernel && (s->seconds <= 0 || s->seconds > SHORTEST * order->strand.all_s);
+        if (i == order->first || counts)
+            put_until(&all, x, &done, now, SHORTEST * x->all_s);
+        if (i == order->first)
+            put(&all, &received, 0, 0);
+        if (counts)
+            put(&all, s, 0, 0);
+        now += kernel ? s->seconds * factor : 0;
+    }
+    put_until(&all, x, &done, INFINITY, 0);
+    to->n = all.n;
+    to->all_s = all.all_s;
+    to->step = arena_array(l->levels_arena, all.n + 1, sizeof *to->step);
+    to->bytes = arena_array(l->levels_arena, all.n + 1, sizeof *to->bytes);
+    memcpy(to->step, all.step, all.n * sizeof *to->step);
+    memcpy(to->bytes, all.bytes, all.n * sizeof *to->bytes);
+    arena_reset(l->arena, mark);
 }
 
 double lives_most(const struct lives *l, const struct lives_pass *p, bool *live, double *parts, struct lives_ends *ends,
@@ -62,10 +147,14 @@ double lives_most(const struct lives *l, const struct lives_pass *p, bool *live,
 {
     struct arena_mark mark = arena_mark(l->arena);
     bool *open = ARENA_ARRAY(l->arena, bool, l->stores.n + 1);
-    const float *seconds = levels ? seconds_of(l, p, !parts, &levels->all_s) : NULL;
+    const struct lives_order *order = levels ? &l->order[parts != NULL] : NULL;
+    const double *seconds = levels ? seconds_of(l, p, order) : NULL;
+    struct levels steps = {0};
     double now = 0, most;
     if (levels)
-        levels->n = 0;
+        steps.at = ARENA_ARRAY(l->arena, struct level, p->insns.n + 1);
+    for (size_t i = 0; levels && i < p->insns.n; i++)
+        steps.all_s += seconds[i];
     bool moved = false;
     if (ends)
         *ends = (struct lives_ends){0};
@@ -93,7 +182,7 @@ double lives_most(const struct lives *l, const struct lives_pass *p, bool *live,
             ends->moved = fmax(ends->moved, now);
         moved |= p->insns.at[i].moves;
         if (levels)
-            add_level(levels, seconds[i], now, behind, part);
+            add_level(&steps, seconds[i], now, behind, part);
         for (size_t k = first; k < end; k++)
             live[p->touches.at[k].store] |= p->touches.at[k].reads;
         for (size_t k = first; k < end; k++) {
@@ -104,7 +193,7 @@ double lives_most(const struct lives *l, const struct lives_pass *p, bool *live,
     }
     if (levels) {
         levels->front = now;
-        turn_round(levels);
+        join(l, &steps, order, levels);
     }
     arena_reset(l->arena, mark);
     return most;

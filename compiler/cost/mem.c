@@ -493,11 +493,12 @@ static void take_least(struct estimate *e)
     e->peak_bytes -= before - e->activation_bytes - e->buffer_bytes;
 }
 
-static void rooms_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, uint64_t most_bytes, struct estimate *e)
+/* what is no more than least_bytes need not be told apart from that, nor what is more than most_bytes from anything that is */
+static void rooms_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, uint64_t least_bytes, uint64_t most_bytes, struct estimate *e)
 {
     const struct cost *c = x->c;
     if (c->buffers->allocator < 0.5) {
-        cost_own_rank(x, r, known, most_bytes, e);
+        cost_own_rank(x, r, known, least_bytes, most_bytes, e);
         if (x->least)
             take_least(e);
         return;
@@ -524,12 +525,12 @@ void cost_rooms_keep(struct cost_rooms *x, struct own_stages *known)
 
 void cost_rooms_rank(const struct cost_rooms *x, uint32_t r, struct estimate *e)
 {
-    rooms_rank(x, r, x->known, UINT64_MAX, e);
+    rooms_rank(x, r, x->known, 0, UINT64_MAX, e);
 }
 
 bool cost_rooms_within(const struct cost_rooms *x, uint32_t r, uint64_t most_bytes, struct estimate *e)
 {
-    rooms_rank(x, r, x->known, most_bytes, e);
+    rooms_rank(x, r, x->known, most_bytes, most_bytes, e);
     return e->peak_bytes <= most_bytes;
 }
 
@@ -547,7 +548,7 @@ bool cost_rooms_fullest(const struct cost_rooms *x, uint64_t most_bytes, struct 
     own.n = 0;
     for (uint32_t r = 0; r < x->c->decision->pp; r++) {
         struct estimate rank = *e; /* times stay */
-        rooms_rank(x, r, known, most_bytes, &rank);
+        rooms_rank(x, r, known, r ? fullest.peak_bytes : 0, most_bytes, &rank);
         if (r == 0 || rank.peak_bytes > fullest.peak_bytes)
             fullest = rank;
         if (rank.peak_bytes > most_bytes)

@@ -54,6 +54,6 @@ void cost_own_stage(const struct cost_rooms *x, uint32_t stage, double places, u
 double cost_gathered_places(const struct cost_rooms *x, double uses);
 /* llmrun's lines of the estimate of rank r; known: of one decision, n = 0 to begin with, or NULL.  Of one that needs more than
  * most_bytes they may be too low, as long as they still tell that. */
-void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, uint64_t most_bytes, struct estimate *e);
+void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, uint64_t least_bytes, uint64_t most_bytes, struct estimate *e);
 
 #endif

@@ -114,7 +114,8 @@ static struct moments_shards shards_made(const struct cost_rooms *x, const struc
                                    .uses = zero3 && !blocks ? (double)x->ahead : INFINITY,
                                    .unsure = !cost_converts(x) && !blocks && !zero3,
                                    .converted = cost_converts(x),
-                                   .blocks = blocks};
+                                   .blocks = blocks,
+                                   .apart = decision_exchanges_apart(x->c->job, x->c->decision)};
 }
 
 /* between stages on different ranks, and between passes */
@@ -127,6 +128,11 @@ static void add_transfers(const struct cost_rooms *x, uint32_t stage, struct mom
     s->received = (before || behind) && !x->least ? x->s->boundary_bytes : 0;
     s->arrives = before && !x->least ? x->s->boundary_bytes : 0;
     s->waits = 0;
+    double transfer_s = decision_pairs(d->schedule) ? cost_transfer_s(x->c, x->s->boundary_bytes) : 0;
+    s->receives_s[0] = s->sends_s[1] = before ? transfer_s : 0;
+    s->receives_s[1] = s->sends_s[0] = behind ? transfer_s : 0;
+    const double waits[] = {s->receives_s[0], s->receives_s[1], decision_pairs(d->schedule) && decision_exchanges_apart(x->c->job, d)};
+    s->mark = cost_mark(s->mark, waits, sizeof waits);
     if (!waits_are_followed(d))
         return;
     s->waits = x->least ? 0 : x->s->boundary_bytes;
@@ -140,14 +146,15 @@ struct own_stages *cost_stages_new(struct arena *a)
     return known;
 }
 
-/* Bytes of activations and buffers that a rank needs at least to need more than most_bytes; fixed: of all else. */
-static double enough_of(const struct cost_rooms *x, uint64_t most_bytes, double fixed)
+/* Bytes of activations and buffers that a rank needs at least to need more than so many in all, or that it may have without that;
+ * fixed: of all else. */
+static double left_of(const struct cost_rooms *x, uint64_t all_bytes, double fixed, bool more)
 {
-    double bytes = (double)most_bytes - fixed - (double)x->communicator_bytes - x->c->buffers->context_gib * (1 << 30);
-    return (x->least ? bytes / LEAST_OWN : bytes) + 64; /* sums of whole bytes */
+    double bytes = (double)all_bytes - fixed - (double)x->communicator_bytes - x->c->buffers->context_gib * (1 << 30);
+    return more ? (x->least ? bytes / LEAST_OWN : bytes) + 64 : bytes - 64; /* sums of whole bytes */
 }
 
-void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, uint64_t most_bytes, struct estimate *e)
+void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, uint64_t least_bytes, uint64_t most_bytes, struct estimate *e)
 {
     const struct decision *d = x->c->decision;
     struct moments_stage stages[DECISION_MOST_VPP];
@@ -176,8 +183,9 @@ void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *kn
         moments_share_copies(d, cost_rank_stages(d), stages);
     shards_of.gathered = gathered_of(x, r);
     shards_of.places = shards_of.places_beside = cost_gathered_places(x, INFINITY);
-    double fetched = updates.first - shards_of.fetched, enough = enough_of(x, most_bytes, persistent + state) - all.workspace - fetched;
-    struct moments most = pipeline_moments(d, r, stages, &shards_of, x->c->pairs, enough);
+    double fetched = updates.first - shards_of.fetched, fixed = persistent + state;
+    double least = left_of(x, least_bytes, fixed, false) - all.workspace - fetched, enough = left_of(x, most_bytes, fixed, true) - all.workspace - fetched;
+    struct moments most = pipeline_moments(d, r, stages, &shards_of, x->c->pairs, cost_larger(0, least), enough);
     double step = cost_larger(most.bytes + fetched, complete + all.late + updates.most);
     step = cost_larger(step, complete + all.converted);
     double kept = cost_larger(0, most.kept - (gradients - most.gradients));

@@ -58,7 +58,7 @@ bool cost_next_run(struct cost_runs *r, struct cost_run *out)
     return st->head && out->times > 0 && r->at <= st->count + 3;
 }
 
-struct walk {
+struct stage_walk {
     const struct cost_rooms *x;
     struct moments_stage *out;
     struct moments_sums front; /* of the blocks in front */
@@ -167,13 +167,13 @@ static struct moments_backward backward_of(const struct cost_lives *v, uint32_t 
 }
 
 /* what the layers in front take of the places that a block leaves */
-static double near_of(const struct walk *w, const struct cost_block *b)
+static double near_of(const struct stage_walk *w, const struct cost_block *b)
 {
     return w->near[0] + (b->lives->kind == LIVES_LAYER ? 0 : w->near[1]);
 }
 
 /* of a run of blocks: what each leaves, and its passes */
-static void block_of(const struct walk *w, const struct cost_block *b, const struct cost_lives *v, const struct cost_held *h,
+static void block_of(const struct stage_walk *w, const struct cost_block *b, const struct cost_lives *v, const struct cost_held *h,
                      double times, struct moments_block *to)
 {
     const struct cost_rooms *x = w->x;
@@ -220,7 +220,7 @@ static void block_of(const struct walk *w, const struct cost_block *b, const str
 
 /* Front to back; what a stage's later blocks hold is then known as a sum less those in front.  Backward passes come from the
  * back: of what is kept they find the blocks in front, and of gradients those behind. */
-static void add_blocks(struct walk *w, const struct cost_block *b, const struct cost_lives *v, const struct cost_held *h, double times)
+static void add_blocks(struct stage_walk *w, const struct cost_block *b, const struct cost_lives *v, const struct cost_held *h, double times)
 {
     struct moments_stage *s = w->out;
     struct moments_block spare, *m = s->nblocks < MOMENTS_BLOCKS ? &s->blocks[s->nblocks] : &spare;
@@ -256,7 +256,7 @@ static void add_blocks(struct walk *w, const struct cost_block *b, const struct 
 }
 
 /* Those of equal layers by themselves that find another kind in front of them, or a stage's first one, whose input is no copy. */
-static void add_layers(struct walk *w, const struct cost_block *b, const struct cost_lives *v, const struct cost_held *h, double times)
+static void add_layers(struct stage_walk *w, const struct cost_block *b, const struct cost_lives *v, const struct cost_held *h, double times)
 {
     struct moments_stage *out = w->out;
     if (b->lives->kind != LIVES_LAYER) {
@@ -282,9 +282,9 @@ static void add_layers(struct walk *w, const struct cost_block *b, const struct 
     }
 }
 
-static void add_both(struct walk *w, struct own_sums *sums, const struct cost_block *b, const struct cost_held *h, double times)
+static void add_both(struct stage_walk *w, struct own_sums *sums, const struct cost_block *b, const struct cost_held *h, double times)
 {
-    const struct cost_lives *v = cost_lives(w->x->c, b);
+    const struct cost_lives *v = w->paired ? cost_paired_lives(w->x->c, b) : cost_lives(w->x->c, b);
     if (cost_converts(w->x)) {
         double made, after, most = convert(w->x, h, true, &made, &after) - made;
         at_ends(&sums->converted, sums->late + most, after - made, times);
@@ -327,7 +327,7 @@ static void find_since(struct moments_stage *s)
     }
 }
 
-static void end_stage(const struct walk *w, const struct own_sums *sums, double copied)
+static void end_stage(const struct stage_walk *w, const struct own_sums *sums, double copied)
 {
     const struct cost_rooms *x = w->x;
     struct moments_stage *out = w->out;
@@ -358,7 +358,7 @@ static void walk_stage(const struct cost_rooms *x, uint32_t stage, double places
 {
     const struct cost *c = x->c;
     const struct stage *st = &c->decision->stages[stage];
-    struct walk w = {.x = x, .out = out, .places = places, .received = !st->embed, .npieces = *npieces,
+    struct stage_walk w = {.x = x, .out = out, .places = places, .received = !st->embed, .npieces = *npieces,
                      .paired = decision_pairs(c->decision->schedule)};
     double copied = st->head ? cost_padded(x, cost_copied_table(c, x->s)) : 0;
     *sums = (struct own_sums){0};

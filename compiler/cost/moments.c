@@ -282,14 +282,15 @@ static void uses_behind(const struct order *x, uint32_t b, double uses[2])
 static double beside(struct order *x, uint32_t f, uint32_t b, bool first, double places)
 {
     const struct moments_stage *s = &x->stages[b];
-    double all = x->stages[f].forward + larger(moments_backward(&s->backward, 0, 0, 0), s->backward_end) + (first ? s->gradients : 0);
-    all += places + larger(x->made, x->shards->most) + x->shards->part + x->shards->sent;
+    double others = (first ? s->gradients : 0) + larger(x->made, x->shards->most) + x->shards->part + x->shards->sent;
+    double all = x->stages[f].forward + larger(moments_backward(&s->backward, 0, 0, 0), s->backward_end) + places + others;
     if (is_less(x, all))
         return all;
     double uses[2];
     uses_behind(x, b, uses);
     const struct moments_at at = {.had = !first, .made = x->made, .made_uses = x->made_uses, .part = x->part, .unwaited = x->unwaited > 0};
-    return moments_beside(x->remembered, &x->stages[f], s, x->shards, &at, uses) + places;
+    double less = x->most.bytes - x->held - x->gradients - places;
+    return moments_beside(x->remembered, &x->stages[f], s, x->shards, &at, uses, others, less) + places;
 }
 
 /* a forward beside a backward, at equal shares of their time */

@@ -55,6 +55,7 @@ struct moments_stage {
     double made, after; /* of gradients, without vectors': as they are made, in the format of sums */
     double sent, received; /* what it sends lies there until it sends the next one, and so does a gradient that is to come */
     double arrives;        /* what another rank sends for an F: it may wait for that */
+    double receives_s[2], sends_s[2]; /* of F and of B: what comes from another rank, what goes to one */
     double waits;          /* instead of these: each of what lies there for other actions, where that is followed */
     double uses[2], copies[2], scatters; /* scatters: blocks whose gradients go to shards of every microbatch; */
     double part;        /* moments_block.part of the first such block */
@@ -70,7 +71,7 @@ struct moments_stage {
     double leaves[2];             /* what its last two layers take of places, the last one first */
     uint32_t in_front;            /* runs in front of the first layer that takes a place */
     uint32_t nruns, nblocks;
-    uint64_t mark;                /* of its runs: those of other stages have another */
+    uint64_t mark;                /* of its runs and its transfers: those of other stages have another */
     struct moments_run runs[MOMENTS_RUNS]; /* front to back */
     struct moments_block blocks[MOMENTS_BLOCKS];
 };
@@ -95,6 +96,7 @@ struct moments_shards {
     uint32_t early;
     double gathered, places, places_beside;
     bool blocks;
+    bool apart;     /* rows to experts have a queue of their own */
     double fetched; /* the optimizer's first state, from host memory: behind all copies back of what blocks keep there */
 };
 /* the most of a stage's action of a kind (F, B, I or W) at a moment of the step */
@@ -140,14 +142,15 @@ struct moments_pairs;
 /* what places for copies hold besides, while two actions run beside one another, of a rank's n stages: their runs' places */
 void moments_share_copies(const struct decision *d, uint32_t n, struct moments_stage *stages);
 /* The most of a forward beside a backward, of which each has places of its own for gathered parameters; uses: of each behind the
- * pair.  known: what such pairs have come to, or NULL. */
+ * pair; others: at least what gradients add to what the two take by themselves.  What is no more than `less` may be less still.
+ * known: what such pairs have come to, or NULL. */
 double moments_beside(struct moments_pairs *known, const struct moments_stage *f, const struct moments_stage *b,
-                      const struct moments_shards *shards, const struct moments_at *at, const double uses[2]);
+                      const struct moments_shards *shards, const struct moments_at *at, const double uses[2], double others, double less);
 /* uses of gathered parameters in an order with such a mark; 0: not known yet */
 double *moments_known_uses(struct moments_pairs *known, uint64_t mark);
-/* Stages: as a rank has them (cost_rank_stage()), in DualPipe the one nearer to the entry of its copy's pipeline first.  Once a
- * moment has more than `enough` bytes, later ones need not be looked at. */
+/* Stages: as a rank has them (cost_rank_stage()), in DualPipe the one nearer to the entry of its copy's pipeline first.  What is
+ * no more than `least` bytes is as good as that; once a moment has more than `enough`, later ones need not be looked at. */
 struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,
-                                const struct moments_shards *shards, struct moments_pairs *pairs, double enough);
+                                const struct moments_shards *shards, struct moments_pairs *pairs, double least, double enough);
 
 #endif

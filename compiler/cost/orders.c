@@ -355,7 +355,7 @@ static double uses_of(const struct order *x, uint32_t rank)
 }
 
 struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,
-                                const struct moments_shards *shards, struct moments_pairs *pairs, double enough)
+                                const struct moments_shards *shards, struct moments_pairs *pairs, double least, double enough)
 {
     struct moments_shards own = *shards;
     struct order x = {.d = d, .stages = stages, .shards = &own, .remembered = pairs, .used = UINT32_MAX, .enough = INFINITY};
@@ -364,6 +364,7 @@ struct moments pipeline_moments(const struct decision *d, uint32_t rank, const s
         own.places = x.uses < own.places ? x.uses : own.places;
         own.places_beside = x.uses < own.places_beside ? x.uses : own.places_beside;
     }
+    x.most.bytes = least;
     x.enough = enough;
     struct arena *a = stages[0].waits > 0 && (!pairs || d->listed) ? arena_new() : NULL;
     if (stages[0].waits > 0)

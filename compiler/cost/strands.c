@@ -4,54 +4,31 @@
 
 #include "compiler/cost/walk.h"
 
-struct strand {
-    const struct walk_step *at, *end;
-    double share;   /* reciprocal of all its seconds */
-    double done;    /* share of them that was run */
-    double ready_s; /* the next kernel's input is there */
-    double turned_s;
-    double kernels_s, there_s[NWALK_ROOMS], free_s[NWALK_ROOMS];
-    bool apart;
-    uint32_t queue; /* of the next step; */
-    double needs_s; /* when it may start there */
-};
-
 static double later(double a, double b)
 {
     return a > b ? a : b;
 }
 
-static uint32_t queue_of(const struct strand *x)
+static uint32_t queue_of(const struct walk_run *x)
 {
     return x->at->kind == WALK_KERNEL || x->at->kind == WALK_TURN ? WALK_COMPUTE : x->at->queue == WALK_DP && !x->apart ? WALK_TP : x->at->queue;
 }
 
-/* when what the next step reads is there, and what it writes is free */
-static double needs_s(const struct strand *x)
+static double start_s(const struct walk_run *x)
 {
-    switch ((enum walk_kind)x->at->kind) {
-    case WALK_AHEAD:
-        return x->free_s[x->at->room];
-    case WALK_ONWARD:
-        return x->there_s[WALK_OWN + x->at->room];
-    case WALK_TURN:
-        return x->kernels_s;
-    case WALK_KERNEL:
+    if (x->at->kind == WALK_KERNEL)
         return x->ready_s;
-    case WALK_BLOCK:
-    case WALK_BEHIND:
-    case WALK_USE:
-    case WALK_FREE:
-    case WALK_MADE:
-        break;
-    }
-    return later(x->ready_s, x->kernels_s);
+    if (x->at->kind == WALK_AHEAD)
+        return x->free_s[x->at->room];
+    if (x->at->kind == WALK_ONWARD)
+        return x->there_s[WALK_OWN + x->at->room];
+    return x->at->kind == WALK_TURN ? x->kernels_s : later(x->ready_s, x->kernels_s);
 }
 
-/* what takes no time, up to the next step that does */
-static void settle(struct strand *x)
+/* what takes no time, up to the next kernel or transfer */
+static void settle(struct walk_run *x)
 {
-    for (; x->at < x->end && x->at->seconds <= 0; x->at++) {
+    for (; x->at < x->end && x->at->seconds <= 0 && x->at->kind != WALK_KERNEL; x->at++) {
         if (x->at->kind == WALK_USE)
             x->ready_s = later(x->ready_s, x->there_s[x->at->room]);
         else if (x->at->kind == WALK_FREE)
@@ -62,41 +39,44 @@ static void settle(struct strand *x)
     if (x->at == x->end)
         return;
     x->queue = queue_of(x);
-    x->needs_s = needs_s(x);
+    x->start_s = start_s(x);
 }
 
-static double start_s(const double *queue_s, const struct strand *x)
+void walk_run_next(double *queue_s, struct walk_run *x)
 {
-    return later(queue_s[x->queue], x->needs_s);
-}
-
-static void run_next(double *queue_s, struct strand *x)
-{
-    double end = start_s(queue_s, x) + x->at->seconds;
-    queue_s[x->queue] = end;
-    if (x->at->kind == WALK_KERNEL)
-        x->kernels_s = end;
-    else if (x->at->kind == WALK_BLOCK)
-        x->ready_s = end;
-    else if (x->at->kind == WALK_TURN)
-        x->turned_s = end;
-    else if (x->at->kind == WALK_ONWARD)
-        x->there_s[WALK_WHOLE + x->at->room] = end;
+    const struct walk_step *step = x->at++;
+    double end_s = later(queue_s[x->queue], x->start_s) + step->seconds;
+    queue_s[x->queue] = end_s;
+    x->done += step->seconds * x->share;
+    if (step->kind == WALK_KERNEL)
+        x->kernels_s = end_s;
+    else if (step->kind == WALK_BLOCK)
+        x->ready_s = end_s;
+    else if (step->kind == WALK_TURN)
+        x->turned_s = end_s;
+    else if (step->kind == WALK_ONWARD)
+        x->there_s[WALK_WHOLE + step->room] = end_s;
     else
-        x->there_s[x->at->room] = end;
-    x->done += x->at->seconds * x->share;
-    x->at++;
+        x->there_s[step->room] = end_s;
+    if (step->kind != WALK_KERNEL || x->at == x->end || x->at->kind != WALK_KERNEL) /* else nothing else is new */
+        settle(x);
+}
+
+void walk_run_enter(struct walk_run *x, const struct walk_step *at, size_t n)
+{
+    x->at = at;
+    x->end = at + n;
     settle(x);
 }
 
-static struct strand new_strand(const struct walk_strand *s, bool apart)
+static struct walk_run new_run(const struct walk_strand *s, bool apart)
 {
-    struct strand x = {.at = s->at, .end = s->at + s->n, .share = s->all_s > 0 ? 1 / s->all_s : 0, .apart = apart};
-    settle(&x);
+    struct walk_run x = {.share = s->all_s > 0 ? 1 / s->all_s : 0, .apart = apart};
+    walk_run_enter(&x, s->at, s->n);
     return x;
 }
 
-static double end_s(const struct strand *x)
+static double end_s(const struct walk_run *x)
 {
     double end = later(later(x->ready_s, x->kernels_s), x->turned_s);
     for (int k = 0; k < NWALK_ROOMS; k++)
@@ -106,13 +86,14 @@ static double end_s(const struct strand *x)
 
 void walk_together(const struct walk_strand *f, const struct walk_strand *b, bool apart, double *f_s, double *b_s)
 {
-    struct strand x = new_strand(f, apart), y = new_strand(b, apart);
+    struct walk_run x = new_run(f, apart), y = new_run(b, apart);
     double queue_s[NWALK_QUEUES] = {0};
     while (x.at < x.end || y.at < y.end) {
         bool left = y.at == y.end;
-        if (!left && x.at < x.end)
-            left = walk_is_next(start_s(queue_s, &x), start_s(queue_s, &y), x.done, y.done);
-        run_next(queue_s, left ? &x : &y);
+        if (!left && x.at < x.end) {
+            left = walk_run_is_next(queue_s, &x, &y);
+        }
+        walk_run_next(queue_s, left ? &x : &y);
     }
     *f_s = end_s(&x);
     *b_s = end_s(&y);

@@ -28,8 +28,8 @@ enum walk_kind {
 };
 #define WALK_CUTS 4 /* decision_cuts(), at most: parts of a rank's own rows, and of whole ones */
 /* gathered inputs and gradients of outputs of products; their inputs' gradients; keys with values, sums of their gradients; numbers
- * of experts' rows, gradients of these; what the block above has made; parts of own rows, of whole ones */
-enum walk_room { WALK_INPUT, WALK_OUTPUT, WALK_REDUCED, WALK_KEYS, WALK_SUMS, WALK_CHOICES, WALK_ROWS, WALK_ABOVE, WALK_OWN,
+ * of experts' rows, gradients of these; what the block above has made; what another rank has sent; parts of own rows, of whole ones */
+enum walk_room { WALK_INPUT, WALK_OUTPUT, WALK_REDUCED, WALK_KEYS, WALK_SUMS, WALK_CHOICES, WALK_ROWS, WALK_ABOVE, WALK_RECEIVED, WALK_OWN,
                  WALK_WHOLE = WALK_OWN + WALK_CUTS, NWALK_ROOMS = WALK_WHOLE + WALK_CUTS };
 struct walk_step {
     uint8_t kind, room, passes, queue;
@@ -78,7 +78,28 @@ struct walk_strand walk_strand_turns(struct arena *a, const struct walk_strand *
 double walk_exposed_s(const struct walk_strand *x, bool round, bool apart);
 /* seconds before the first transfer on a queue */
 double walk_before_s(const struct walk_strand *x, enum walk_queue queue);
-/* strands.c: two that begin together: when each one ends */
+/* strands.c: a pass as it runs beside another; share: reciprocal of all its seconds; done: share of them that was run */
+struct walk_run {
+    const struct walk_step *at, *end; /* at: the next kernel or transfer; */
+    uint32_t queue;                   /* its own, and when it can start if that is free */
+    double start_s;
+    double share, done;
+    double ready_s; /* the next kernel's input is there */
+    double turned_s;
+    double kernels_s, there_s[NWALK_ROOMS], free_s[NWALK_ROOMS];
+    bool apart; /* with queues as the steps have them, else with one for all transfers */
+};
+/* at the first kernel or transfer of n steps */
+void walk_run_enter(struct walk_run *x, const struct walk_step *at, size_t n);
+/* the next step; queue_s: when queues are free */
+void walk_run_next(double *queue_s, struct walk_run *x);
+/* the rule of walk_is_next() for two that have not ended */
+static inline bool walk_run_is_next(const double *queue_s, const struct walk_run *x, const struct walk_run *y)
+{
+    double at = queue_s[x->queue], other = queue_s[y->queue];
+    return walk_is_next(at > x->start_s ? at : x->start_s, other > y->start_s ? other : y->start_s, x->done, y->done);
+}
+/* two that begin together: when each one ends */
 void walk_together(const struct walk_strand *f, const struct walk_strand *b, bool apart, double *f_s, double *b_s);
 
 #endif

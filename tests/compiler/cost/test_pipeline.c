@@ -259,16 +259,16 @@ static void test_most_chunks(void)
     arena_free(a);
 }
 
-/* steps of a pass over a stage, with all that its blocks hold; block: from the front */
+/* kernels of a pass over a stage, with all that its blocks hold; block: from the front; ready_s: what it receives is there */
 struct step {
-    double share, during, behind;
+    double seconds, share, ready_s, during, behind;
     uint32_t phase, block;
 };
 
-static uint32_t list_steps(const struct moments_stage *x, bool back, struct step *out)
+static uint32_t list_steps(const struct moments_stage *x, bool back, double ready_s, struct step *out)
 {
     uint32_t n = 0, blocks = 0;
-    double kept = 0, all_s = 0;
+    double kept = 0, all_s = x->receives_s[back], needs_s = 0;
     for (uint32_t k = 0; k < x->nruns; k++)
         blocks += (uint32_t)x->runs[k].times;
     for (uint32_t i = 0; i < blocks; i++) {
@@ -276,12 +276,15 @@ static uint32_t list_steps(const struct moments_stage *x, bool back, struct step
         const struct cost_levels *l = &x->runs[run].lives->levels[back];
         kept = block < x->runs[0].times ? block * x->runs[0].keep : x->runs[0].times * x->runs[0].keep + (block - x->runs[0].times) * x->runs[1].keep;
         for (uint32_t k = 0; k < l->n; k++) {
-            all_s += (double)l->at[k].seconds;
-            out[n++] = (struct step){all_s, kept + (double)l->at[k].during, kept + (double)l->at[k].behind, l->at[k].phase, block};
+            const struct walk_step *at = &l->step[k];
+            all_s += at->seconds;
+            needs_s = at->kind == WALK_USE ? ready_s : needs_s;
+            if (at->kind == WALK_KERNEL)
+                out[n++] = (struct step){at->seconds, all_s, needs_s, kept + (double)l->bytes[k].during, kept + (double)l->bytes[k].behind, at->passes, block};
         }
     }
     for (uint32_t k = 0; k < n; k++)
-        out[k].share /= all_s;
+        out[k].share /= all_s + x->sends_s[back];
     return n;
 }
 
@@ -295,16 +298,19 @@ static double made_by(const struct moments_stage *x, const struct step *at)
     return made;
 }
 
-/* The most of a forward beside a backward: a step of either lies between two of the other, whose share of time is no less.  first:
- * blocks but the last one of a run count the gradients of all of them. */
+/* The most of a forward beside a backward: next comes a step of the one that can start first, of two that can the one whose share of
+ * time is less.  first: blocks but the last one of a run count the gradients of all of them. */
 static double beside(const struct moments_stage *f, const struct moments_stage *b, bool first)
 {
     struct step fs[64], bs[64];
-    uint32_t nf = list_steps(f, false, fs), nb = list_steps(b, true, bs), i = 0, j = 0;
-    double most = 0;
+    double ready_s[] = {f->receives_s[0], b->receives_s[1] > 0 ? f->receives_s[0] + b->receives_s[1] : 0};
+    uint32_t nf = list_steps(f, false, ready_s[0], fs), nb = list_steps(b, true, ready_s[1], bs), i = 0, j = 0;
+    double most = 0, now_s = 0;
     while (i < nf || j < nb) {
-        double done = i ? fs[i - 1].share : 0, other = j ? bs[j - 1].share : 0;
-        bool left = j == nb || (i < nf && done <= other);
+        double done = i ? fs[i - 1].share : fs[0].share * f->receives_s[0] / (f->receives_s[0] + fs[0].seconds);
+        double other = j ? bs[j - 1].share : bs[0].share * b->receives_s[1] / (b->receives_s[1] + bs[0].seconds);
+        double start_s = fmax(now_s, i < nf ? fs[i].ready_s : 0), other_s = fmax(now_s, j < nb ? bs[j].ready_s : 0);
+        bool left = j == nb || (i < nf && (start_s < other_s || (start_s <= other_s && done <= other)));
         const struct step *now = left && j ? &bs[j - 1] : &bs[j];
         struct step at = *now;
         if (left && j && j < nb && bs[j].block != now->block)
@@ -314,30 +320,42 @@ static double beside(const struct moments_stage *f, const struct moments_stage *
             at.block = front;
         double bytes = left ? fs[i].during + (j ? bs[j - 1].behind : b->keep) : bs[j].during + (i ? fs[i - 1].behind : 0);
         most = fmax(most, bytes + (first ? made_by(b, &at) : 0));
+        now_s = left ? start_s + fs[i].seconds : other_s + bs[j].seconds;
         i += left;
         j += !left;
     }
     return most;
 }
 
-static void draw_levels(uint64_t *state, double least, struct cost_levels *x)
+/* three kernels, one of them the first that needs what the stage receives */
+static void draw_levels(struct arena *a, uint64_t *state, double least, struct cost_levels *x)
 {
-    *x = (struct cost_levels){.n = 3, .front = least};
-    for (uint32_t k = 0; k < x->n; k++) {
-        x->at[k] = (struct cost_level){(float)draw(state, 0.1, 1), (float)draw(state, least, 4), (float)draw(state, 0, 4), k == 2 ? 4 : k};
-        x->all_s += (double)x->at[k].seconds;
+    uint32_t needs = (uint32_t)draw(state, 0, 3);
+    *x = (struct cost_levels){.front = least, .step = ARENA_ARRAY(a, struct walk_step, 4), .bytes = ARENA_ARRAY(a, struct cost_level, 4)};
+    for (uint8_t k = 0; k < 3; k++) {
+        if (k == needs)
+            x->step[x->n++] = (struct walk_step){.kind = WALK_USE, .room = WALK_RECEIVED};
+        x->step[x->n] = (struct walk_step){.kind = WALK_KERNEL, .passes = k == 2 ? 4 : k, .queue = WALK_COMPUTE, .seconds = draw(state, 0.1, 1)};
+        x->bytes[x->n] = (struct cost_level){(float)draw(state, least, 4), (float)draw(state, 0, 4)};
+        x->all_s += x->step[x->n++].seconds;
     }
 }
 
 /* behind draw_blocks(), of what their passes take */
-static void draw_runs(uint64_t *state, struct moments_stage *x, struct cost_lives *lives)
+static void draw_runs(struct arena *a, uint64_t *state, struct moments_stage *x, struct cost_lives *lives)
 {
+    struct cost_levels *levels = ARENA_ARRAY(a, struct cost_levels, 4);
     x->nruns = 2;
     x->mark = *state;
+    for (int back = 0; back < 2; back++) {
+        x->receives_s[back] = fmax(0, draw(state, -1, 2));
+        x->sends_s[back] = fmax(0, draw(state, -1, 2));
+    }
     for (uint32_t k = 0; k < 2; k++) {
         const struct moments_block *b = &x->blocks[k];
-        draw_levels(state, 0, &lives[k].levels[0]);
-        draw_levels(state, b->each.keep, &lives[k].levels[1]);
+        draw_levels(a, state, 0, &levels[2 * k]);
+        draw_levels(a, state, b->each.keep, &levels[2 * k + 1]);
+        lives[k].levels = &levels[2 * k];
         x->runs[k] = (struct moments_run){.lives = &lives[k], .times = b->times, .keep = b->each.keep, .made = b->each.made, .scattered = b->scattered, .makes = 3};
     }
 }
@@ -582,7 +600,7 @@ static void test_moments(void)
             bool pairs = decision_pairs(x.d.schedule);
             for (uint32_t j = 0; j < MOST_STAGES; j++) {
                 draw_blocks(&state, &stages[j], pairs ? 4 : 0);
-                draw_runs(&state, &stages[j], lives[j]);
+                draw_runs(a, &state, &stages[j], lives[j]);
                 find_scatters(&stages[j]);
             }
             for (uint32_t r = 0; r < x.d.pp; r++)
@@ -594,7 +612,7 @@ static void test_moments(void)
                     for (uint32_t j = 0; j < MOST_STAGES; j++)
                         for (uint32_t n = 0; n < 2; n++)
                             stages[j].part = stages[j].blocks[n].part = stages[j].blocks[n].part_behind = part;
-                    double most = pipeline_moments(&x.d, r, stages, &shards, NULL, INFINITY).bytes, want = walked_bytes(s, r, &x.d, stages, &shards);
+                    double most = pipeline_moments(&x.d, r, stages, &shards, NULL, 0, INFINITY).bytes, want = walked_bytes(s, r, &x.d, stages, &shards);
                     CU_ASSERT_DOUBLE_EQUAL(most, want, (pairs ? 1e-6 : 1e-9) * want);
                 }
             arena_free(a);
@@ -620,11 +638,11 @@ static void test_waits(void)
                 draw_blocks(&state, &stages[j], 0);
             for (uint32_t r = 0; r < x.d.pp && waits_are_followed(&x.d); r++, all++) {
                 const struct moments_shards none = {.uses = INFINITY};
-                double without = pipeline_moments(&x.d, r, stages, &none, NULL, INFINITY).bytes;
+                double without = pipeline_moments(&x.d, r, stages, &none, NULL, 0, INFINITY).bytes;
                 for (uint32_t j = 0; j < MOST_STAGES; j++)
                     stages[j].waits = 1;
-                double most = pipeline_moments(&x.d, r, stages, &none, NULL, INFINITY).bytes;
-                double want = pipeline_moments(&listed, r, stages, &none, NULL, INFINITY).bytes;
+                double most = pipeline_moments(&x.d, r, stages, &none, NULL, 0, INFINITY).bytes;
+                double want = pipeline_moments(&listed, r, stages, &none, NULL, 0, INFINITY).bytes;
                 for (uint32_t j = 0; j < MOST_STAGES; j++)
                     stages[j].waits = 0;
                 CU_ASSERT_DOUBLE_EQUAL(most, want, 1e-9 * want);
