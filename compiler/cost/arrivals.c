@@ -5,7 +5,7 @@
  * are as many as are taken at a time in that run (compiler/lower/rings.c).  So something may be there as soon as all that comes
  * before it has a place, and it has.  A gradient's place is also what its stage sends on.  That a send is over is known to whoever
  * waits for a later one: a receive into its place, what needs what comes there, and a stage's next output.  All forwards are taken
- * to be as long, backwards twice that.
+ * to be as long, backwards twice that, and two actions that run together end together.
  *
  * Schedules that have a name are followed once through a search, for as few microbatches as show all.  Linear in the actions of all
  * ranks, and of each in its stages. */
@@ -38,6 +38,12 @@ static double ready(const struct clock *x, const struct action *a)
     return a->kind == 'W' || a->stage + 1 == x->d->nstages ? 0 : *end_of(x, true, a->stage + 1, a->microbatch);
 }
 
+/* of two that run together the first one needs nothing of the second, and its end is taken to be theirs if that does not wait */
+static double takes(const struct action *t, bool second)
+{
+    return t->kind == 'O' ? 0 : t->pair || second ? 3 : t->kind == 'B' ? 2 : 1;
+}
+
 static void run_all(struct arena *a, struct clock *x)
 {
     const struct schedule *s = x->s;
@@ -57,9 +63,10 @@ static void run_all(struct arena *a, struct clock *x)
                 double from = t->kind == 'O' ? 0 : ready(x, t);
                 if (from >= INFINITY)
                     break;
-                now[r] = (now[r] > from ? now[r] : from) + (t->kind == 'O' ? 0 : t->kind == 'B' ? 2 : 1);
+                double begin = now[r] > from ? now[r] : from, end = begin + takes(t, at[r] && t[-1].pair);
+                now[r] = t->pair ? begin : end;
                 if (t->kind != 'W' && t->kind != 'O')
-                    *end_of(x, t->kind != 'F', t->stage, t->microbatch) = now[r];
+                    *end_of(x, t->kind != 'F', t->stage, t->microbatch) = end;
             }
     }
 }
@@ -204,7 +211,14 @@ static uint32_t known_by(const struct rank *x, bool back, uint32_t c, uint32_t m
     return back && x->sends[1][c] && microbatch ? x->sent[x->at[1][c][microbatch - 1]] + 1 : 0;
 }
 
-static void follow(struct arena *a, const struct clock *t, uint32_t rank, uint16_t *out)
+/* is it one round of its order with the action behind it? */
+static bool joins(const struct clock *t, const struct action *a)
+{
+    return a->pair && decision_pairs(t->d->schedule);
+}
+
+/* returns how many rounds of an order the actions are */
+static uint32_t follow(struct arena *a, const struct clock *t, uint32_t rank, uint16_t *out)
 {
     const struct schedule *s = t->s;
     struct arena_mark mark = arena_mark(a);
@@ -215,27 +229,30 @@ static void follow(struct arena *a, const struct clock *t, uint32_t rank, uint16
     find_places(x);
     receive_all(x);
     hand_over(x);
-    uint32_t known = 0;
+    uint32_t known = 0, sent = 0, n = 0;
     int32_t there = 0;
     for (uint32_t k = 0; k < s->nactions[rank]; k++) {
         const struct action *y = &s->actions[rank][k];
-        bool back = y->kind != 'F';
+        bool back = y->kind != 'F', first = joins(t, y);
         uint32_t c = y->stage / t->d->pp;
         there += x->change[k];
+        sent = k && joins(t, y - 1) ? sent : x->sent[k];
         if (y->kind == 'F' || y->kind == 'B' || y->kind == 'I')
             known = larger(known, known_by(x, back, c, y->microbatch));
-        out[k] = (uint16_t)((uint32_t)there + x->sent[k] - known);
+        if (!first)
+            out[n++] = (uint16_t)((uint32_t)there + sent - known);
         if (y->kind == 'F' && x->sends[0][c] && y->microbatch)
             known = larger(known, x->sent[x->at[0][c][y->microbatch - 1]] + 1);
     }
     arena_reset(a, mark);
+    return n;
 }
 
 /* ---- all ---- */
 
 bool waits_are_followed(const struct decision *d)
 {
-    return d->listed || d->schedule == SCHED_INTERLEAVED || d->schedule == SCHED_ZB_V || d->schedule == SCHED_V_HALF || d->schedule == SCHED_V_MIN;
+    return d->listed || d->schedule == SCHED_INTERLEAVED || d->schedule == SCHED_COMBINED_1F1B || d->schedule == SCHED_DUALPIPE_V || d->schedule == SCHED_ZB_V || d->schedule == SCHED_V_HALF || d->schedule == SCHED_V_MIN;
 }
 
 /* a schedule as a list */
@@ -250,19 +267,24 @@ static struct schedule *list(struct arena *a, const struct decision *d)
     return s;
 }
 
+static bool loops(const struct decision *d)
+{
+    return d->schedule == SCHED_INTERLEAVED || d->schedule == SCHED_COMBINED_1F1B;
+}
+
 /* Microbatches that show all of a schedule: two rounds of chunks, or as many as are in flight, in front of what repeats and
  * behind. */
 static uint32_t microbatches_of(const struct decision *d, uint32_t group)
 {
-    uint32_t most = d->schedule == SCHED_INTERLEAVED ? 4 * group : 4 * d->pp;
+    uint32_t most = loops(d) ? 4 * group : 4 * d->pp;
     return d->listed || d->microbatches <= most + group ? d->microbatches : most + (d->microbatches - most) % group;
 }
 
 /* of some ranks */
 static void follow_all(struct arena *a, const struct decision *d, uint32_t from, uint32_t to, struct waits *out)
 {
-    bool loops = d->schedule == SCHED_INTERLEAVED;
-    uint32_t group = !loops ? 1 : d->schedule_group ? d->schedule_group : d->pp, each = loops ? 2 * d->vpp : 3 * d->vpp;
+    uint32_t group = !loops(d) ? 1 : d->schedule_group ? d->schedule_group : d->pp;
+    uint32_t each = (decision_pairs(d->schedule) ? 1 : loops(d) ? 2 : 3) * d->vpp; /* rounds of a microbatch */
     struct decision shorter = *d;
     struct arena *own = arena_new();
     shorter.microbatches = microbatches_of(d, group);
@@ -271,7 +293,7 @@ static void follow_all(struct arena *a, const struct decision *d, uint32_t from,
     for (uint32_t r = from; r < to; r++) {
         uint32_t n = t.s->nactions[r];
         out[r - from] = (struct waits){n, each * (d->microbatches - shorter.microbatches), each * group, ARENA_ARRAY(a, uint16_t, n + 1), 0};
-        follow(own, &t, r, out[r - from].at);
+        out[r - from].n = n = follow(own, &t, r, out[r - from].at);
         for (uint32_t k = 0; k < n; k++)
             out[r - from].most = out[r - from].at[k] > out[r - from].most ? out[r - from].at[k] : out[r - from].most;
     }

@@ -357,13 +357,21 @@ static void look_between(struct order *x, const struct action_of *a)
     x->moved.bytes = 0;
 }
 
+static void list_one(struct listing *to, char kind, uint32_t stage, bool pair)
+{
+    uint32_t *microbatch = &to->microbatch[kind == 'F' ? 0 : kind == 'W' ? 2 : 1][stage];
+    to->at[to->n++] = (struct action){.kind = kind, .stage = stage, .microbatch = (*microbatch)++, .pair = pair};
+}
+
 static void list(struct order *x, const struct action_of *a, uint32_t n, uint64_t times)
 {
     struct listing *to = x->lists;
     for (uint64_t i = 0; i < times; i++)
         for (uint32_t k = 0; k < n; k++) {
-            uint32_t c = a[k].stage, *microbatch = &to->microbatch[a[k].kind == 'F' ? 0 : a[k].kind == 'W' ? 2 : 1][c];
-            to->at[to->n++] = (struct action){.kind = a[k].kind, .stage = c, .microbatch = (*microbatch)++};
+            bool pair = a[k].kind == 'P';
+            list_one(to, pair ? 'F' : a[k].kind, a[k].stage, pair);
+            if (pair)
+                list_one(to, 'B', a[k].other, false);
         }
 }
 
@@ -454,8 +462,10 @@ static bool is_less_along(const struct order *x, const struct action_of *a, uint
     const struct moments_shards *shards = x->shards;
     double most = 0, waiting = 0;
     for (uint32_t k = 0; k < n; k++) {
-        const struct moments_stage *s = &x->stages[a[k].stage];
-        most = larger(most, a[k].kind == 'F' ? s->forward : larger(moments_backward(&s->backward, 0, 0, 0), s->backward_end));
+        bool pair = a[k].kind == 'P';
+        const struct moments_stage *s = &x->stages[pair ? a[k].other : a[k].stage];
+        double bytes = a[k].kind == 'F' ? s->forward : larger(moments_backward(&s->backward, 0, 0, 0), s->backward_end);
+        most = larger(most, bytes + (pair ? x->stages[a[k].stage].forward : 0));
     }
     most += places(x) + shards->sent + shards->most + shards->part + shards->fetched + larger(0, change * (double)left);
     if (is_less(x, most + x->waits.most * x->stages[0].waits))

@@ -216,7 +216,8 @@ static void run_dual(struct order *x, uint32_t h, uint32_t n, uint32_t all, uint
 {
     uint32_t outer = n - h - 1, far = 1 - near, steady = all + h + 1 - 2 * n, late = 0;
     x->pairs = x->pairs_left = 2 * (uint64_t)steady - (steady && h == n - 1) + outer;
-    x->copies += (outer + (h + 2) / 2) * x->stages[near].copies[1] + (outer + (h + 1) / 2) * x->stages[far].copies[1]; /* of halves */
+    if (!x->lists)
+        x->copies += (outer + (h + 2) / 2) * x->stages[near].copies[1] + (outer + (h + 1) / 2) * x->stages[far].copies[1]; /* of halves */
     STRETCH(x, 2 * outer, {'F', near, 0});
     STRETCH(x, h + 1, {'F', near, 0}, {'F', far, 0});
     STRETCH(x, outer, {'I', far, 0}, {'W', far, 0}, {'F', far, 0});
