@@ -50,6 +50,8 @@ static void begin_side(struct side *x, const struct moments_stage *s, bool back,
     const struct moments_run *r = &s->runs[x->run];
     x->left = r->times - 1;
     x->kept = (back ? s->keep - r->keep : 0) + r->places[back];
+    for (uint32_t k = s->nruns; k-- > 0 && back && x->steps.there_s[WALK_FETCHED] <= 0;)
+        x->steps.there_s[WALK_FETCHED] = s->runs[k].lives->levels[1].fetch_s;
     begin_block(x, back);
     x->now = x->kept + x->levels->front;
 }
@@ -148,7 +150,7 @@ static bool is_forward(const double *queue_s, const struct side *x, const struct
 static void run_together(const struct moments_stage *f, const struct moments_stage *b, const struct moments_shards *shards,
                          const double uses[2], struct pair *out)
 {
-    double queue_s[NWALK_QUEUES] = {0}, receives_s = 0;
+    double queue_s[NWALK_QUEUES + 1] = {0}, receives_s = 0;
     struct side x, y;
     begin_side(&x, f, false, shards, uses[0], &receives_s);
     begin_side(&y, b, true, shards, uses[1], &receives_s);

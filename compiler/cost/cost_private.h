@@ -28,7 +28,7 @@ enum lives_kind { LIVES_LAYER, LIVES_EMBED, LIVES_HEAD, LIVES_PREDICT };
  * the last time (4).  front: bytes in front of the first. */
 struct cost_levels {
     uint32_t n;
-    double front, all_s;
+    double front, all_s, fetch_s; /* fetch_s: of what a backward pass finds in host memory, which the block behind it has copied back */
     struct walk_step *step;
     struct cost_level {
         float during, behind;

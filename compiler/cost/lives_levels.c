@@ -98,6 +98,15 @@ static void put(struct cost_levels *x, const struct walk_step *step, double duri
     x->bytes[x->n++] = (struct cost_level){(float)during, (float)behind};
 }
 
+/* a copy to host memory, or from there */
+static void put_copy(const struct lives *l, struct cost_levels *x, double bytes, bool fetch)
+{
+    const struct walk_step copy = {.kind = fetch ? WALK_FETCH : WALK_BEHIND, .room = fetch ? WALK_FETCHED : WALK_PARKED,
+                                   .queue = WALK_COPY, .seconds = bytes / cost_host_bytes_s(l->c)};
+    if (bytes > 0)
+        put(x, &copy, 0, 0);
+}
+
 /* What of the levels, which come last to first, kernels are behind which so many seconds have been run; little: what is not
  * told apart. */
 static void put_until(struct cost_levels *to, struct levels *x, double *done, double until, double little)
@@ -114,13 +123,20 @@ static void put_until(struct cost_levels *to, struct levels *x, double *done, do
 }
 
 /* the pass's transfers between its levels */
-static void join(const struct lives *l, struct levels *x, const struct lives_order *order, struct cost_levels *to)
+static void join(const struct lives *l, struct levels *x, const struct lives_order *order, const bool *parked, struct cost_levels *to)
 {
-    const struct walk_step received = {.kind = WALK_USE, .room = WALK_RECEIVED};
+    const struct walk_step received = {.kind = WALK_USE, .room = WALK_RECEIVED}, fetched = {.kind = WALK_USE, .room = WALK_FETCHED};
+    bool back = order == &l->order[1];
     double factor = order->strand.kernels_s > 0 ? x->all_s / order->strand.kernels_s : 0, now = 0, done = 0;
-    size_t most = x->n + 2 * order->strand.n + 2; /* each transfer may cut a level */
+    size_t most = x->n + 2 * order->strand.n + l->stores.n + 4; /* each transfer may cut a level */
+    double fetched_bytes = 0;
+    for (size_t s = 0; s < l->stores.n && back; s++)
+        fetched_bytes += parked[s] ? l->stores.at[s].bytes : 0;
     struct arena_mark mark = arena_mark(l->arena);
     struct cost_levels all = {.step = arena_array(l->arena, most, sizeof *all.step), .bytes = arena_array(l->arena, most, sizeof *all.bytes)};
+    if (fetched_bytes > 0)
+        put(&all, &fetched, 0, 0);
+    put_copy(l, &all, fetched_bytes, true);
     for (size_t i = 0; i < order->strand.n; i++) {
         const struct walk_step *s = &order->strand.at[i];
         bool kernel = s->kind == WALK_KERNEL, counts = !kernel && (s->seconds <= 0 || s->seconds > SHORTEST * order->strand.all_s);
@@ -133,7 +149,10 @@ static void join(const struct lives *l, struct levels *x, const struct lives_ord
         now += kernel ? s->seconds * factor : 0;
     }
     put_until(&all, x, &done, INFINITY, 0);
+    for (size_t s = 0; s < l->stores.n && !back; s++)
+        put_copy(l, &all, parked[s] ? l->stores.at[s].bytes : 0, false);
     to->n = all.n;
+    to->fetch_s = fetched_bytes / cost_host_bytes_s(l->c);
     to->all_s = all.all_s;
     to->step = arena_array(l->levels_arena, all.n + 1, sizeof *to->step);
     to->bytes = arena_array(l->levels_arena, all.n + 1, sizeof *to->bytes);
@@ -147,6 +166,9 @@ double lives_most(const struct lives *l, const struct lives_pass *p, bool *live,
 {
     struct arena_mark mark = arena_mark(l->arena);
     bool *open = ARENA_ARRAY(l->arena, bool, l->stores.n + 1);
+    bool *parked = levels ? ARENA_ARRAY(l->arena, bool, l->stores.n + 1) : NULL;
+    for (size_t s = 0; levels && s < l->stores.n; s++)
+        parked[s] = live[s] && l->stores.at[s].parks;
     const struct lives_order *order = levels ? &l->order[parts != NULL] : NULL;
     const double *seconds = levels ? seconds_of(l, p, order) : NULL;
     struct levels steps = {0};
@@ -193,7 +215,9 @@ double lives_most(const struct lives *l, const struct lives_pass *p, bool *live,
     }
     if (levels) {
         levels->front = now;
-        join(l, &steps, order, levels);
+        for (size_t s = 0; s < l->stores.n && parts; s++)
+            parked[s] = live[s] && l->stores.at[s].parks;
+        join(l, &steps, order, parked, levels);
     }
     arena_reset(l->arena, mark);
     return most;

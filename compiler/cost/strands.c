@@ -18,7 +18,7 @@ static double start_s(const struct walk_run *x)
 {
     if (x->at->kind == WALK_KERNEL)
         return x->ready_s;
-    if (x->at->kind == WALK_AHEAD)
+    if (x->at->kind == WALK_AHEAD || x->at->kind == WALK_FETCH)
         return x->free_s[x->at->room];
     if (x->at->kind == WALK_ONWARD)
         return x->there_s[WALK_OWN + x->at->room];
@@ -39,6 +39,7 @@ static void settle(struct walk_run *x)
     if (x->at == x->end)
         return;
     x->queue = queue_of(x);
+    x->asks = x->at->kind == WALK_FETCH ? WALK_NONE : x->queue;
     x->start_s = start_s(x);
 }
 
@@ -87,7 +88,7 @@ static double end_s(const struct walk_run *x)
 void walk_together(const struct walk_strand *f, const struct walk_strand *b, bool apart, double *f_s, double *b_s)
 {
     struct walk_run x = new_run(f, apart), y = new_run(b, apart);
-    double queue_s[NWALK_QUEUES] = {0};
+    double queue_s[NWALK_QUEUES + 1] = {0};
     while (x.at < x.end || y.at < y.end) {
         bool left = y.at == y.end;
         if (!left && x.at < x.end) {

@@ -82,6 +82,7 @@ static void take(struct clocks *c, const struct walk_step *s, bool apart)
         c->kernels_s = later(c->kernels_s, c->made_s);
         break;
     case WALK_AHEAD:
+    case WALK_FETCH:
         c->there_s[s->room] = *queue_s = later(*queue_s, c->free_s[s->room]) + s->seconds;
         break;
     case WALK_BEHIND:

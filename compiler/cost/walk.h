@@ -13,8 +13,8 @@
 
 /* passes that a step belongs to: B; I; W; F; what of F runs again at the begin of B or I */
 enum { WALK_B = 1, WALK_I = 2, WALK_W = 4, WALK_F = 8, WALK_AGAIN = 16 };
-/* of transfers: that of tensor parallelism; that of gradients; the kernels' own */
-enum walk_queue { WALK_TP, WALK_DP, WALK_COMPUTE, NWALK_QUEUES };
+/* of transfers: that of tensor parallelism; that of gradients; the kernels' own; that of copies to host memory and back */
+enum walk_queue { WALK_TP, WALK_DP, WALK_COMPUTE, WALK_COPY, NWALK_QUEUES, WALK_NONE = NWALK_QUEUES };
 enum walk_kind {
     WALK_KERNEL,
     WALK_BLOCK,  /* a transfer of what is there, which the next kernel needs */
@@ -24,12 +24,14 @@ enum walk_kind {
     WALK_FREE,   /* nothing does any more */
     WALK_MADE,   /* kernels have made what that room holds */
     WALK_ONWARD, /* a transfer of what the room of a rank's own rows holds, to that of whole rows */
+    WALK_FETCH,  /* a copy from host memory, into a room, which is asked for whenever that is free */
     WALK_TURN    /* the kernels' queue carries what no transfer of this pass waits for */
 };
 #define WALK_CUTS 4 /* decision_cuts(), at most: parts of a rank's own rows, and of whole ones */
 /* gathered inputs and gradients of outputs of products; their inputs' gradients; keys with values, sums of their gradients; numbers
- * of experts' rows, gradients of these; what the block above has made; what another rank has sent; parts of own rows, of whole ones */
-enum walk_room { WALK_INPUT, WALK_OUTPUT, WALK_REDUCED, WALK_KEYS, WALK_SUMS, WALK_CHOICES, WALK_ROWS, WALK_ABOVE, WALK_RECEIVED, WALK_OWN,
+ * of experts' rows, gradients of these; what the block above has made; what another rank has sent; what lay in
+ * host memory, and what goes there; parts of own rows, of whole ones */
+enum walk_room { WALK_INPUT, WALK_OUTPUT, WALK_REDUCED, WALK_KEYS, WALK_SUMS, WALK_CHOICES, WALK_ROWS, WALK_ABOVE, WALK_RECEIVED, WALK_FETCHED, WALK_PARKED, WALK_OWN,
                  WALK_WHOLE = WALK_OWN + WALK_CUTS, NWALK_ROOMS = WALK_WHOLE + WALK_CUTS };
 struct walk_step {
     uint8_t kind, room, passes, queue;
@@ -81,7 +83,7 @@ double walk_before_s(const struct walk_strand *x, enum walk_queue queue);
 /* strands.c: a pass as it runs beside another; share: reciprocal of all its seconds; done: share of them that was run */
 struct walk_run {
     const struct walk_step *at, *end; /* at: the next kernel or transfer; */
-    uint32_t queue;                   /* its own, and when it can start if that is free */
+    uint32_t queue, asks;             /* its own; that which says when it is asked for, or WALK_NONE; when it can start if that is free */
     double start_s;
     double share, done;
     double ready_s; /* the next kernel's input is there */
@@ -91,12 +93,12 @@ struct walk_run {
 };
 /* at the first kernel or transfer of n steps */
 void walk_run_enter(struct walk_run *x, const struct walk_step *at, size_t n);
-/* the next step; queue_s: when queues are free */
+/* the next step; queue_s: when queues are free, 0 for WALK_NONE */
 void walk_run_next(double *queue_s, struct walk_run *x);
 /* the rule of walk_is_next() for two that have not ended */
 static inline bool walk_run_is_next(const double *queue_s, const struct walk_run *x, const struct walk_run *y)
 {
-    double at = queue_s[x->queue], other = queue_s[y->queue];
+    double at = queue_s[x->asks], other = queue_s[y->asks];
     return walk_is_next(at > x->start_s ? at : x->start_s, other > y->start_s ? other : y->start_s, x->done, y->done);
 }
 /* two that begin together: when each one ends */
