@@ -53,7 +53,7 @@ static bool run_one(struct bench *b, enum op op, struct kernel_args *k)
     if (kernel_check(op, k) || kernel_scratch_floats(op, k) * sizeof(float) > SCRATCH_BYTES)
         return false;
     k->scratch = b->scratch;
-    device_cpu()->run(op, k);
+    device_cpu_run(op, k);
     return true;
 }
 

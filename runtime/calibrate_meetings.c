@@ -33,15 +33,14 @@ struct bench {
 
 static enum status meet(struct bench *b, enum op op, struct view x, struct view y)
 {
-    const struct transport_ops *t = transport_shm();
     struct meeting m = {.op = op, .channel = b->world.rank / b->n, .self = b->self, .number = b->number++, .x = x, .y = y};
     enum meeting_state s = MEETING_REFUSED;
     uint32_t spins = 0;
     while (s == MEETING_REFUSED)
-        s = t->post(b->transport, &m);
+        s = transport_post(b->transport, &m);
     while (s == MEETING_OPEN) {
         uint32_t event = world_event(&b->world);
-        s = t->poll(b->transport, &m);
+        s = transport_poll(b->transport, &m);
         if (s != MEETING_OPEN)
             break;
         TRY(world_failed(&b->world));
@@ -96,7 +95,7 @@ static enum status measure(void *context, uint32_t rank)
     for (uint32_t r = 0; r < b->world.nranks; r++) /* every process maps every page before the clock runs */
         for (uint64_t at = 0; at < b->world.arena_bytes; at += 4096)
             atomic_fetch_or((_Atomic uint8_t *)(b->world.arena[r] + at), 0);
-    TRY(transport_shm()->open(&b->transport, &b->world, b->channels, b->ngroups));
+    TRY(transport_open(&b->transport, &b->world, b->channels, b->ngroups));
     for (uint32_t round = 0; round < ROUNDS; round++)
         for (uint32_t kind = 0; kind < NKINDS; kind++)
             for (uint32_t point = 0; point < POINTS; point++) {
@@ -160,7 +159,7 @@ static enum status measure_group(struct calibrate_machine *m, uint32_t n, FILE *
         b.channels[g] = (struct channel){n, b.members + g * n};
     struct world_sizes sizes = {.nranks = m->ranks,
                                 .arena_bytes = 2 * MOST_BYTES,
-                                .transport_bytes = transport_shm()->shared_bytes(b.channels, b.ngroups),
+                                .transport_bytes = transport_shared_bytes(b.channels, b.ngroups),
                                 .trace_bytes = sizeof(double) * m->ranks * NKINDS * POINTS * ROUNDS};
     TRY(world_open(&b.world, &sizes, NULL, UINT32_MAX, 10, error, error_size));
     enum status st = launch_local(&b.world, measure, describe, &b);

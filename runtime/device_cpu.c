@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static void describe(char *out, size_t size)
+void device_cpu_describe(char *out, size_t size)
 {
     snprintf(out, size, "cpu, %s, core %s, %d thread", openblas_get_config(), openblas_get_corename(),
              openblas_get_num_threads());
@@ -30,15 +30,9 @@ static kernel_function *const kernels[NOPS] = {
 #undef INSN
 };
 
-static void run(enum op op, struct kernel_args *k)
+void device_cpu_run(enum op op, struct kernel_args *k)
 {
     kernels[op](k);
-}
-
-const struct device *device_cpu(void)
-{
-    static const struct device cpu = {"cpu", describe, kernel_check, kernel_scratch_floats, run};
-    return &cpu;
 }
 
 static bool slow_core(void)

@@ -9,6 +9,7 @@
  * enforce will sooner or later be violated; what a step must write before reading is poisoned first. */
 
 #include "runtime/cuda/gang.h"
+#include "runtime/device.h"
 #include "runtime/exec_play.h"
 
 #include <errno.h>
@@ -84,7 +85,7 @@ static void run_kernel(struct exec *e, struct play *play, uint32_t i)
     int64_t core_ns = play->trace ? world_core_ns() : 0;
     if (play->trace)
         play->trace[i].start_ns = world_now_ns();
-    e->s.device->run((enum op)play->p->insns[i].op, &k);
+    device_cpu_run((enum op)play->p->insns[i].op, &k);
     if (play->trace) {
         play->trace[i].end_ns = world_now_ns();
         play->trace[i].core_ns = world_core_ns() - core_ns;
@@ -99,7 +100,7 @@ static enum progress try_meeting(struct exec *e, struct play *play, uint32_t q, 
     int64_t core_ns = play->trace ? world_core_ns() : 0;
     exec_make_meeting(e, play, i, &m);
     if (!play->open[q]) {
-        enum meeting_state st = e->s.transport->post(e->transport, &m);
+        enum meeting_state st = transport_post(e->transport, &m);
         if (st == MEETING_REFUSED)
             return STUCK;
         if (st == MEETING_FAILED)
@@ -110,7 +111,7 @@ static enum progress try_meeting(struct exec *e, struct play *play, uint32_t q, 
         if (e->s.shuffle_seed)
             return MOVED; /* let something else happen between post and transfer */
     }
-    bool done = e->s.transport->poll(e->transport, &m) == MEETING_DONE;
+    bool done = transport_poll(e->transport, &m) == MEETING_DONE;
     if (play->trace)
         play->trace[i].core_ns += world_core_ns() - core_ns;
     if (!done)
@@ -161,14 +162,14 @@ static enum progress try_paced(struct exec *e, struct play *play, uint32_t q, ui
             make_small(&m);
             m.ready_ns = start;
             if (!play->open[q]) {
-                enum meeting_state st = e->s.transport->post(e->transport, &m);
+                enum meeting_state st = transport_post(e->transport, &m);
                 if (st == MEETING_REFUSED || st == MEETING_FAILED)
                     return st == MEETING_FAILED ? BROKEN : STUCK;
                 play->open[q] = posted = true;
             }
-            if (e->s.transport->poll(e->transport, &m) != MEETING_DONE)
+            if (transport_poll(e->transport, &m) != MEETING_DONE)
                 return posted ? MOVED : STUCK;
-            start = e->s.transport->latest(e->transport, &m);
+            start = transport_latest(e->transport, &m);
         }
         play->started[q] = true;
         play->until_ns[q] = start + play->pace_ns[i];

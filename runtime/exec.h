@@ -8,7 +8,6 @@
  * allocated inside a step. */
 
 #include "runtime/channels.h"
-#include "runtime/device.h"
 
 struct batch_source;
 struct exec;
@@ -23,8 +22,6 @@ struct trace_span { /* one instruction of one run, world_now_ns(); a communicati
 
 struct exec_setup {
     struct world *world;
-    const struct device *device;
-    const struct transport_ops *transport;
     const struct channels *channels;
     const struct ranks *ranks;
     const struct program *const *programs[NROUTINES]; /* by role; the second may be NULL */
@@ -33,7 +30,7 @@ struct exec_setup {
     double watchdog_s;     /* report and fail after so long without progress of any rank; 0 = never */
     const int64_t *const *pace_ns; /* planned times of training instructions by role, instead of doing them; or NULL */
     struct routing *routing; /* choices of experts in training, routing.h; or NULL */
-    struct gang *gang;     /* ranks on a CUDA device (runtime/cuda/gang.h) instead of device and transport; or NULL */
+    struct gang *gang;     /* ranks on a CUDA device (runtime/cuda/gang.h) instead of the CPU; or NULL */
     bool peers_by_pid;     /* look for dead peers: nobody else does when ranks are started from outside */
 };
 

@@ -113,7 +113,7 @@ static enum status check_kernels(struct exec *e, const struct play *play, char *
             return fail_insn(e, play->p, i, why, error, error_size);
         if (e->s.gang)
             continue;
-        size_t bytes = e->s.device->scratch_floats(op, &k) * sizeof(float);
+        size_t bytes = kernel_scratch_floats(op, &k) * sizeof(float);
         e->scratch_bytes = bytes > e->scratch_bytes ? bytes : e->scratch_bytes;
     }
     return STATUS_OK;
@@ -176,7 +176,7 @@ enum status exec_open(struct exec **out, const struct exec_setup *s, char *error
     if (st == STATUS_OK && s->gang)
         st = gang_join(s->gang, e, error, error_size);
     if (st == STATUS_OK && !s->gang)
-        st = s->transport->open(&e->transport, s->world, s->channels->list, s->channels->n);
+        st = transport_open(&e->transport, s->world, s->channels->list, s->channels->n);
     e->scratch_bytes = (e->scratch_bytes + 4096) / 4096 * 4096;
     if (st == STATUS_OK && !s->gang) {
         void *map = mmap(NULL, e->scratch_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -207,7 +207,7 @@ void exec_close(struct exec *e)
         free(e->play[r].ended_ns);
     }
     if (e->transport)
-        e->s.transport->close(e->transport);
+        transport_close(e->transport);
     if (e->scratch)
         munmap(e->scratch, e->scratch_bytes);
     free(e->met);

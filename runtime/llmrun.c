@@ -2,6 +2,7 @@
 
 #include "runtime/calibrate.h"
 #include "runtime/calibrate_ranks.h"
+#include "runtime/device.h"
 #include "runtime/file.h"
 #include "runtime/launch.h"
 #include "runtime/memory.h"

@@ -207,7 +207,7 @@ struct world_sizes run_sizes(const struct run *r)
 {
     struct world_sizes s = {.nranks = r->folder->ranks->nranks};
     s.each = r->arena_sizes;
-    s.transport_bytes = r->o.cuda ? sizeof(struct nccl_id) : transport_shm()->shared_bytes(r->channels.list, r->channels.n);
+    s.transport_bytes = r->o.cuda ? sizeof(struct nccl_id) : transport_shared_bytes(r->channels.list, r->channels.n);
     s.trace_bytes = r->o.trace ? run_first_span(r, s.nranks) * sizeof(struct trace_span) : 0;
     s.coverage_bytes = 2 * (size_t)r->ncatalog * sizeof(uint64_t);
     return s;

@@ -2,6 +2,7 @@
 
 #include "runtime/run.h"
 #include "runtime/allocations.h"
+#include "runtime/device.h"
 #include "runtime/file.h"
 #include "runtime/lr.h"
 #include "runtime/rendezvous.h"
@@ -64,8 +65,6 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
 {
     const struct exec_setup setup = {
         .world = &r->world,
-        .device = device_cpu(),
-        .transport = transport_shm(),
         .channels = &r->channels,
         .ranks = r->folder->ranks,
         .programs = {r->programs[ROUTINE_TRAIN], r->held_out ? r->programs[ROUTINE_EVAL] : NULL},
@@ -100,7 +99,7 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
         if (r->gang)
             gang_describe(r->gang, device, sizeof device);
         else
-            device_cpu()->describe(device, sizeof device);
+            device_cpu_describe(device, sizeof device);
         fprintf(stderr, "%u rank%s over %s, %llu step%s, %s\n", r->world.nranks, r->world.nranks == 1 ? "" : "s",
                 r->gang ? (r->nccl ? "nccl" : "d2d") : "shm", (unsigned long long)r->steps, r->steps == 1 ? "" : "s",
                 device);

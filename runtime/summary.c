@@ -1,6 +1,7 @@
 /* The run's summary as one JSON object. */
 
 #include "runtime/summary.h"
+#include "runtime/device.h"
 
 #include <math.h>
 
@@ -61,7 +62,7 @@ void summary_print(const struct run *r, const struct summary *s, FILE *out)
     if (r->gang)
         gang_describe(r->gang, device, sizeof device);
     else
-        device_cpu()->describe(device, sizeof device);
+        device_cpu_describe(device, sizeof device);
     fprintf(out, "{\"steps\": %llu, \"ranks\": %u, \"tokens\": %llu,\n", (unsigned long long)s->steps,
             r->world.nranks, (unsigned long long)s->tokens);
     fputs("  \"loss\": ", out);

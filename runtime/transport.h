@@ -34,19 +34,14 @@ enum meeting_state {
 };
 
 struct transport;
-struct transport_ops {
-    const char *name;
-    /* bytes of shared state, to be zero at the start */
-    size_t (*shared_bytes)(const struct channel *channels, uint32_t nchannels);
-    enum status (*open)(struct transport **t, struct world *w, const struct channel *channels,
-                        uint32_t nchannels);
-    void (*close)(struct transport *t);
-    enum meeting_state (*post)(struct transport *t, const struct meeting *m);
-    /* DONE: all that m gives and receives is final, and no peer will touch it again */
-    enum meeting_state (*poll)(struct transport *t, const struct meeting *m);
-    /* right after DONE: the greatest ready_ns of all members */
-    int64_t (*latest)(struct transport *t, const struct meeting *m);
-};
-const struct transport_ops *transport_shm(void);
+/* bytes of the world's region for it, to be zero at the start */
+size_t transport_shared_bytes(const struct channel *channels, uint32_t nchannels);
+enum status transport_open(struct transport **t, struct world *w, const struct channel *channels, uint32_t nchannels);
+void transport_close(struct transport *t);
+enum meeting_state transport_post(struct transport *t, const struct meeting *m);
+/* DONE: all that m gives and receives is final, and no peer will touch it again */
+enum meeting_state transport_poll(struct transport *t, const struct meeting *m);
+/* right after DONE: the greatest ready_ns of all members */
+int64_t transport_latest(struct transport *t, const struct meeting *m);
 
 #endif

@@ -47,7 +47,7 @@ static size_t seat_bytes(uint32_t nmembers)
     return (bytes + 63) / 64 * 64;
 }
 
-static size_t shared_bytes(const struct channel *channels, uint32_t nchannels)
+size_t transport_shared_bytes(const struct channel *channels, uint32_t nchannels)
 {
     size_t bytes = 0;
     for (uint32_t i = 0; i < nchannels; i++)
@@ -55,8 +55,7 @@ static size_t shared_bytes(const struct channel *channels, uint32_t nchannels)
     return bytes;
 }
 
-static enum status shm_open_transport(struct transport **out, struct world *w, const struct channel *channels,
-                                      uint32_t nchannels)
+enum status transport_open(struct transport **out, struct world *w, const struct channel *channels, uint32_t nchannels)
 {
     struct transport *t = calloc(1, sizeof *t);
     if (!t || !(t->lines = calloc((size_t)nchannels + 1, sizeof *t->lines))) {
@@ -76,7 +75,7 @@ static enum status shm_open_transport(struct transport **out, struct world *w, c
     return STATUS_OK;
 }
 
-static void shm_close(struct transport *t)
+void transport_close(struct transport *t)
 {
     if (t)
         free(t->lines);
@@ -259,7 +258,7 @@ static void bump_others(const struct transport *t, const struct line *l)
             world_bump(t->world, l->channel.members[m]);
 }
 
-static enum meeting_state shm_post(struct transport *t, const struct meeting *m)
+enum meeting_state transport_post(struct transport *t, const struct meeting *m)
 {
     struct line *l = &t->lines[m->channel];
     uint64_t before = m->number < DEPTH ? 0 : m->number - DEPTH + 1;
@@ -296,7 +295,7 @@ static enum meeting_state shm_post(struct transport *t, const struct meeting *m)
     return MEETING_OPEN;
 }
 
-static enum meeting_state shm_poll(struct transport *t, const struct meeting *m)
+enum meeting_state transport_poll(struct transport *t, const struct meeting *m)
 {
     struct line *l = &t->lines[m->channel];
     struct seat *s = seat_of(l, m->number);
@@ -317,7 +316,7 @@ static enum meeting_state shm_poll(struct transport *t, const struct meeting *m)
 }
 
 /* offers are safe to read: the next meeting but DEPTH, which uses the seat again, needs this rank */
-static int64_t shm_latest(struct transport *t, const struct meeting *m)
+int64_t transport_latest(struct transport *t, const struct meeting *m)
 {
     const struct line *l = &t->lines[m->channel];
     const struct seat *s = seat_of(l, m->number);
@@ -325,11 +324,4 @@ static int64_t shm_latest(struct transport *t, const struct meeting *m)
     for (uint32_t k = 1; k < l->channel.nmembers; k++)
         latest = s->offer[k].ready_ns > latest ? s->offer[k].ready_ns : latest;
     return latest;
-}
-
-const struct transport_ops *transport_shm(void)
-{
-    static const struct transport_ops shm = {"shm",     shared_bytes, shm_open_transport,
-                                             shm_close, shm_post,     shm_poll, shm_latest};
-    return &shm;
 }

@@ -6,6 +6,7 @@
  * among one two ranks       the same with two processes: each pair of instructions holds a meeting, so ranks
  * wait for each other least = the best of many runs; a busy machine shows in the median first. */
 
+#include "runtime/device.h"
 #include "tests/runtime/many.h"
 
 #include "tests/runtime/many.c" /* benchmarks link no test */
@@ -43,7 +44,7 @@ static double bench_kernel(void)
     for (uint32_t r = 0; r < RUNS; r++) {
         int64_t start = world_now_ns();
         for (uint32_t i = 0; i < LENGTH; i++)
-            device_cpu()->run(OP_FILL, &k);
+            device_cpu_run(OP_FILL, &k);
         ns[r] = (double)(world_now_ns() - start) / LENGTH;
     }
     return report(name, ns, 0);
@@ -75,8 +76,6 @@ static enum status replay(struct many *m, uint32_t rank, double *ns)
     struct exec *e;
     char error[512];
     struct exec_setup setup = {.world = &m->world,
-                               .device = device_cpu(),
-                               .transport = transport_shm(),
                                .channels = &m->channels,
                                .ranks = m->ranks,
                                .programs = {(const struct program *const *)m->program, NULL}};

@@ -29,15 +29,14 @@ struct run {
 static bool meet(struct run *r, enum op op, struct view x, struct view y)
 {
     struct meeting m = {.op = op, .self = r->world->rank, .number = r->number++, .x = x, .y = y};
-    const struct transport_ops *t = transport_shm();
     for (enum meeting_state s = MEETING_REFUSED; s == MEETING_REFUSED;) {
-        s = t->post(r->transport, &m);
+        s = transport_post(r->transport, &m);
         if (s == MEETING_FAILED)
             return false;
     }
     for (uint32_t spins = 0;;) {
         uint32_t event = world_event(r->world);
-        enum meeting_state s = t->poll(r->transport, &m);
+        enum meeting_state s = transport_poll(r->transport, &m);
         if (s != MEETING_OPEN)
             return s == MEETING_DONE;
         if (++spins > r->world->spins)
@@ -128,7 +127,7 @@ static int bench(uint32_t n)
     struct world w;
     char error[256];
     struct world_sizes sizes = {
-        .nranks = n, .arena_bytes = 33u << 20, .transport_bytes = transport_shm()->shared_bytes(&channel, 1)};
+        .nranks = n, .arena_bytes = 33u << 20, .transport_bytes = transport_shared_bytes(&channel, 1)};
     if (world_open(&w, &sizes, NULL, NONE, 10, error, sizeof error) != STATUS_OK) {
         fprintf(stderr, "%s\n", error);
         return 4;
@@ -142,7 +141,7 @@ static int bench(uint32_t n)
         w.rank = i;
         map_pages(&w);
         struct run r = {.world = &w, .n = n};
-        if (transport_shm()->open(&r.transport, &w, &channel, 1) != STATUS_OK)
+        if (transport_open(&r.transport, &w, &channel, 1) != STATUS_OK)
             _exit(4);
         measure_all(&r);
         fflush(stdout);

@@ -2,6 +2,7 @@
 
 #include "tests/fake/fake_kernels.h"
 #include "kernels/cpu/sums.h"
+#include "runtime/device.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,7 @@ enum fake_progress fake_kernel_run(void *state)
     size_t bytes = kernel_scratch_floats(k->op, &k->args) * sizeof(float);
     k->args.scratch = aligned_alloc(64, (bytes + 128) / 64 * 64);
     if (k->args.scratch)
-        device_cpu()->run(k->op, &k->args);
+        device_cpu_run(k->op, &k->args);
     free(k->args.scratch);
     return FAKE_DONE;
 }

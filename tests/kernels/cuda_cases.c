@@ -323,7 +323,7 @@ static bool run_case(const struct cuda_place *p, const struct cuda_case *c, cons
     memset(s.k.scratch, 0xff, floats * sizeof(float));
     const char *why = kernel_check(c->shape.op, &s.k);
     if (!why && c->staged != STAGED_IDS)
-        device_cpu()->run(c->shape.op, &s.k);
+        device_cpu_run(c->shape.op, &s.k);
     int32_t *staged = stage(c, &s, &random, &nstaged);
     why = why ? why : run_device(p, c, &s, staged, nstaged, 0, s.device);
     why = why ? why : run_device(p, c, &s, staged, nstaged, 1, s.second);

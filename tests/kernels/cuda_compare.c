@@ -123,7 +123,7 @@ void cuda_case_forward(const struct cuda_case *c, struct kernel_args *k)
         f.operand[OPND(ATTENTION, lse)] = k->operand[OPND(ATTENTION_I, lse)];
     }
     f.scratch = aligned_alloc(64, (kernel_scratch_floats(op, &f) * sizeof(float) + 127) / 64 * 64);
-    device_cpu()->run(op, &f);
+    device_cpu_run(op, &f);
     free(f.scratch);
 }
 
@@ -151,7 +151,7 @@ static const char *run_cpu(const struct cuda_case *c, struct kernel_args *k)
         return why;
     size_t bytes = (kernel_scratch_floats(c->op, k) * sizeof(float) + 127) / 64 * 64;
     k->scratch = aligned_alloc(64, bytes);
-    device_cpu()->run(c->op, k);
+    device_cpu_run(c->op, k);
     free(k->scratch);
     return NULL;
 }

@@ -242,7 +242,7 @@ static void run_mode(const struct kernel_case *c, const struct mode *m)
     k.scratch = (float *)(void *)scratch.data;
     const char *why = kernel_check(c->op, &k);
     CU_ASSERT_PTR_NULL(why);
-    device_cpu()->run(c->op, &k);
+    device_cpu_run(c->op, &k);
     for (uint32_t i = 0; i < info->noperands; i++) {
         if (!s.v[i])
             continue;

@@ -101,7 +101,7 @@ static void by_fill(const struct format *f, uint16_t *out, const float *x, uint3
     for (uint32_t j = 0; j < n; j++) {
         struct kernel_args k = {.operand = {{out + j, f->dtype, false, 1, 1, 1}}};
         k.attr[ATTR(FILL, value)].f = (double)x[j];
-        device_cpu()->run(OP_FILL, &k);
+        device_cpu_run(OP_FILL, &k);
     }
 }
 

@@ -267,7 +267,7 @@ static void test_no_number(void)
                                         [OPND(CLIP_SCALED, state)] = {state, DTYPE_F64, false, 1, SCALE_WORDS, SCALE_WORDS}}};
     k.attr[ATTR(CLIP_SCALED, limit)].f = 1;
     k.attr[ATTR(CLIP_SCALED, window)].i = 10;
-    device_cpu()->run(OP_CLIP_SCALED, &k);
+    device_cpu_run(OP_CLIP_SCALED, &k);
     CU_ASSERT(scale == -1 && isnan(sum));
     CU_ASSERT(state[SCALE_FACTOR] == 2 && state[SCALE_GOOD_STEPS] == 0 && state[SCALE_SKIPPED] == 1);
 }

@@ -117,8 +117,6 @@ static enum status body(void *context, uint32_t rank)
     char error[512];
     struct exec *e;
     struct exec_setup setup = {.world = &m->world,
-                               .device = device_cpu(),
-                               .transport = transport_shm(),
                                .channels = &m->channels,
                                .ranks = m->ranks,
                                .programs = {(const struct program *const *)m->program, NULL},
@@ -159,7 +157,7 @@ enum status many_run(struct many *m, uint32_t runs)
         struct world_sizes sizes = {.nranks = m->nranks,
                                     .arena_bytes = m->program[0]->arena_bytes,
                                     .transport_bytes =
-                                        transport_shm()->shared_bytes(m->channels.list, m->channels.n)};
+                                        transport_shared_bytes(m->channels.list, m->channels.n)};
         TRY(world_open(&m->world, &sizes, NULL, NONE, 1, error, sizeof error));
     }
     return runs ? launch_local(&m->world, body, describe, &c) : STATUS_OK;

@@ -121,7 +121,7 @@ static bool run_equals(struct many *m, uint64_t seed, vectors start, vectors wan
         for (uint32_t b = 0; b < BUFFERS; b++)
             memcpy(many_vector(m, r, b), start[r][b], m->nranks * PART * sizeof(float));
     /* a fresh transport each time: its state lives in shared memory and counts meetings */
-    memset(m->world.transport, 0, transport_shm()->shared_bytes(m->channels.list, m->channels.n));
+    memset(m->world.transport, 0, transport_shared_bytes(m->channels.list, m->channels.n));
     fine = fine && many_run(m, 1) == STATUS_OK;
     for (uint32_t r = 0; r < m->nranks && fine; r++)
         for (uint32_t b = 0; b < BUFFERS; b++)

@@ -22,19 +22,19 @@ static void open_meetings(struct meetings *t)
     char error[200];
     struct world_sizes sizes = {.nranks = MEMBERS,
                                 .arena_bytes = ARENA,
-                                .transport_bytes = transport_shm()->shared_bytes(channels, 2)};
+                                .transport_bytes = transport_shared_bytes(channels, 2)};
     CU_ASSERT_FATAL(world_open(&t->world[0], &sizes, NULL, 0, 1, error, sizeof error) == STATUS_OK);
     for (uint32_t r = 0; r < MEMBERS; r++) {
         t->world[r] = t->world[0];
         t->world[r].rank = r;
-        CU_ASSERT_FATAL(transport_shm()->open(&t->end[r], &t->world[r], channels, 2) == STATUS_OK);
+        CU_ASSERT_FATAL(transport_open(&t->end[r], &t->world[r], channels, 2) == STATUS_OK);
     }
 }
 
 static void close_meetings(struct meetings *t)
 {
     for (uint32_t r = 0; r < MEMBERS; r++)
-        transport_shm()->close(t->end[r]);
+        transport_close(t->end[r]);
     world_close(&t->world[0]);
 }
 
@@ -43,10 +43,10 @@ static void meet(struct meetings *t, struct meeting *m, uint32_t n)
 {
     bool done[MEMBERS] = {false};
     for (uint32_t r = 0; r < n; r++)
-        CU_ASSERT(transport_shm()->post(t->end[r], &m[r]) == MEETING_OPEN);
+        CU_ASSERT(transport_post(t->end[r], &m[r]) == MEETING_OPEN);
     for (uint32_t left = n; left;)
         for (uint32_t r = 0; r < n; r++)
-            if (!done[r] && transport_shm()->poll(t->end[r], &m[r]) == MEETING_DONE) {
+            if (!done[r] && transport_poll(t->end[r], &m[r]) == MEETING_DONE) {
                 done[r] = true;
                 left--;
             }
@@ -212,8 +212,8 @@ static void test_seats(void)
     struct view v = {t.world[0].arena[0], DTYPE_F32, false, 1, 1, 1};
     for (uint64_t number = 0; number < 5; number++) {
         struct meeting m = {.op = OP_SEND, .channel = 1, .self = 0, .number = number, .x = v, .y = v};
-        CU_ASSERT(transport_shm()->post(t.end[0], &m) == (number < 4 ? MEETING_OPEN : MEETING_REFUSED));
-        CU_ASSERT(number == 4 || transport_shm()->poll(t.end[0], &m) == MEETING_OPEN);
+        CU_ASSERT(transport_post(t.end[0], &m) == (number < 4 ? MEETING_OPEN : MEETING_REFUSED));
+        CU_ASSERT(number == 4 || transport_poll(t.end[0], &m) == MEETING_OPEN);
     }
     close_meetings(&t);
 }
@@ -283,7 +283,7 @@ static void test_disagreement(void)
                              8};
             struct meeting m = {.op = last ? cases[i].other_op : cases[i].op, .self = r, .x = x, .y = y};
             m.argument = last ? cases[i].other_argument : cases[i].argument;
-            CU_ASSERT(transport_shm()->post(t.end[r], &m) == (last && cases[i].says ? MEETING_FAILED : MEETING_OPEN));
+            CU_ASSERT(transport_post(t.end[r], &m) == (last && cases[i].says ? MEETING_FAILED : MEETING_OPEN));
         }
         CU_ASSERT(world_failed(&t.world[0]) == (cases[i].says ? STATUS_BUG : STATUS_OK));
         snprintf(wanted, sizeof wanted, "ranks 0 and 2 meet with different operations: %s",
@@ -321,7 +321,7 @@ static void test_sizes(void)
             struct view y = {t.world[0].arena[r] + ARENA / 2, DTYPE_F32, false, cases[i].y_rows, 3, 8};
             struct meeting m = {.op = cases[i].op, .self = r, .argument = cases[i].argument, .x = x, .y = y};
             bool fails = r == MEMBERS - 1 && cases[i].says;
-            CU_ASSERT(transport_shm()->post(t.end[r], &m) == (fails ? MEETING_FAILED : MEETING_OPEN));
+            CU_ASSERT(transport_post(t.end[r], &m) == (fails ? MEETING_FAILED : MEETING_OPEN));
         }
         CU_ASSERT(world_failed(&t.world[0]) == (cases[i].says ? STATUS_BUG : STATUS_OK));
         if (cases[i].says)
@@ -337,12 +337,12 @@ static void test_lines(void)
     for (uint32_t n = 1; n <= 40; n++) {
         const struct channel list[] = {{n, members}, {2, members}, {n, members}};
         members[n - 1] = n - 1;
-        size_t one = transport_shm()->shared_bytes(list, 1);
-        size_t pair = transport_shm()->shared_bytes(list + 1, 1);
+        size_t one = transport_shared_bytes(list, 1);
+        size_t pair = transport_shared_bytes(list + 1, 1);
         CU_ASSERT(one >= n * sizeof(struct view) && one % 64 == 0);
-        CU_ASSERT_EQUAL(transport_shm()->shared_bytes(list, 3), 2 * one + pair);
+        CU_ASSERT_EQUAL(transport_shared_bytes(list, 3), 2 * one + pair);
     }
-    CU_ASSERT_EQUAL(transport_shm()->shared_bytes(NULL, 0), 0);
+    CU_ASSERT_EQUAL(transport_shared_bytes(NULL, 0), 0);
 }
 
 void suite_shm(void);

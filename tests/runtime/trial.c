@@ -138,8 +138,6 @@ static enum status body(void *context, uint32_t rank)
     if (t->kind == TRIAL_NCCL)
         TRY(gang_of(c, &gang, rank, 1));
     const struct exec_setup setup = {.world = &w,
-                                     .device = device_cpu(),
-                                     .transport = transport_shm(),
                                      .channels = &c->channels,
                                      .ranks = t->plan->ranks,
                                      .programs = {(const struct program *const *)t->plan->train, NULL},
@@ -239,7 +237,7 @@ void trial_run(struct trial *t)
         t->status = open_data(&c);
     const struct world_sizes sizes = {.nranks = t->plan->ranks->nranks,
                                       .arena_bytes = most_arena(t->plan),
-                                      .transport_bytes = transport_shm()->shared_bytes(c.channels.list, c.channels.n)};
+                                      .transport_bytes = transport_shared_bytes(c.channels.list, c.channels.n)};
     if (t->status == STATUS_OK)
         t->status = world_open(&c.world, &sizes, NULL, NONE, 1, error, sizeof error);
     if (t->status == STATUS_OK) {
