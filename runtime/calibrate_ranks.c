@@ -4,7 +4,7 @@
  * RESERVE of it are for libraries and stacks (llmrun --json prints what they take: 30 to 50 MiB). */
 
 #include "runtime/calibrate_ranks.h"
-#include "runtime/device.h"
+#include "runtime/player.h"
 #include "runtime/memory.h"
 
 #include <sched.h>
@@ -26,7 +26,7 @@ static uint64_t memory_mib(uint32_t ranks)
 static void print_cluster(const struct calibrate_machine *m, const char *date, const char *measured, FILE *out)
 {
     char name[300];
-    device_cpu_describe(name, sizeof name);
+    player_cpu.describe(NULL, name, sizeof name);
     fprintf(out,
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
             "<!-- This machine as llmrun measured it on %s: %u ranks that share %u cores.\n"

@@ -7,8 +7,6 @@
 
 /* runs a compute instruction to its end */
 void device_cpu_run(enum op op, struct kernel_args *k);
-/* one line for the log's header: the BLAS and its core type */
-void device_cpu_describe(char *out, size_t size);
 /* OpenBLAS takes slow kernels on processors newer than itself, and starts threads, unless told by the
  * environment before it is loaded.  Starts this program anew once where that is needed; returns otherwise. */
 void device_cpu_tune(char **argv);

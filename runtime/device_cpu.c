@@ -11,12 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-void device_cpu_describe(char *out, size_t size)
-{
-    snprintf(out, size, "cpu, %s, core %s, %d thread", openblas_get_config(), openblas_get_corename(),
-             openblas_get_num_threads());
-}
-
 typedef void kernel_function(struct kernel_args *k);
 #define CASE_MATMUL(name) cpu_##name
 #define CASE_ATTENTION(name) cpu_##name

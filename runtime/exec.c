@@ -1,4 +1,4 @@
-/* The player: queues, the loop, waiting.
+/* The players on cores: queues, the loop, waiting.
  *
  * A step is one pass over all queues after another.  A pass tries each queue's head once, communication first
  * so that transfers are posted before a kernel takes the processor.  When a whole pass moves nothing the rank
@@ -8,17 +8,16 @@
  * keeps each draw for a random while, and holds back communications, so that an order the wait lists do not
  * enforce will sooner or later be violated; what a step must write before reading is poisoned first. */
 
-#include "runtime/cuda/gang.h"
 #include "runtime/device.h"
 #include "runtime/exec_play.h"
 
+#include <cblas.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
-
-enum progress { STUCK, MOVED, BROKEN };
 
 static uint64_t draw(struct exec *e)
 {
@@ -118,79 +117,15 @@ static enum progress try_meeting(struct exec *e, struct play *play, uint32_t q, 
         return posted ? MOVED : STUCK;
     if (play->trace)
         play->trace[i].end_ns = world_now_ns();
-    pop(e, play, q);
-    return MOVED;
+    return ENDED;
 }
 
-/* one element of each part: members meet, and nothing else moves */
-static void make_small(struct meeting *m)
+static enum progress try_head(struct exec *e, struct play *play, uint32_t q, uint32_t i)
 {
-    uint32_t parts = m->x.rows > m->y.rows ? m->x.rows / (m->y.rows ? m->y.rows : 1) : 1;
-    uint32_t gathered = m->y.rows > m->x.rows ? m->y.rows / (m->x.rows ? m->x.rows : 1) : 1;
-    if (m->op == OP_ALL_TO_ALL)
-        return;
-    m->x.rows = parts;
-    m->y.rows = gathered;
-    m->x.cols = m->y.cols = 1;
-}
-
-/* When a paced head is ready: when what it waited for has ended by plan, which may be a moment before this process was woken
- * to see it, so that waking late does not add up.  A meeting starts when the last member is ready. */
-static int64_t paced_start(const struct play *play, uint32_t q, uint32_t i)
-{
-    const struct insn *in = &play->p->insns[i];
-    uint32_t at = play->done[q];
-    int64_t start = at ? play->ended_ns[play->order[play->first[q] + at - 1]] : play->ended_ns[play->p->ninsns];
-    for (uint32_t w = 0; w < in->nwaits; w++) {
-        const struct wait *wait = &play->p->waits[in->wait + w];
-        int64_t end = play->ended_ns[play->order[play->first[wait->queue] + wait->position]];
-        start = end > start ? end : start;
-    }
-    return start;
-}
-
-/* instead of doing its work an instruction takes its planned time */
-static enum progress try_paced(struct exec *e, struct play *play, uint32_t q, uint32_t i)
-{
-    int64_t now = world_now_ns();
-    if (!play->started[q]) {
-        int64_t start = paced_start(play, q, i);
-        if (insn_is_meeting(&play->p->insns[i])) {
-            struct meeting m;
-            bool posted = false;
-            exec_make_meeting(e, play, i, &m);
-            make_small(&m);
-            m.ready_ns = start;
-            if (!play->open[q]) {
-                enum meeting_state st = transport_post(e->transport, &m);
-                if (st == MEETING_REFUSED || st == MEETING_FAILED)
-                    return st == MEETING_FAILED ? BROKEN : STUCK;
-                play->open[q] = posted = true;
-            }
-            if (transport_poll(e->transport, &m) != MEETING_DONE)
-                return posted ? MOVED : STUCK;
-            start = transport_latest(e->transport, &m);
-        }
-        play->started[q] = true;
-        play->until_ns[q] = start + play->pace_ns[i];
-        if (play->trace)
-            play->trace[i] = (struct trace_span){.start_ns = start, .end_ns = play->until_ns[q]};
-    }
-    if (now < play->until_ns[q])
-        return STUCK;
-    play->started[q] = false;
-    play->ended_ns[i] = play->until_ns[q];
-    pop(e, play, q);
-    return MOVED;
-}
-
-/* nanoseconds until the first running head ends; a tenth of a second if none runs */
-static int64_t paced_rest(const struct play *play)
-{
-    int64_t first = INT64_MAX, now = world_now_ns();
-    for (uint32_t q = 0; q < NQUEUES; q++)
-        first = play->started[q] && play->until_ns[q] < first ? play->until_ns[q] : first;
-    return first == INT64_MAX ? 100000000 : first > now ? first - now : 0;
+    if (insn_is_meeting(&play->p->insns[i]))
+        return try_meeting(e, play, q, i);
+    run_kernel(e, play, i);
+    return ENDED;
 }
 
 static enum progress try_queue(struct exec *e, struct play *play, uint32_t q)
@@ -198,14 +133,11 @@ static enum progress try_queue(struct exec *e, struct play *play, uint32_t q)
     if (play->done[q] == play->stop[q])
         return STUCK;
     uint32_t i = play->order[play->first[q] + play->done[q]];
-    const struct insn *in = &play->p->insns[i];
-    if (!play->open[q] && !play->started[q] && !waits_done(play, in))
+    if (!play->open[q] && !play->started[q] && !waits_done(play, &play->p->insns[i]))
         return STUCK;
-    if (play->pace_ns)
-        return try_paced(e, play, q, i);
-    if (insn_is_meeting(in))
-        return try_meeting(e, play, q, i);
-    run_kernel(e, play, i);
+    enum progress head = e->s.player->try_head(e, play, q, i);
+    if (head != ENDED)
+        return head;
     pop(e, play, q);
     return MOVED;
 }
@@ -278,7 +210,7 @@ static void check_watchdog(const struct exec *e, struct patience *p)
         p->since_ns = now;
         p->progress = progress;
     }
-    if (e->s.peers_by_pid && now - p->peers_ns > 1000000000) {
+    if (e->s.world->named && now - p->peers_ns > 1000000000) {
         p->peers_ns = now;
         check_peers(e);
     }
@@ -293,19 +225,15 @@ static void check_watchdog(const struct exec *e, struct patience *p)
 
 static enum status wait_for_peers(const struct exec *e, const struct play *play, uint32_t event, struct patience *p)
 {
+    int64_t (*rest_ns)(const struct play *) = e->s.player->rest_ns;
     TRY(world_failed(e->s.world));
-    if (play->pace_ns) {
-        int64_t rest = paced_rest(play);
-        if (rest > 20000) /* shorter: the way into the kernel and back would be longer */
-            world_sleep_for(e->s.world, event, rest);
-        check_watchdog(e, p);
-        return world_failed(e->s.world);
-    }
-    if (p->polls++ < e->s.world->spins) {
+    if (!rest_ns && p->polls++ < e->s.world->spins) {
         __builtin_ia32_pause();
         return STATUS_OK;
     }
-    world_sleep(e->s.world, event);
+    int64_t rest = rest_ns ? rest_ns(play) : INT64_MAX;
+    if (rest > 20000) /* shorter: the way into the kernel and back would be longer */
+        world_sleep_for(e->s.world, event, rest);
     check_watchdog(e, p);
     return world_failed(e->s.world);
 }
@@ -329,20 +257,6 @@ static void poison_step(const struct exec *e, const struct play *play)
     }
 }
 
-static void count_meetings(struct exec *e, const struct play *play, enum phase phase)
-{
-    for (uint32_t c = 0; c < e->s.channels->n; c++)
-        e->met[c] += play->meetings[(size_t)phase * e->s.channels->n + c];
-}
-
-static enum status run_gang(struct exec *e, enum routine which)
-{
-    atomic_store(&e->s.world->ranks[e->s.world->rank].evaluating, which == ROUTINE_EVAL);
-    TRY(gang_run(e->s.gang, e, which));
-    count_meetings(e, &e->play[which], PHASE_BODY);
-    return STATUS_OK;
-}
-
 static bool phase_done(const struct play *play)
 {
     for (uint32_t q = 0; q < NQUEUES; q++)
@@ -351,14 +265,16 @@ static bool phase_done(const struct play *play)
     return true;
 }
 
-static enum status run_phase(struct exec *e, struct play *play, enum phase phase)
+static enum status run(struct exec *e, enum routine which, enum phase phase)
 {
+    struct play *play = &e->play[which];
     struct patience patience = {0};
     memcpy(play->done, play->at[phase], sizeof play->done);
     memcpy(play->stop, play->at[phase + 1], sizeof play->stop);
     memset(play->open, 0, sizeof play->open);
-    if (play->pace_ns)
-        play->ended_ns[play->p->ninsns] = world_now_ns(); /* the phase's begin */
+    play->began_ns = world_now_ns();
+    if (e->s.shuffle_seed && which == ROUTINE_TRAIN && phase == PHASE_EARLY)
+        poison_step(e, play);
     for (uint32_t q = 0; q < NQUEUES; q++)
         publish_head(e, play, q);
     while (!phase_done(play)) {
@@ -371,33 +287,44 @@ static enum status run_phase(struct exec *e, struct play *play, enum phase phase
         else
             TRY(wait_for_peers(e, play, event, &patience));
     }
-    count_meetings(e, play, phase);
     return STATUS_OK;
 }
 
-enum status exec_run_phase(struct exec *e, enum phase which, const struct batch_source *batch, struct trace_span *trace)
+static const char *admit(struct exec *e, enum op op, const struct kernel_args *k)
 {
-    struct play *play = &e->play[ROUTINE_TRAIN];
-    play->trace = trace;
-    play->batch = batch;
-    atomic_store(&e->s.world->ranks[e->s.world->rank].evaluating, 0);
-    if (e->s.shuffle_seed && which == PHASE_EARLY)
-        poison_step(e, play);
-    return run_phase(e, play, which);
+    size_t bytes = kernel_scratch_floats(op, k) * sizeof(float);
+    e->scratch_bytes = bytes > e->scratch_bytes ? bytes : e->scratch_bytes;
+    return NULL;
 }
 
-enum status exec_run(struct exec *e, enum routine which, const struct batch_source *batch,
-                     struct trace_span *trace)
+static enum status open_transport(struct exec *e, char *error, size_t error_size)
 {
-    struct play *play = &e->play[which];
-    play->trace = trace;
-    play->batch = batch;
-    if (e->s.gang)
-        return run_gang(e, which);
-    atomic_store(&e->s.world->ranks[e->s.world->rank].evaluating, which == ROUTINE_EVAL);
-    if (e->s.shuffle_seed && which == ROUTINE_TRAIN)
-        poison_step(e, play);
-    for (enum phase phase = PHASE_EARLY; phase < NPHASES; phase++)
-        TRY(run_phase(e, play, phase));
-    return STATUS_OK;
+    (void)error; /* out of memory, which it says */
+    (void)error_size;
+    TRY(transport_open(&e->transport, e->s.world, e->s.channels->list, e->s.channels->n));
+    void *map = mmap(NULL, e->scratch_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    e->scratch = map == MAP_FAILED ? NULL : map;
+    return e->scratch ? STATUS_OK : STATUS_WORLD;
 }
+
+static void close_transport(struct exec *e)
+{
+    if (e->transport)
+        transport_close(e->transport);
+    if (e->scratch)
+        munmap(e->scratch, e->scratch_bytes);
+}
+
+static void describe(const struct exec *e, char *out, size_t size)
+{
+    (void)e;
+    snprintf(out, size, "cpu, %s, core %s, %d thread", openblas_get_config(), openblas_get_corename(),
+             openblas_get_num_threads());
+}
+
+const struct player player_cpu = {.transport = "shm", .computes = true, .shared_bytes = transport_shared_bytes, .admit = admit,
+                                  .open = open_transport, .close = close_transport, .run = run, .describe = describe,
+                                  .try_head = try_head};
+const struct player player_paced = {.transport = "shm", .shared_bytes = transport_shared_bytes, .admit = admit,
+                                    .open = open_transport, .close = close_transport, .run = run, .describe = describe,
+                                    .try_head = exec_try_paced, .rest_ns = exec_paced_rest};

@@ -12,6 +12,7 @@
 struct batch_source;
 struct exec;
 struct gang;
+struct player;
 
 enum routine { ROUTINE_TRAIN, ROUTINE_EVAL, NROUTINES };
 
@@ -21,6 +22,7 @@ struct trace_span { /* one instruction of one run, world_now_ns(); a communicati
 };
 
 struct exec_setup {
+    const struct player *player;
     struct world *world;
     const struct channels *channels;
     const struct ranks *ranks;
@@ -28,10 +30,9 @@ struct exec_setup {
     uint64_t shuffle_seed; /* 0 = heads in a fixed order; else adversarial: seeded order, delayed
                               communication, and the step's memory poisoned before each run */
     double watchdog_s;     /* report and fail after so long without progress of any rank; 0 = never */
-    const int64_t *const *pace_ns; /* planned times of training instructions by role, instead of doing them; or NULL */
+    const int64_t *const *pace_ns; /* for player_paced: times of training instructions by role */
     struct routing *routing; /* choices of experts in training, routing.h; or NULL */
-    struct gang *gang;     /* ranks on a CUDA device (runtime/cuda/gang.h) instead of the CPU; or NULL */
-    bool peers_by_pid;     /* look for dead peers: nobody else does when ranks are started from outside */
+    struct gang *gang;       /* for player_d2d and player_nccl: the process's ranks on their GPU */
 };
 
 /* called before a kernel runs */
@@ -47,16 +48,16 @@ const void *exec_scratch(const struct exec *e, size_t *bytes);
 void exec_set_hook(struct exec *e, exec_hook *hook, void *context); /* NULL = none */
 
 /* The whole program once.  trace: one span per instruction, or NULL. */
-enum status exec_run(struct exec *e, enum routine which, const struct batch_source *batch,
-                     struct trace_span *trace);
-/* One phase of the training program, which has seams: the next step's early phase may run before this one's check, and must
- * run again where exec_clipped() says so after the check. */
-enum status exec_run_phase(struct exec *e, enum phase which, const struct batch_source *batch, struct trace_span *trace);
+enum status exec_run(struct exec *e, enum routine which, const struct batch_source *batch, struct trace_span *trace);
+/* One phase of it.  Where it has seams, the next step's early phase may run before this one's check, and must run again where
+ * exec_clipped() says so after the check. */
+enum status exec_run_phase(struct exec *e, enum routine which, enum phase phase, const struct batch_source *batch,
+                           struct trace_span *trace);
 bool exec_has_phases(const struct exec *e);
 bool exec_clipped(const struct exec *e);
 
 /* Where operands are in a device's memory, the world's arena is the host's copy of it: exec_run() keeps the step block and
- * the metrics equal on both sides; these copy the persistent buffers.  Nothing to do on the CPU. */
+ * the metrics equal on both sides; these copy the persistent buffers.  Nothing to do on cores. */
 enum status exec_to_device(struct exec *e);   /* the copy's memory is given back */
 enum status exec_from_device(struct exec *e);
 /* one past the highest byte of the arena that no longer holds the poison 0xff */

@@ -1,6 +1,6 @@
-/* Loading programs into the executor: queues, meetings, and the checks that need slot values and kernels. */
+/* Loading programs into the executor: queues, meetings, and the checks that need slot values and kernels.  And what all
+ * players have in common. */
 
-#include "runtime/cuda/gang.h"
 #include "runtime/exec_play.h"
 
 #include <stdlib.h>
@@ -107,14 +107,9 @@ static enum status check_kernels(struct exec *e, const struct play *play, char *
         exec_resolve(e, play->p, i, &k);
         enum op op = (enum op)play->p->insns[i].op;
         const char *why = kernel_check(op, &k);
-        if (!why && e->s.gang)
-            why = gang_plugin(e->s.gang)->check(op, &k);
+        why = why ? why : e->s.player->admit(e, op, &k);
         if (why)
             return fail_insn(e, play->p, i, why, error, error_size);
-        if (e->s.gang)
-            continue;
-        size_t bytes = kernel_scratch_floats(op, &k) * sizeof(float);
-        e->scratch_bytes = bytes > e->scratch_bytes ? bytes : e->scratch_bytes;
     }
     return STATUS_OK;
 }
@@ -167,22 +162,9 @@ enum status exec_open(struct exec **out, const struct exec_setup *s, char *error
     for (uint32_t r = 0; r < NROUTINES && st == STATUS_OK; r++)
         if (s->programs[r] && s->programs[r][role])
             st = load(e, &e->play[r], s->programs[r][role], error, error_size);
-    if (s->pace_ns)
-        e->play[ROUTINE_TRAIN].pace_ns = s->pace_ns[role];
-    if (st == STATUS_OK && s->gang && exec_has_phases(e)) {
-        snprintf(error, error_size, "a post-validated plan runs on CPU ranks only; plan with 'post_validation no' for GPUs");
-        st = STATUS_MISMATCH;
-    }
-    if (st == STATUS_OK && s->gang)
-        st = gang_join(s->gang, e, error, error_size);
-    if (st == STATUS_OK && !s->gang)
-        st = transport_open(&e->transport, s->world, s->channels->list, s->channels->n);
     e->scratch_bytes = (e->scratch_bytes + 4096) / 4096 * 4096;
-    if (st == STATUS_OK && !s->gang) {
-        void *map = mmap(NULL, e->scratch_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        e->scratch = map == MAP_FAILED ? NULL : map;
-        st = e->scratch ? STATUS_OK : STATUS_WORLD;
-    }
+    if (st == STATUS_OK)
+        st = s->player->open(e, error, error_size);
     if (st != STATUS_OK) {
         exec_close(e);
         return st;
@@ -195,8 +177,7 @@ void exec_close(struct exec *e)
 {
     if (!e)
         return;
-    if (e->s.gang)
-        gang_leave(e->s.gang, e);
+    e->s.player->close(e);
     for (uint32_t r = 0; r < NROUTINES; r++) {
         free(e->play[r].order);
         free(e->play[r].channel);
@@ -206,10 +187,6 @@ void exec_close(struct exec *e)
         free(e->play[r].kept);
         free(e->play[r].ended_ns);
     }
-    if (e->transport)
-        transport_close(e->transport);
-    if (e->scratch)
-        munmap(e->scratch, e->scratch_bytes);
     free(e->met);
     free(e);
 }
@@ -231,6 +208,33 @@ void exec_set_hook(struct exec *e, exec_hook *hook, void *context)
     e->hook_context = context;
 }
 
+void exec_place(struct exec *e, uint8_t *host, uint64_t host_bytes, uint8_t *device)
+{
+    e->host = host;
+    e->host_bytes = host_bytes;
+    e->arena = (uint8_t *)((uintptr_t)device - host_bytes);
+}
+
+enum status exec_run_phase(struct exec *e, enum routine which, enum phase phase, const struct batch_source *batch,
+                           struct trace_span *trace)
+{
+    struct play *play = &e->play[which];
+    play->trace = trace;
+    play->batch = batch;
+    atomic_store(&e->s.world->ranks[e->s.world->rank].evaluating, which == ROUTINE_EVAL);
+    TRY(e->s.player->run(e, which, phase));
+    for (uint32_t c = 0; c < e->s.channels->n; c++)
+        e->met[c] += play->meetings[(size_t)phase * e->s.channels->n + c];
+    return STATUS_OK;
+}
+
+enum status exec_run(struct exec *e, enum routine which, const struct batch_source *batch, struct trace_span *trace)
+{
+    for (enum phase phase = PHASE_EARLY; phase < NPHASES; phase++)
+        TRY(exec_run_phase(e, which, phase, batch, trace));
+    return STATUS_OK;
+}
+
 void *exec_buffer(const struct exec *e, enum routine which, enum buffer_kind kind)
 {
     const struct program *p = e->play[which].p;
@@ -240,16 +244,16 @@ void *exec_buffer(const struct exec *e, enum routine which, enum buffer_kind kin
     return NULL;
 }
 
-/* on a device: all persistent buffers between it and the host's copy of the arena */
+/* all persistent buffers between a device and the host's copy of the arena */
 static enum status copy_persistent(struct exec *e, bool to_device)
 {
     const struct program *p = e->play[ROUTINE_TRAIN].p;
-    for (uint32_t b = 0; e->s.gang && b < p->nbuffers; b++) {
+    for (uint32_t b = 0; e->s.player->copy && b < p->nbuffers; b++) {
         const struct buffer *buffer = &p->buffers[b];
         bool kept = buffer->kind == BUFFER_PARAM || buffer->kind == BUFFER_MASTER || buffer->kind == BUFFER_MOMENT1 ||
                     buffer->kind == BUFFER_MOMENT2 || buffer->kind == BUFFER_SCALE;
         if (kept && buffer->bytes)
-            TRY(gang_copy(e->s.gang, e, buffer->offset, buffer->bytes, to_device));
+            TRY(e->s.player->copy(e, buffer->offset, buffer->bytes, to_device));
     }
     return STATUS_OK;
 }
@@ -257,7 +261,7 @@ static enum status copy_persistent(struct exec *e, bool to_device)
 enum status exec_to_device(struct exec *e)
 {
     TRY(copy_persistent(e, true));
-    if (e->s.gang) { /* whole pages of the host's copy are given back */
+    if (e->s.player->copy) { /* whole pages of the host's copy are given back */
         uint64_t bytes = e->s.world->arena_size[e->s.world->rank];
         uintptr_t start = ((uintptr_t)e->s.world->arena[e->s.world->rank] + 4095) / 4096 * 4096;
         uintptr_t end = ((uintptr_t)e->s.world->arena[e->s.world->rank] + bytes) / 4096 * 4096;
@@ -277,10 +281,10 @@ uint64_t exec_touched(struct exec *e)
     uint64_t bytes = e->s.world->arena_size[e->s.world->rank], piece = 1 << 20;
     const uint8_t *arena = e->s.world->arena[e->s.world->rank];
     while (bytes) {
-        uint64_t from = e->s.gang ? (bytes - 1) / piece * piece : 0;
-        if (e->s.gang && from < e->host_bytes && bytes > e->host_bytes)
+        uint64_t from = (bytes - 1) / piece * piece;
+        if (from < e->host_bytes && bytes > e->host_bytes)
             from = e->host_bytes; /* a copy lies on one side */
-        if (e->s.gang && gang_copy(e->s.gang, e, from, bytes - from, false) != STATUS_OK)
+        if (e->s.player->copy && e->s.player->copy(e, from, bytes - from, false) != STATUS_OK)
             return 0;
         while (bytes > from && arena[bytes - 1] == 0xff)
             bytes--;

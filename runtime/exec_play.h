@@ -1,9 +1,10 @@
 #ifndef LLMC_EXEC_PLAY_H
 #define LLMC_EXEC_PLAY_H
 
-/* Inside of the executor, shared by exec.c (the loop), exec_open.c (loading) and exec_report.c. */
+/* Inside of the executor, shared by exec_open.c (loading), exec_report.c and the players: exec.c, exec_paced.c and
+ * runtime/cuda/gang*.c. */
 
-#include "runtime/exec.h"
+#include "runtime/player.h"
 
 struct play { /* one program as this rank replays it */
     const struct program *p;
@@ -17,7 +18,7 @@ struct play { /* one program as this rank replays it */
     bool *kept;                           /* by buffer: outlives a run */
     uint32_t done[NQUEUES], stop[NQUEUES]; /* positions finished; and to be finished in this run */
     bool open[NQUEUES];       /* the head is posted */
-    const int64_t *pace_ns;   /* by instruction: how long it takes; NULL: it is done */
+    int64_t began_ns;         /* the phase */
     int64_t *ended_ns;        /* paced: by instruction, when it ended by plan */
     bool started[NQUEUES];    /* paced: the head runs, and ends at: */
     int64_t until_ns[NQUEUES];
@@ -29,7 +30,7 @@ struct exec {
     struct transport *transport;
     uint8_t *arena;      /* where operands are; on a device: such that arena + offset is right behind host_bytes */
     uint8_t *host;       /* pinned memory of offsets below host_bytes */
-    uint64_t host_bytes; /* 0 on the CPU, where all is host memory */
+    uint64_t host_bytes; /* 0 on cores */
     struct play play[NROUTINES];
     uint64_t *met; /* by channel: meetings of earlier runs */
     float *scratch;
@@ -45,10 +46,17 @@ static inline uint8_t *exec_address(const struct exec *e, uint64_t at)
     return at < e->host_bytes ? e->host + at : e->arena + at;
 }
 
+/* operands move to a GPU: those of offsets below host_bytes to `host`, the others to `device` */
+void exec_place(struct exec *e, uint8_t *host, uint64_t host_bytes, uint8_t *device);
+
 /* what gives and what receives, of a communication in this run */
 void exec_make_meeting(const struct exec *e, const struct play *play, uint32_t insn, struct meeting *m);
 
 /* operands and attributes of an instruction on this rank */
 void exec_resolve(const struct exec *e, const struct program *p, uint32_t insn, struct kernel_args *k);
+
+/* exec_paced.c */
+enum progress exec_try_paced(struct exec *e, struct play *play, uint32_t queue, uint32_t insn);
+int64_t exec_paced_rest(const struct play *play);
 
 #endif

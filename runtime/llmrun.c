@@ -29,19 +29,25 @@ static enum status thread_body(void *context, uint32_t rank)
 
 static enum status run_threads(struct run *r, char *error, size_t error_size)
 {
-    if (r->peers_by_pid) {
+    if (r->world.named) {
         snprintf(error, error_size, "--transport d2d runs all ranks itself: start it once, not under a launcher");
         return STATUS_USAGE;
     }
-    TRY(run_join_device(r, 0));
-    enum status st = launch_threads(&r->world, thread_body, r);
-    gang_free(r->gang);
-    return st;
+    return launch_threads(&r->world, thread_body, r);
 }
 
 static void rank_describe(void *context, uint32_t rank, char *out, size_t size)
 {
     run_describe(context, rank, out, size);
+}
+
+/* which rank this process is, if it is one of many */
+static enum status find_launch(const struct run *r, const char *key, struct launch *l, char *error, size_t error_size)
+{
+    TRY(launch_detect(l, key, error, error_size));
+    if (r->o.ranks)
+        *l = (struct launch){.given = true, .rank = (uint32_t)r->o.rank, .nranks = (uint32_t)r->o.ranks};
+    return STATUS_OK;
 }
 
 /* where ranks meet if not in this machine's memory; false: they do */
@@ -50,7 +56,7 @@ static bool meets_remotely(const struct run *r, const struct launch *l, char *ho
     const char *address = getenv("MASTER_ADDR"), *base = getenv("MASTER_PORT");
     if (r->o.rendezvous)
         return rendezvous_address(r->o.rendezvous, host, size, port);
-    if (!r->nccl || !l->given || r->folder->nodes < 2 || !address || !base)
+    if (!r->o.nccl || !l->given || r->folder->nodes < 2 || !address || !base)
         return false;
     snprintf(host, size, "%s", address);
     *port = (uint16_t)(atoi(base) + 1); /* the launcher itself listens at its own */
@@ -75,16 +81,15 @@ static enum status run_all(struct run *r, const struct launch *l, char *error, s
     uint64_t need = 0, have = memory_available();
     for (uint32_t i = 0; i < sizes.nranks; i++)
         need += r->arena_sizes[i];
-    if (need > have && !r->o.cuda) {
+    if (need > have && !r->player->copy) {
         snprintf(error, error_size,
                  "the plan's %u ranks need %.1f GiB of memory here, %.1f GiB are available", sizes.nranks,
                  (double)need / 0x1p30, (double)have / 0x1p30);
         return STATUS_MISMATCH;
     }
-    r->peers_by_pid = l->given;
     TRY(world_open(&r->world, &sizes, l->given ? l->name : NULL, l->given ? l->rank : NONE, 60, error,
                    error_size));
-    enum status st = run_is_threaded(r) ? run_threads(r, error, error_size)
+    enum status st = r->player->threads ? run_threads(r, error, error_size)
                      : l->given         ? run_rank(r, l->rank)
                                         : launch_local(&r->world, rank_body, rank_describe, r);
     if (st == STATUS_OK)
@@ -107,9 +112,7 @@ static enum status calibrate_rank(const struct run *r, FILE *out, char *error, s
     struct launch l;
     char host[256];
     int devices = 0;
-    TRY(launch_detect(&l, no_plan, error, error_size));
-    if (r->o.ranks)
-        l = (struct launch){.given = true, .rank = (uint32_t)r->o.rank, .nranks = (uint32_t)r->o.ranks};
+    TRY(find_launch(r, no_plan, &l, error, error_size));
     if (l.given) {
         g.rank = l.rank;
         g.nranks = l.nranks;
@@ -120,7 +123,7 @@ static enum status calibrate_rank(const struct run *r, FILE *out, char *error, s
     }
     g.per_node = per_node ? (uint32_t)atoi(per_node) : g.nranks < (uint32_t)devices ? g.nranks : (uint32_t)devices;
     g.device = local ? atoi(local) : (int)(g.rank % (uint32_t)devices);
-    if (g.rank == 0 && r->nccl->GetUniqueId(&g.id)) {
+    if (g.rank == 0 && r->nccl.GetUniqueId(&g.id)) {
         snprintf(error, error_size, "NCCL finds no network interface to meet on");
         return STATUS_WORLD;
     }
@@ -136,7 +139,7 @@ static enum status calibrate_rank(const struct run *r, FILE *out, char *error, s
         s.nranks = g.nranks;
         TRY(rendezvous_join(&meeting, &s, &g.id, error, error_size));
     }
-    enum status st = calibrate_collectives(r->plugin, r->nccl, &g, out, error, error_size);
+    enum status st = calibrate_collectives(r->plugin, &r->nccl, &g, out, error, error_size);
     rendezvous_close(meeting);
     return st;
 }
@@ -146,6 +149,7 @@ static enum status calibrate_here(const struct run *r, char *error, size_t error
     struct file_out file = {.stream = stdout};
     const char *why = r->o.output ? file_create(r->o.output, &file) : NULL;
     enum status st = STATUS_OK;
+    snprintf(error, error_size, "out of memory"); /* of a failure that says nothing */
     if (!why)
         st = r->o.nccl   ? calibrate_rank(r, file.stream, error, error_size)
              : r->plugin ? calibrate(r->plugin, !r->o.free_order, file.stream, error, error_size)
@@ -171,40 +175,28 @@ static int leave(enum status st)
     return (int)st;
 }
 
+static enum status replay(struct run *r, char *error, size_t error_size)
+{
+    struct launch l;
+    TRY(run_open(r, error, error_size));
+    TRY(find_launch(r, r->folder->hash, &l, error, error_size));
+    return run_all(r, &l, error, error_size);
+}
+
 int main(int argc, char **argv)
 {
-    struct settings o;
-    struct launch l;
     struct run r = {.folder = NULL};
     bool done;
     char error[2048] = "";
-    enum status st = settings_parse(&o, argc, argv, &done);
+    enum status st = settings_parse(&r.o, argc, argv, &done);
     if (st != STATUS_OK || done)
         return leave(st);
     signal(SIGPIPE, SIG_IGN); /* a log or trace whose reader is gone is an error of writing, and no reason to die */
     device_cpu_tune(argv);
     mallopt(M_MMAP_MAX, 0); /* the heap in one place, so that its size is known */
-    r.o = o;
     st = run_open_device(&r, error, sizeof error); /* what is missing is said first */
-    if (st == STATUS_OK && o.calibrate)
-        st = calibrate_here(&r, error, sizeof error);
-    if (st != STATUS_OK || o.calibrate) {
-        if (st != STATUS_OK)
-            fprintf(stderr, "llmrun: %s\n", error);
-        return leave(st);
-    }
-    const struct run device = r;
     if (st == STATUS_OK)
-        st = run_open(&r, &o, error, sizeof error);
-    r.plugin = device.plugin;
-    r.nccl_table = device.nccl_table;
-    r.nccl = o.nccl ? &r.nccl_table : NULL;
-    if (st == STATUS_OK)
-        st = launch_detect(&l, r.folder->hash, error, sizeof error);
-    if (st == STATUS_OK && o.ranks)
-        l = (struct launch){.given = true, .rank = (uint32_t)o.rank, .nranks = (uint32_t)o.ranks};
-    if (st == STATUS_OK)
-        st = run_all(&r, &l, error, sizeof error);
+        st = r.o.calibrate ? calibrate_here(&r, error, sizeof error) : replay(&r, error, sizeof error);
     if (st != STATUS_OK && error[0])
         fprintf(stderr, "llmrun: %s\n", error);
     run_close(&r);

@@ -18,9 +18,8 @@ enum status run_remote(struct run *r, const struct launch *l, const char *host, 
     for (uint32_t i = 0; i < r->folder->ranks->nranks; i++)
         r->arena_sizes[i] = i == l->rank ? r->arena_sizes[i] : 0;
     struct world_sizes sizes = run_sizes(r);
-    r->peers_by_pid = false;
     TRY(world_open(&r->world, &sizes, NULL, l->rank, 60, error, error_size));
-    if (l->rank == 0 && r->nccl->GetUniqueId((struct nccl_id *)(void *)r->world.transport)) {
+    if (l->rank == 0 && r->nccl.GetUniqueId((struct nccl_id *)(void *)r->world.transport)) {
         snprintf(error, error_size, "NCCL finds no network interface to meet on");
         return STATUS_WORLD;
     }

@@ -1,6 +1,7 @@
 /* Loading a run: what all ranks share, and the device that they run on.  session.c is one rank's way through it. */
 
 #include "runtime/run.h"
+#include "runtime/cuda/gang.h"
 #include "runtime/cuda/load.h"
 #include "runtime/file.h"
 #include "runtime/weights.h"
@@ -100,9 +101,36 @@ static enum status try_outputs(const struct settings *o, char *error, size_t err
     return STATUS_WORLD;
 }
 
-enum status run_open(struct run *r, const struct settings *o, char *error, size_t error_size)
+enum status run_open_device(struct run *r, char *error, size_t error_size)
 {
-    *r = (struct run){.o = *o};
+    if (!r->o.cuda)
+        return STATUS_OK;
+    TRY(cuda_load(&r->plugin, error, error_size));
+    return r->o.nccl ? nccl_load(&r->nccl, error, error_size) : STATUS_OK;
+}
+
+/* With d2d all ranks are threads of this process; with NCCL each has one of its own, on the GPU of its place in the node unless
+ * the launcher says which. */
+static enum status choose_player(struct run *r)
+{
+    const char *local = getenv("LOCAL_RANK");
+    const struct gang_setup s = {.plugin = r->plugin,
+                                 .nccl = r->o.nccl ? &r->nccl : NULL,
+                                 .meet = r->o.nccl ? meet_nccl() : meet_d2d(),
+                                 .world = &r->world,
+                                 .device = !r->o.nccl ? 0 : local ? atoi(local) : -1,
+                                 .n = r->o.nccl ? 1 : r->folder->ranks->nranks,
+                                 .replay = (enum replay)r->o.replay,
+                                 .deterministic = !r->o.free_order,
+                                 .watchdog_s = r->o.watchdog_s,
+                                 .connect_s = 300};
+    r->player = r->o.nccl ? &player_nccl : r->o.cuda ? &player_d2d : r->o.paced ? &player_paced : &player_cpu;
+    return r->o.cuda ? gang_new(&r->gang, &s) : STATUS_OK;
+}
+
+enum status run_open(struct run *r, char *error, size_t error_size)
+{
+    const struct settings *o = &r->o;
     TRY(folder_open(o->dir, &r->folder, error, error_size));
     const struct job_info *job = &r->folder->train[0]->job;
     r->programs[ROUTINE_TRAIN] = (const struct program *const *)r->folder->train;
@@ -133,7 +161,7 @@ enum status run_open(struct run *r, const struct settings *o, char *error, size_
                  eval = r->held_out ? r->folder->eval[role]->arena_bytes : 0;
         r->arena_sizes[i] = train > eval ? train : eval;
     }
-    return r->arena_sizes ? STATUS_OK : STATUS_WORLD;
+    return r->arena_sizes ? choose_player(r) : STATUS_WORLD;
 }
 
 void run_close(struct run *r)
@@ -146,6 +174,7 @@ void run_close(struct run *r)
     pace_free(&r->pace);
     routing_close(&r->routing);
     free(r->arena_sizes);
+    gang_free(r->gang);
     world_close(&r->world);
     folder_close(r->folder);
 }
@@ -158,64 +187,14 @@ size_t run_first_span(const struct run *r, uint32_t rank)
     return first;
 }
 
-static enum status make_gang(struct run *r, struct gang **out, uint32_t first, uint32_t n, int device)
-{
-    const struct gang_setup s = {.plugin = r->plugin,
-                                 .nccl = r->nccl,
-                                 .meet = r->nccl ? meet_nccl() : meet_d2d(),
-                                 .id = (const struct nccl_id *)(const void *)r->world.transport,
-                                 .world = &r->world,
-                                 .device = device,
-                                 .first = first,
-                                 .n = n,
-                                 .replay = (enum replay)r->o.replay,
-                                 .deterministic = !r->o.free_order,
-                                 .watchdog_s = r->o.watchdog_s,
-                                 .connect_s = 300};
-    return gang_new(out, &s);
-}
-
-enum status run_open_device(struct run *r, char *error, size_t error_size)
-{
-    if (!r->o.cuda)
-        return STATUS_OK;
-    TRY(cuda_load(&r->plugin, error, error_size));
-    if (r->o.nccl)
-        TRY(nccl_load(&r->nccl_table, error, error_size));
-    r->nccl = r->o.nccl ? &r->nccl_table : NULL;
-    return STATUS_OK;
-}
-
-/* The ranks' device: with d2d all are threads of this process; with NCCL this rank alone, on the GPU of its place in the
- * node unless the launcher says which. */
-enum status run_join_device(struct run *r, uint32_t rank)
-{
-    const char *local = getenv("LOCAL_RANK");
-    if (!r->o.cuda || (!r->nccl && r->gang))
-        return STATUS_OK;
-    if (!r->nccl)
-        return make_gang(r, &r->gang, 0, r->world.nranks, 0);
-    if (r->world.remote) /* the id came with the meeting */
-        return make_gang(r, &r->gang, rank, 1, local ? atoi(local) : (int)r->folder->ranks->ranks[rank].gpu);
-    if (rank == 0 && r->nccl->GetUniqueId((struct nccl_id *)(void *)r->world.transport))
-        world_fail(&r->world, STATUS_WORLD, "rank 0: NCCL finds no network interface to meet on");
-    TRY(world_barrier(&r->world));
-    return make_gang(r, &r->gang, rank, 1, local ? atoi(local) : (int)r->folder->ranks->ranks[rank].gpu);
-}
-
 struct world_sizes run_sizes(const struct run *r)
 {
     struct world_sizes s = {.nranks = r->folder->ranks->nranks};
     s.each = r->arena_sizes;
-    s.transport_bytes = r->o.cuda ? sizeof(struct nccl_id) : transport_shared_bytes(r->channels.list, r->channels.n);
+    s.transport_bytes = r->player->shared_bytes(r->channels.list, r->channels.n);
     s.trace_bytes = r->o.trace ? run_first_span(r, s.nranks) * sizeof(struct trace_span) : 0;
     s.coverage_bytes = 2 * (size_t)r->ncatalog * sizeof(uint64_t);
     return s;
-}
-
-bool run_is_threaded(const struct run *r)
-{
-    return r->o.cuda && !r->nccl;
 }
 
 void run_describe(const struct run *r, uint32_t rank, char *out, size_t size)

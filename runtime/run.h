@@ -4,18 +4,19 @@
 /* A run: a plan, data and options, from loading to the last step.  Everything that ranks share read-only is
  * loaded before they start; then each rank's process goes through run_rank(). */
 
-#include "runtime/cuda/gang.h"
+#include "runtime/cuda_plugin.h"
 #include "runtime/data.h"
-#include "runtime/exec.h"
 #include "runtime/folder.h"
 #include "runtime/log.h"
 #include "runtime/pace.h"
+#include "runtime/player.h"
 #include "runtime/settings.h"
 #include "runtime/routing.h"
 #include "runtime/safetensors.h"
 
 struct run {
     struct settings o;
+    const struct player *player;
     struct folder *folder;
     const struct program *const *programs[NROUTINES]; /* by role */
     struct channels channels;
@@ -25,26 +26,20 @@ struct run {
     uint32_t ncatalog;
     uint64_t *arena_sizes; /* by rank: of its programs the larger */
     struct world world;
-    bool peers_by_pid;
     uint64_t steps;
     struct pace pace; /* --paced */
     struct routing routing;
-    /* on GPUs */
+    /* --device cuda */
     const struct cuda_plugin *plugin;
-    const struct nccl_functions *nccl; /* NULL: d2d */
-    struct nccl_functions nccl_table;
-    struct gang *gang; /* d2d: of all ranks, which are threads with copies of this structure */
+    struct nccl_functions nccl; /* --transport nccl */
+    struct gang *gang; /* of this process's ranks; with d2d they are threads with copies of this structure */
 };
 
-/* loads and checks everything that needs no peers */
-enum status run_open(struct run *r, const struct settings *o, char *error, size_t error_size);
-void run_close(struct run *r);
-/* --device cuda: finds the plugin and NCCL */
+/* --device cuda: finds the plugin and NCCL.  Of the run only its settings are there */
 enum status run_open_device(struct run *r, char *error, size_t error_size);
-/* are ranks threads of one process, each with a copy of the run? */
-bool run_is_threaded(const struct run *r);
-/* the device of a rank's process, or before threads start that of all; once the world is open */
-enum status run_join_device(struct run *r, uint32_t rank);
+/* then loads and checks everything that needs no peers */
+enum status run_open(struct run *r, char *error, size_t error_size);
+void run_close(struct run *r);
 /* sizes of the shared region */
 struct world_sizes run_sizes(const struct run *r);
 /* a rank's first span in the trace region */

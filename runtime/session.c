@@ -2,7 +2,6 @@
 
 #include "runtime/run.h"
 #include "runtime/allocations.h"
-#include "runtime/device.h"
 #include "runtime/file.h"
 #include "runtime/lr.h"
 #include "runtime/rendezvous.h"
@@ -45,7 +44,7 @@ static enum status report(struct session *s, enum status st)
 
 static void measure(struct session *s, uint32_t when)
 {
-    if (run_is_threaded(s->run) && s->world->rank)
+    if (s->run->player->threads && s->world->rank)
         return; /* one process: rank 0 accounts for all */
     size_t scratch_bytes, data_bytes = 0, held_bytes = 0;
     const void *scratch = exec_scratch(s->exec, &scratch_bytes),
@@ -64,6 +63,7 @@ static void measure(struct session *s, uint32_t when)
 static enum status open_session(struct session *s, struct run *r, uint32_t rank)
 {
     const struct exec_setup setup = {
+        .player = r->player,
         .world = &r->world,
         .channels = &r->channels,
         .ranks = r->folder->ranks,
@@ -72,8 +72,7 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
         .watchdog_s = r->o.watchdog_s,
         .routing = r->routing.use ? &r->routing : NULL,
         .pace_ns = (const int64_t *const *)r->pace.ns,
-        .gang = r->gang,
-        .peers_by_pid = r->peers_by_pid};
+        .gang = r->gang};
     *s = (struct session){.run = r, .world = &r->world, .face = &r->world.ranks[rank]};
     s->summary.loss = s->summary.eval_loss = NAN;
     atomic_store(&s->face->pid, (int32_t)getpid());
@@ -84,25 +83,21 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
     TRY(world_barrier(s->world));
     measure(s, 0);
     TRY(world_barrier(s->world));
-    if (!r->o.paced && !r->gang)
+    if (r->player->computes && !r->player->copy)
         memset(r->world.arena[rank], 0xff, r->arena_sizes[rank]);
-    if (!r->o.paced)
+    if (r->player->computes)
         TRY(report(s, weights_init(&s->place, r->init, p->job.seed, s->error, sizeof s->error)));
     const double *scale = exec_buffer(s->exec, ROUTINE_TRAIN, BUFFER_SCALE);
-    s->loss_scale = scale && !r->o.paced ? scale[SCALE_FACTOR] : 0;
+    s->loss_scale = scale && r->player->computes ? scale[SCALE_FACTOR] : 0;
     TRY(exec_to_device(s->exec));
-    if (!run_is_threaded(r))
+    if (!r->player->threads)
         safetensors_close(r->init);
     r->init = NULL;
     if (rank == 0 && !r->o.quiet) {
         char device[256];
-        if (r->gang)
-            gang_describe(r->gang, device, sizeof device);
-        else
-            device_cpu_describe(device, sizeof device);
+        r->player->describe(s->exec, device, sizeof device);
         fprintf(stderr, "%u rank%s over %s, %llu step%s, %s\n", r->world.nranks, r->world.nranks == 1 ? "" : "s",
-                r->gang ? (r->nccl ? "nccl" : "d2d") : "shm", (unsigned long long)r->steps, r->steps == 1 ? "" : "s",
-                device);
+                r->player->transport, (unsigned long long)r->steps, r->steps == 1 ? "" : "s", device);
     }
     if (rank == 0)
         TRY(report(s, log_open(&s->log, r->o.log, r->steps, r->o.quiet, s->error, sizeof s->error)));
@@ -124,7 +119,7 @@ static void write_block(double *block, const struct job_info *job, uint64_t step
 static enum status check_room(struct session *s, enum routine which, uint64_t step)
 {
     const double *metrics = exec_buffer(s->exec, which, BUFFER_METRICS);
-    if (!metrics || s->run->o.paced || !(metrics[METRIC_NEED] > 0))
+    if (!metrics || !s->run->player->computes || !(metrics[METRIC_NEED] > 0))
         return STATUS_OK;
     snprintf(s->error, sizeof s->error,
              "%s %llu was not taken: a rank has %.0f rows for one expert rank, but the plan holds fewer; the mean is %.1f, "
@@ -224,7 +219,7 @@ static double core_s(struct session *s)
 {
     int64_t all = 0, before = s->core_ns;
     atomic_store(&s->face->core_ns, world_core_ns());
-    for (uint32_t r = 0; r < s->world->nranks && !s->run->o.cuda; r++)
+    for (uint32_t r = 0; r < s->world->nranks && !s->run->player->copy; r++)
         all += atomic_load(&s->world->ranks[r].core_ns);
     s->core_ns = all;
     return 1e-9 * (double)(all - before);
@@ -244,12 +239,12 @@ static void log_results(struct session *s, uint64_t step, double step_time_s)
                             .step_time_s = step_time_s,
                             .tokens_per_s = tokens / step_time_s,
                             .core_s = core_s(s)};
-    if (metrics && !s->run->o.paced) {
+    if (metrics && s->run->player->computes) {
         line.loss = metrics[METRIC_LOSS];
         line.grad_norm = sqrt(metrics[METRIC_SQNORM]);
         line.loss_scale = s->loss_scale;
     }
-    if (scale && !s->run->o.paced) {
+    if (scale && s->run->player->computes) {
         uint64_t skipped = (uint64_t)scale[SCALE_SKIPPED];
         line.skipped = skipped > s->skipped;
         s->skipped = skipped;
@@ -286,15 +281,15 @@ static enum status run_phases(struct session *s, uint64_t step, bool ahead)
 {
     const struct batch_source *data = s->run->data;
     if (!s->ahead)
-        TRY(exec_run_phase(s->exec, PHASE_EARLY, data, spans_of(s, step)));
-    TRY(exec_run_phase(s->exec, PHASE_BODY, data, spans_of(s, step)));
+        TRY(exec_run_phase(s->exec, ROUTINE_TRAIN, PHASE_EARLY, data, spans_of(s, step)));
+    TRY(exec_run_phase(s->exec, ROUTINE_TRAIN, PHASE_BODY, data, spans_of(s, step)));
     if (ahead) {
         set_block(s, step + 1);
-        TRY(exec_run_phase(s->exec, PHASE_EARLY, data, spans_of(s, step + 1)));
+        TRY(exec_run_phase(s->exec, ROUTINE_TRAIN, PHASE_EARLY, data, spans_of(s, step + 1)));
         set_block(s, step);
     }
-    TRY(exec_run_phase(s->exec, PHASE_CHECK, data, spans_of(s, step)));
-    s->ahead = ahead && (s->run->o.paced || !exec_clipped(s->exec));
+    TRY(exec_run_phase(s->exec, ROUTINE_TRAIN, PHASE_CHECK, data, spans_of(s, step)));
+    s->ahead = ahead && (!s->run->player->computes || !exec_clipped(s->exec));
     return STATUS_OK;
 }
 
@@ -380,7 +375,7 @@ static enum status finish_outputs(struct session *s)
                 100 * (measured_s / planned_s - 1));
     }
     if (r->o.json)
-        summary_print(r, &s->summary, stdout);
+        summary_print(r, s->exec, &s->summary, stdout);
     const char *lost = file_flush_stdout();
     if (lost) {
         snprintf(s->error, sizeof s->error, "stdout: %s", lost);
@@ -403,7 +398,6 @@ static enum status save(struct session *s)
 enum status run_rank(struct run *r, uint32_t rank)
 {
     struct session s;
-    TRY(run_join_device(r, rank));
     enum status st = open_session(&s, r, rank);
     atomic_store(&s.face->state, RANK_STEPPING);
     if (st == STATUS_OK)
@@ -415,8 +409,6 @@ enum status run_rank(struct run *r, uint32_t rank)
         st = saved == STATUS_OK ? written : saved;
     }
     exec_close(s.exec);
-    if (!run_is_threaded(r))
-        gang_free(r->gang);
     atomic_store(&s.face->state, RANK_ENDED);
     return st;
 }

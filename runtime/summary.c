@@ -1,7 +1,6 @@
 /* The run's summary as one JSON object. */
 
 #include "runtime/summary.h"
-#include "runtime/device.h"
 
 #include <math.h>
 
@@ -37,32 +36,10 @@ static void print_memory(const struct run *r, const struct summary *s, FILE *out
     fprintf(out, "\"named_rise_bytes\": %lld, \"rise_bytes\": %lld},\n", (long long)named, (long long)rise);
 }
 
-/* what rank 0's process holds on its GPU, and what replaying costs the host */
-static void print_gang(const struct gang *g, FILE *out)
-{
-    struct gang_memory m;
-    struct gang_counts c;
-    gang_memory(g, &m);
-    gang_counts(g, &c);
-    fprintf(out,
-            "  \"gpu_memory\": {\"arena_bytes\": %llu, \"workspace_bytes\": %llu, \"staging_bytes\": %llu, \"libraries_bytes\": %llu, "
-            "\"communicators_bytes\": %llu, \"rest_bytes\": %llu, \"total_bytes\": %llu},\n",
-            (unsigned long long)m.arena, (unsigned long long)m.workspace, (unsigned long long)m.staging,
-            (unsigned long long)m.libraries, (unsigned long long)m.communicators, (unsigned long long)m.rest,
-            (unsigned long long)m.total);
-    fprintf(out, "  \"replay\": {\"graphs\": %llu, \"instructions\": %llu, \"fused\": %llu, \"host_ns_per_instruction\": ",
-            (unsigned long long)c.graphs, (unsigned long long)c.replayed, (unsigned long long)c.fused);
-    log_number(out, c.replayed ? (double)c.issue_ns / (double)c.replayed : NAN);
-    fputs("},\n", out);
-}
-
-void summary_print(const struct run *r, const struct summary *s, FILE *out)
+void summary_print(const struct run *r, const struct exec *e, const struct summary *s, FILE *out)
 {
     char device[256];
-    if (r->gang)
-        gang_describe(r->gang, device, sizeof device);
-    else
-        device_cpu_describe(device, sizeof device);
+    r->player->describe(e, device, sizeof device);
     fprintf(out, "{\"steps\": %llu, \"ranks\": %u, \"tokens\": %llu,\n", (unsigned long long)s->steps,
             r->world.nranks, (unsigned long long)s->tokens);
     fputs("  \"loss\": ", out);
@@ -72,9 +49,9 @@ void summary_print(const struct run *r, const struct summary *s, FILE *out)
     fputs(", \"tokens_per_s\": ", out);
     uint64_t timed = s->steps > 1 ? s->steps - 1 : 0;
     log_number(out, timed ? (double)s->tokens / (double)s->steps * (double)timed / s->seconds : NAN);
-    fprintf(out, ",\n  \"device\": \"%s\", \"transport\": \"%s\",\n", device, !r->gang ? "shm" : r->nccl ? "nccl" : "d2d");
-    if (r->gang)
-        print_gang(r->gang, out);
+    fprintf(out, ",\n  \"device\": \"%s\", \"transport\": \"%s\",\n", device, r->player->transport);
+    if (r->player->print)
+        r->player->print(e, out);
     fprintf(out,
             "  \"instructions_per_step\": %llu, \"allocations_after_first_step\": %llu, \"scratch_bytes\": "
             "%llu,\n",

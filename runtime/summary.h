@@ -26,6 +26,6 @@ struct summary {
     double seconds;                           /* of all steps but the first */
     uint64_t before[NMEMORY], after[NMEMORY]; /* sums over ranks: after loading, at the end */
 };
-void summary_print(const struct run *r, const struct summary *s, FILE *out);
+void summary_print(const struct run *r, const struct exec *e, const struct summary *s, FILE *out);
 
 #endif

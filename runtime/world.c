@@ -250,7 +250,7 @@ enum status world_open(struct world *w, const struct world_sizes *sizes, const c
 {
     size_t at[5];
     int fd = -1;
-    *w = (struct world){.rank = rank, .nranks = sizes->nranks};
+    *w = (struct world){.rank = rank, .nranks = sizes->nranks, .named = name != NULL};
     w->spins = sizes->nranks > (uint32_t)sysconf(_SC_NPROCESSORS_ONLN) ? 8 : 100;
     if (name) {
         lay_out(w, sizes, at);

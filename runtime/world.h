@@ -53,6 +53,7 @@ struct world {
     size_t map_bytes, control_bytes; /* control_bytes: all but the arenas */
     struct rendezvous *remote;       /* where ranks are on several machines: then the region is this rank's alone, barriers and
                                         failures go by runtime/rendezvous.h; else NULL */
+    bool named;                      /* ranks were started from outside: nobody else looks for dead ones */
     uint32_t spins;                  /* polls before sleeping: few where ranks outnumber cores */
 };
 

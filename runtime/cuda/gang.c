@@ -1,11 +1,14 @@
-/* A gang's device: one allocation for the arenas of its ranks, workspaces and staged words; a stream per rank and queue.
+/* The players on GPUs, and a gang's device: one allocation for the arenas of its ranks, workspaces and staged words; a stream
+ * per rank and queue.
  *
  * Layout of the allocation: arenas, each of its device part alone (host buffers come first in an arena and lie in pinned
  * memory), then workspaces, one per stream that runs kernels, then staged words.  Pinned memory: per rank its progress
  * words, staged words, step block and metrics; then host parts of arenas. */
 
 #include "runtime/cuda/gang_inside.h"
+#include "runtime/log.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -36,13 +39,21 @@ enum status gang_new(struct gang **out, const struct gang_setup *s)
     return STATUS_OK;
 }
 
-const struct cuda_plugin *gang_plugin(const struct gang *g)
+static size_t shared_bytes(const struct channel *channels, uint32_t nchannels)
 {
-    return g->s.plugin;
+    (void)channels;
+    (void)nchannels;
+    return sizeof(struct nccl_id);
 }
 
-void gang_describe(const struct gang *g, char *out, size_t size)
+static const char *admit(struct exec *e, enum op op, const struct kernel_args *k)
 {
+    return e->s.gang->s.plugin->check(op, k);
+}
+
+static void describe(const struct exec *e, char *out, size_t size)
+{
+    const struct gang *g = e->s.gang;
     static const char *const modes[] = {"instruction by instruction", "in segments", "as one graph"};
     g->s.plugin->describe(g->s.device, out, size);
     size_t used = strlen(out);
@@ -152,10 +163,7 @@ static enum status allocate_device(struct gang *g, char *error, size_t error_siz
     uint8_t *next = g->memory = memory;
     for (uint32_t i = 0; i < g->s.n; i++) {
         struct gang_rank *r = &g->ranks[i];
-        /* such that arena + offset is right for all offsets behind the host's part */
-        r->e->arena = (uint8_t *)((uintptr_t)next - arena_host_bytes(r->e));
-        r->e->host_bytes = arena_host_bytes(r->e);
-        r->e->host = r->host;
+        exec_place(r->e, r->host, arena_host_bytes(r->e), next);
         next += round_up(arena_bytes(r->e) - arena_host_bytes(r->e), ARENA_ALIGN);
     }
     for (uint32_t i = 0; i < g->s.n; i++) {
@@ -261,7 +269,7 @@ static enum status open_device(struct gang *g, char *error, size_t error_size)
     size_t total = 0, mark;
     int count = 0, major = 0, minor = 0, rc = g->cu->GetDeviceCount(&count);
     if (rc || g->s.device >= count) {
-        snprintf(error, error_size, "rank %u wants GPU %d, this machine has %d%s%s", g->s.first, g->s.device, count,
+        snprintf(error, error_size, "rank %u wants GPU %d, this machine has %d%s%s", g->first, g->s.device, count,
                  rc ? ": " : "", rc ? g->cu->GetErrorString(rc) : "");
         return rc ? STATUS_WORLD : STATUS_MISMATCH;
     }
@@ -302,15 +310,13 @@ static enum status open_device(struct gang *g, char *error, size_t error_size)
 
 static enum status open_meet(struct gang *g, const struct exec *e, char *error, size_t error_size)
 {
-    const struct meet_setup s = {.gang = g,
-                                 .plugin = g->s.plugin,
+    const struct meet_setup s = {.plugin = g->s.plugin,
                                  .nccl = g->s.nccl,
                                  .world = g->s.world,
                                  .channels = e->s.channels,
                                  .ranks = e->s.ranks,
                                  .programs = e->s.programs,
-                                 .nlocal = g->s.n,
-                                 .id = g->s.id,
+                                 .id = (const struct nccl_id *)(const void *)g->s.world->transport,
                                  .memory = g->memory,
                                  .memory_bytes = g->memory_bytes,
                                  .deadline_s = g->s.connect_s};
@@ -320,15 +326,33 @@ static enum status open_meet(struct gang *g, const struct exec *e, char *error, 
     return st;
 }
 
-static struct gang_rank *rank_of(struct gang *g, const struct exec *e)
+static struct gang_rank *rank_of(const struct exec *e)
 {
-    return &g->ranks[e->s.world->rank - g->s.first];
+    return &e->s.gang->ranks[e->s.gang->s.nccl ? 0 : e->s.world->rank];
 }
 
-enum status gang_join(struct gang *g, struct exec *e, char *error, size_t error_size)
+/* with NCCL the gang is this rank's alone, and the first rank makes the id by which they meet, unless it came over the network */
+static void take_rank(struct gang *g, const struct exec *e)
 {
-    struct gang_rank *r = rank_of(g, e);
+    const struct world *w = e->s.world;
+    g->first = w->rank;
+    if (g->s.device < 0)
+        g->s.device = (int)e->s.ranks->ranks[w->rank].gpu;
+    if (w->rank == 0 && !w->remote && g->s.nccl->GetUniqueId((struct nccl_id *)(void *)w->transport))
+        world_fail(w, STATUS_WORLD, "rank 0: NCCL finds no network interface to meet on");
+}
+
+static enum status join(struct exec *e, char *error, size_t error_size)
+{
+    struct gang *g = e->s.gang;
+    struct gang_rank *r = rank_of(e);
+    if (exec_has_phases(e)) {
+        snprintf(error, error_size, "a post-validated plan runs on CPU ranks only; plan with 'post_validation no' for GPUs");
+        return STATUS_MISMATCH;
+    }
     r->e = e;
+    if (g->s.nccl)
+        take_rank(g, e);
     atomic_fetch_add(&g->joined, 1);
     TRY(world_barrier(e->s.world));
     if (r != g->ranks) {
@@ -348,9 +372,12 @@ enum status gang_join(struct gang *g, struct exec *e, char *error, size_t error_
     return world_barrier(e->s.world);
 }
 
-enum status gang_run(struct gang *g, struct exec *e, enum routine which)
+static enum status run(struct exec *e, enum routine which, enum phase phase)
 {
-    bool leader = rank_of(g, e) == g->ranks;
+    struct gang *g = e->s.gang;
+    bool leader = rank_of(e) == g->ranks;
+    if (phase != PHASE_BODY) /* without seams it holds all */
+        return STATUS_OK;
     if (g->s.n > 1)
         TRY(world_barrier(e->s.world));
     if (leader) {
@@ -363,9 +390,10 @@ enum status gang_run(struct gang *g, struct exec *e, enum routine which)
     return g->s.n > 1 ? world_barrier(e->s.world) : world_failed(e->s.world);
 }
 
-enum status gang_copy(struct gang *g, struct exec *e, uint64_t at, uint64_t bytes, bool to_device)
+enum status gang_copy(struct exec *e, uint64_t at, uint64_t bytes, bool to_device)
 {
-    cuda_stream stream = rank_of(g, e)->stream[QUEUE_COMPUTE];
+    const struct gang *g = e->s.gang;
+    cuda_stream stream = rank_of(e)->stream[QUEUE_COMPUTE];
     uint8_t *device = exec_address(e, at), *host = e->s.world->arena[e->s.world->rank] + at;
     int rc = g->cu->MemcpyAsync(to_device ? device : host, to_device ? host : device, bytes, CUDA_COPY_DEFAULT, stream);
     while (!rc && (rc = cuda_poll_stream(g->cu, stream)) == CUDA_NOT_READY) {
@@ -431,9 +459,10 @@ static void free_device(struct gang *g)
 }
 
 /* The leader gives the device back when all others have come to their end, and they wait for it: it uses what is theirs. */
-void gang_leave(struct gang *g, struct exec *e)
+static void leave(struct exec *e)
 {
-    struct gang_rank *r = rank_of(g, e);
+    struct gang *g = e->s.gang;
+    const struct gang_rank *r = rank_of(e);
     if (!r->e)
         return;
     atomic_fetch_add(&g->left, 1);
@@ -462,7 +491,27 @@ void gang_memory(const struct gang *g, struct gang_memory *m)
     m->rest = m->total > named ? m->total - named : 0;
 }
 
-void gang_counts(const struct gang *g, struct gang_counts *c)
+/* what this process holds on its GPU, and what replaying costs the host */
+static void print(const struct exec *e, FILE *out)
 {
-    *c = g->counts;
+    const struct gang_counts *c = &e->s.gang->counts;
+    struct gang_memory m;
+    gang_memory(e->s.gang, &m);
+    fprintf(out,
+            "  \"gpu_memory\": {\"arena_bytes\": %llu, \"workspace_bytes\": %llu, \"staging_bytes\": %llu, \"libraries_bytes\": %llu, "
+            "\"communicators_bytes\": %llu, \"rest_bytes\": %llu, \"total_bytes\": %llu},\n",
+            (unsigned long long)m.arena, (unsigned long long)m.workspace, (unsigned long long)m.staging,
+            (unsigned long long)m.libraries, (unsigned long long)m.communicators, (unsigned long long)m.rest,
+            (unsigned long long)m.total);
+    fprintf(out, "  \"replay\": {\"graphs\": %llu, \"instructions\": %llu, \"fused\": %llu, \"host_ns_per_instruction\": ",
+            (unsigned long long)c->graphs, (unsigned long long)c->replayed, (unsigned long long)c->fused);
+    log_number(out, c->replayed ? (double)c->issue_ns / (double)c->replayed : NAN);
+    fputs("},\n", out);
 }
+
+const struct player player_d2d = {.transport = "d2d", .threads = true, .computes = true, .shared_bytes = shared_bytes,
+                                  .admit = admit, .open = join, .close = leave, .run = run, .copy = gang_copy,
+                                  .describe = describe, .print = print};
+const struct player player_nccl = {.transport = "nccl", .computes = true, .shared_bytes = shared_bytes,
+                                   .admit = admit, .open = join, .close = leave, .run = run, .copy = gang_copy,
+                                   .describe = describe, .print = print};

@@ -10,7 +10,7 @@
  * here ever blocks in the driver: whoever waits polls, looks for failed peers and for silence, and gives up in words. */
 
 #include "runtime/cuda_plugin.h"
-#include "runtime/exec.h"
+#include "runtime/player.h"
 
 enum replay { REPLAY_EAGER, REPLAY_SEGMENTS, REPLAY_GRAPH };
 struct gang;
@@ -26,14 +26,12 @@ struct meet_part { /* one rank's part in a meeting */
     size_t workspace_bytes;
 };
 struct meet_setup {
-    const struct gang *gang;
     const struct cuda_plugin *plugin;
     const struct nccl_functions *nccl;
     struct world *world;
     const struct channels *channels;
     const struct ranks *ranks;
     const struct program *const *const *programs; /* by routine, by role */
-    uint32_t nlocal;
     const struct nccl_id *id;
     void *memory; /* to be registered */
     size_t memory_bytes;
@@ -60,40 +58,17 @@ struct gang_setup {
     const struct cuda_plugin *plugin;
     const struct nccl_functions *nccl; /* NULL with d2d */
     const struct meet_ops *meet;
-    const struct nccl_id *id;          /* of the world's communicator, where all ranks find the same; NULL with d2d */
-    struct world *world;               /* outlives the gang */
-    int device;
-    uint32_t first, n; /* ranks first .. first + n - 1 live here */
+    struct world *world;               /* outlives the gang; open before ranks come */
+    int device;                        /* -1: the one of the rank's place in its node */
+    uint32_t n;                        /* ranks of this process: all, or with NCCL one */
     enum replay replay;
     bool deterministic;
     double watchdog_s, connect_s; /* connect_s: what making all communicators may take */
 };
+/* Before ranks start: they come when executors with player_d2d or player_nccl are opened, which each rank does in a thread or process of its
+ * own.  Opening and running meet all ranks. */
 enum status gang_new(struct gang **out, const struct gang_setup *s);
 /* after all its ranks' executors are closed */
 void gang_free(struct gang *g);
-const struct cuda_plugin *gang_plugin(const struct gang *g);
-void gang_describe(const struct gang *g, char *out, size_t size);
-
-/* Every rank calls these, in a thread of its own; join and run meet all ranks. */
-enum status gang_join(struct gang *g, struct exec *e, char *error, size_t error_size);
-void gang_leave(struct gang *g, struct exec *e);
-enum status gang_run(struct gang *g, struct exec *e, enum routine which);
-
-/* bytes [at, at + bytes) of a rank's arena between the device and the host's copy of the arena */
-enum status gang_copy(struct gang *g, struct exec *e, uint64_t at, uint64_t bytes, bool to_device);
-
-/* What the gang's process holds on the device, in bytes, of what the driver says has been taken since the context was made
- * (total).  Of its own allocation: arenas as planned, workspaces of products and attention, staged words.  By difference:
- * libraries (their handles and kernels), communicators, and the rest, which is graphs and kernels that came later. */
-struct gang_memory {
-    uint64_t arena, workspace, staging, libraries, communicators, rest, total;
-};
-void gang_memory(const struct gang *g, struct gang_memory *m);
-/* Graphs that were made; steps, their instructions, and the host's nanoseconds for launching them, without those steps that
- * are not as others: a routine's first, traced ones, those that capture; launches that do several instructions at once */
-struct gang_counts {
-    uint64_t graphs, steps, replayed, issue_ns, fused;
-};
-void gang_counts(const struct gang *g, struct gang_counts *c);
 
 #endif

@@ -7,6 +7,18 @@
 #include "runtime/cuda/gang.h"
 #include "runtime/exec_play.h"
 
+/* What the gang's process holds on the device, in bytes, of what the driver says has been taken since the context was made
+ * (total).  Of its own allocation: arenas as planned, workspaces of products and attention, staged words.  By difference:
+ * libraries (their handles and kernels), communicators, and the rest, which is graphs and kernels that came later. */
+struct gang_memory {
+    uint64_t arena, workspace, staging, libraries, communicators, rest, total;
+};
+/* Graphs that were made; steps, their instructions, and the host's nanoseconds for launching them, without those steps that
+ * are not as others: a routine's first, traced ones, those that capture; launches that do several instructions at once */
+struct gang_counts {
+    uint64_t graphs, steps, replayed, issue_ns, fused;
+};
+
 enum { MARK_ENDED = NQUEUES, MARK_COMPUTE = 2 * NQUEUES, NMARKS = 16 };
 
 struct staged { /* what the host computes before the step for one instruction */
@@ -70,6 +82,7 @@ struct gang {
     cuda_event *stamps; /* traced step: two per entry */
     bool failed, capturing;
     _Atomic uint32_t joined, left, freed; /* ranks that came, that went; the device is given back */
+    uint32_t first; /* the first rank's number */
     int sm;
     uint32_t noted; /* instructions of the first rank's step that do not run as they ask to */
     const char *note; /* why the first does not */
@@ -80,6 +93,10 @@ static inline cuda_stream gang_origin(const struct gang *g)
 {
     return g->ranks[0].stream[QUEUE_COMPUTE];
 }
+
+void gang_memory(const struct gang *g, struct gang_memory *m);
+/* the players' copy() */
+enum status gang_copy(struct exec *e, uint64_t at, uint64_t bytes, bool to_device);
 
 /* gang_plan.c; NULL = fine, else out of memory */
 enum status gang_plan(struct gang *g, char *error, size_t error_size);

@@ -239,7 +239,7 @@ static const char *issue_meeting(struct issue *is, const struct gang_entry *entr
         exec_make_meeting(r->e, play, entry[j].insn, &part->m);
         part->queue = (enum queue)in->queue;
         part->stream = r->stream[in->queue];
-        part->rank = g->s.first + entry[j].rank;
+        part->rank = g->first + entry[j].rank;
         part->workspace = r->workspace[in->queue];
         part->workspace_bytes = r->workspace_bytes[in->queue];
     }
@@ -306,7 +306,7 @@ static enum status issue_all(struct issue *is)
             return gang_refused(g, entry->rank, is->which, entry->insn, why);
         for (uint32_t j = 0; j < n; j++) {
             const struct gang_rank *r = &g->ranks[entry[j].rank];
-            atomic_store_explicit(&g->s.world->ranks[g->s.first + entry[j].rank]
+            atomic_store_explicit(&g->s.world->ranks[g->first + entry[j].rank]
                                        .head[r->e->play[is->which].p->insns[entry[j].insn].queue],
                                   entry[j].insn, memory_order_relaxed);
         }
@@ -423,7 +423,7 @@ static enum status issue_hooked(struct issue *is)
             const struct operand *o =
                 &p->operands[in->operand + (in->op == OP_SGD ? OPND(SGD, g) : OPND(ADAMW, g))];
             if (in->op != OP_BIAS_MOVE)
-                TRY(gang_copy(g, g->ranks[entry->rank].e, p->buffers[o->buffer].offset,
+                TRY(gang_copy(g->ranks[entry->rank].e, p->buffers[o->buffer].offset,
                               p->buffers[o->buffer].bytes, false));
             e->hook(e->hook_context, p, entry->insn, &k);
         }

@@ -238,7 +238,7 @@ static enum status check_meetings(const struct gang *g, enum routine which, char
         const struct exec *e = g->ranks[step->order[at].rank].e;
         if (c == NONE || g->s.nccl || n == e->s.channels->list[c].nmembers)
             continue;
-        snprintf(error, error_size, "rank %u, instruction %u: %u of its %u partners come to it", g->s.first + step->order[at].rank,
+        snprintf(error, error_size, "rank %u, instruction %u: %u of its %u partners come to it", g->first + step->order[at].rank,
                  step->order[at].insn, n, e->s.channels->list[c].nmembers);
         return STATUS_INPUT;
     }

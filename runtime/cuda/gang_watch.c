@@ -27,9 +27,9 @@ enum status gang_fail(struct gang *g, uint32_t rank, enum routine which, uint32_
     if (f) {
         program_print_insn(p, insn, f);
         fclose(f);
-        world_fail(g->s.world, STATUS_WORLD, "rank %u, instruction %u: %s: %s", g->s.first + rank, insn, why, line);
+        world_fail(g->s.world, STATUS_WORLD, "rank %u, instruction %u: %s: %s", g->first + rank, insn, why, line);
     } else {
-        world_fail(g->s.world, STATUS_WORLD, "rank %u: %s", g->s.first + rank, why);
+        world_fail(g->s.world, STATUS_WORLD, "rank %u: %s", g->first + rank, why);
     }
     give_up(g);
     return world_failed(g->s.world);
@@ -86,7 +86,7 @@ static uint64_t progress(struct gang *g)
         uint64_t own = g->counts.steps << 24;
         for (uint32_t i = 0; i < NMARKS; i++)
             own += ((const volatile uint32_t *)g->ranks[r].mark)[i];
-        atomic_store_explicit(&g->s.world->ranks[g->s.first + r].progress, own, memory_order_relaxed);
+        atomic_store_explicit(&g->s.world->ranks[g->first + r].progress, own, memory_order_relaxed);
     }
     for (uint32_t r = 0; r < g->s.world->nranks; r++)
         all += atomic_load_explicit(&g->s.world->ranks[r].progress, memory_order_relaxed);

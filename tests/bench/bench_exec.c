@@ -75,7 +75,8 @@ static enum status replay(struct many *m, uint32_t rank, double *ns)
 {
     struct exec *e;
     char error[512];
-    struct exec_setup setup = {.world = &m->world,
+    struct exec_setup setup = {.player = &player_cpu,
+                               .world = &m->world,
                                .channels = &m->channels,
                                .ranks = m->ranks,
                                .programs = {(const struct program *const *)m->program, NULL}};

@@ -116,7 +116,8 @@ static enum status body(void *context, uint32_t rank)
     struct many *m = c->m;
     char error[512];
     struct exec *e;
-    struct exec_setup setup = {.world = &m->world,
+    struct exec_setup setup = {.player = m->pace_ns ? &player_paced : &player_cpu,
+                               .world = &m->world,
                                .channels = &m->channels,
                                .ranks = m->ranks,
                                .programs = {(const struct program *const *)m->program, NULL},

@@ -6,8 +6,8 @@
  * Buffers are vectors of n * PART elements of fp32, one per index, the same on every rank; each instruction
  * waits for the last writer and all later readers of what it touches, so results do not depend on timing. */
 
-#include "runtime/exec.h"
 #include "runtime/launch.h"
+#include "runtime/player.h"
 
 enum { PART = 40, MOST_BUFFERS = 8, MOST_MANY = 8 };
 

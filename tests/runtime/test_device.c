@@ -202,10 +202,8 @@ static void look_at_launches(const struct gang *g)
         if (many == 1 && at + 1 < n && fused[order[at + 1]] == 1 && are_neighbours(r, order, at))
             CU_ASSERT_FALSE(go_together(g, order + at));
     }
-    struct gang_counts counts;
-    gang_counts(g, &counts);
     CU_ASSERT(joined > 4); /* of every layer */
-    CU_ASSERT_EQUAL(counts.fused, joined * counts.steps);
+    CU_ASSERT_EQUAL(g->counts.fused, joined * g->counts.steps);
 }
 
 static void look_at_words(const struct gang *g)
@@ -214,7 +212,7 @@ static void look_at_words(const struct gang *g)
     char said[300], want[300];
     g->s.plugin->describe(g->s.device, want, sizeof want);
     snprintf(want + strlen(want), 100, ", d2d, replayed %s", modes[g->s.replay]);
-    gang_describe(g, said, sizeof said);
+    player_d2d.describe(g->ranks->e, said, sizeof said);
     CU_ASSERT_STRING_EQUAL(said, want);
 }
 
@@ -329,7 +327,7 @@ static void meet_once(const struct cuda_plugin *plugin, const struct form *f, co
     const uint32_t members[MEMBERS] = {0, 1, 2, 3};
     struct channel channel = {f->n, members};
     const struct channels channels = {.n = 1, .nranks = f->n, .list = &channel};
-    const struct meet_setup setup = {.plugin = plugin, .channels = &channels, .nlocal = f->n};
+    const struct meet_setup setup = {.plugin = plugin, .channels = &channels};
     struct meet_part parts[MEMBERS];
     struct meet *m = NULL;
     char error[200];
@@ -389,7 +387,7 @@ static void test_large_group(void)
         members[k] = k;
     const struct channel list[] = {{2, members}, {MANY, members}};
     const struct channels channels = {.n = 2, .nranks = MANY, .list = (struct channel *)(uintptr_t)list};
-    const struct meet_setup setup = {.channels = &channels, .nlocal = MANY};
+    const struct meet_setup setup = {.channels = &channels};
     struct meet *m = NULL;
     char error[200] = "";
     CU_ASSERT_EQUAL(meet_d2d()->open(&m, &setup, error, sizeof error), STATUS_MISMATCH);

@@ -119,10 +119,10 @@ static void expect_returned(const struct settings *o, enum status status)
 {
     bool settled = false;
     for (int i = 0; i < 40 && !settled; i++) {
-        struct run r;
+        struct run r = {.o = *o};
         char error[2048] = "";
         size_t before = in_use();
-        enum status st = run_open(&r, o, error, sizeof error);
+        enum status st = run_open(&r, error, sizeof error);
         run_close(&r);
         settled = in_use() == before;
         CU_ASSERT_EQUAL(st, status);
@@ -191,14 +191,13 @@ static void expect_described(const struct run *r, const char *want)
 static void test_described(void)
 {
     struct place p;
-    struct run r;
     char error[2048] = "";
     open_place(&p, "folder-described");
     FILE *out = open_file(&p, "times");
     trace_times(p.plan, out);
     fclose(out);
-    const struct settings o = {.dir = p.plans, .paced = path_of(&p, "times"), .steps = 2};
-    CU_ASSERT_EQUAL_FATAL(run_open(&r, &o, error, sizeof error), STATUS_OK);
+    struct run r = {.o = {.dir = p.plans, .paced = path_of(&p, "times"), .steps = 2}};
+    CU_ASSERT_EQUAL_FATAL(run_open(&r, error, sizeof error), STATUS_OK);
     const struct world_sizes sizes = run_sizes(&r);
     CU_ASSERT_EQUAL_FATAL(world_open(&r.world, &sizes, NULL, NONE, 1, error, sizeof error), STATUS_OK);
     struct world_rank *face = &r.world.ranks[1];

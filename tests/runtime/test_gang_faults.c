@@ -198,20 +198,16 @@ static enum status body(void *context, uint32_t rank)
 /* runs a plan's folder as llmrun does, on the fake device */
 static enum status run_folder(const struct settings *o, char *error, size_t error_size)
 {
-    struct run r;
     const struct fake_setup fake = {.seed = 5, .devices = 1, .memory_bytes = 1u << 28};
-    enum status st = run_open(&r, o, error, error_size);
-    r.plugin = fake_cuda_open(&fake);
+    struct run r = {.o = *o, .plugin = fake_cuda_open(&fake)};
+    enum status st = run_open(&r, error, error_size);
     if (st == STATUS_OK) {
         struct world_sizes sizes = run_sizes(&r);
         st = world_open(&r.world, &sizes, NULL, NONE, 1, error, error_size);
     }
-    if (st == STATUS_OK)
-        st = run_join_device(&r, 0);
     if (st == STATUS_OK) {
         st = launch_threads(&r.world, body, &r);
         snprintf(error, error_size, "%s", r.world.control->message);
-        gang_free(r.gang);
     }
     char complaints[512];
     fake_cuda_complaints(complaints, sizeof complaints);
@@ -284,12 +280,10 @@ static uint16_t free_port(void)
 static int remote_rank(const struct settings *o, const struct cuda_plugin *plugin, const struct nccl_functions *nccl, uint32_t rank,
                        uint32_t nranks, uint16_t port)
 {
-    struct run r;
+    struct run r = {.o = *o, .plugin = plugin, .nccl = *nccl};
     const struct launch l = {.given = true, .rank = rank, .nranks = nranks};
     char error[2048] = "", complaints[512];
-    enum status st = run_open(&r, o, error, sizeof error);
-    r.plugin = plugin;
-    r.nccl = nccl;
+    enum status st = run_open(&r, error, sizeof error);
     if (st == STATUS_OK)
         st = run_remote(&r, &l, "localhost", port, error, sizeof error);
     fake_cuda_complaints(complaints, sizeof complaints);

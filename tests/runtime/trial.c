@@ -1,6 +1,7 @@
 /* See trial.h. */
 
 #include "tests/runtime/trial.h"
+#include "runtime/cuda/gang_inside.h"
 #include "runtime/data.h"
 #include "runtime/hash.h"
 #include "runtime/launch.h"
@@ -26,10 +27,8 @@ struct context {
     struct channels channels;
     struct batch_source *data;
     struct shared *shared;
-    struct gang *gang; /* d2d: made before the threads */
-    struct nccl_id id;
-    const struct cuda_plugin *plugin;
-    const struct nccl_functions *nccl;
+    const struct player *player;
+    struct gang *gang;
 };
 
 static void write_block(double *block, const struct job_info *job, uint64_t step)
@@ -107,41 +106,20 @@ static void complain(struct context *c, void (*of)(char *out, size_t size))
         snprintf(c->shared->complaints, sizeof c->shared->complaints, "%s", text);
 }
 
-static enum status gang_of(struct context *c, struct gang **out, uint32_t first, uint32_t n)
-{
-    const struct gang_setup s = {.plugin = c->plugin,
-                                 .nccl = c->t->kind == TRIAL_NCCL ? c->nccl : NULL,
-                                 .meet = c->t->meet                 ? c->t->meet
-                                         : c->t->kind == TRIAL_NCCL ? meet_nccl()
-                                                                    : meet_d2d(),
-                                 .id = &c->id,
-                                 .world = &c->world,
-                                 .device = c->t->kind == TRIAL_NCCL ? (int)first : 0,
-                                 .first = first,
-                                 .n = n,
-                                 .replay = c->t->replay,
-                                 .deterministic = true,
-                                 .watchdog_s = c->t->watchdog_s,
-                                 .connect_s = 20};
-    return gang_new(out, &s);
-}
-
 static enum status body(void *context, uint32_t rank)
 {
     struct context *c = context;
     struct trial *t = c->t;
     struct world w = c->world; /* of a thread: its own rank */
-    struct gang *gang = c->gang;
     char error[1024] = "";
     struct exec *e = NULL;
     w.rank = rank;
-    if (t->kind == TRIAL_NCCL)
-        TRY(gang_of(c, &gang, rank, 1));
-    const struct exec_setup setup = {.world = &w,
+    const struct exec_setup setup = {.player = c->player,
+                                     .world = &w,
                                      .channels = &c->channels,
                                      .ranks = t->plan->ranks,
                                      .programs = {(const struct program *const *)t->plan->train, NULL},
-                                     .gang = t->kind == TRIAL_CPU ? NULL : gang,
+                                     .gang = c->gang,
                                      .watchdog_s = 30};
     atomic_store(&w.ranks[rank].state, RANK_STEPPING);
     atomic_store(&w.ranks[rank].running, NONE);
@@ -150,17 +128,14 @@ static enum status body(void *context, uint32_t rank)
         st = play(c, &w, e, error, sizeof error);
     if (st != STATUS_OK)
         world_fail(&w, st, "%s", error[0] ? error : "failed without a word");
-    if (gang && rank == 0) {
-        struct gang_counts counts;
-        gang_counts(gang, &counts);
-        c->shared->graphs = counts.graphs;
+    if (c->gang && rank == 0) {
+        c->shared->graphs = c->gang->counts.graphs;
         c->shared->launches = fake_cuda_launches();
         if (t->look && st == STATUS_OK)
-            t->look(gang);
+            t->look(c->gang);
     }
     exec_close(e);
     if (t->kind == TRIAL_NCCL) {
-        gang_free(gang);
         complain(c, fake_cuda_complaints);
         complain(c, fake_nccl_complaints);
     }
@@ -201,19 +176,26 @@ static enum status launch(struct context *c)
     struct trial *t = c->t;
     if (t->kind == TRIAL_CPU)
         return launch_local(&c->world, body, describe, c);
-    c->plugin = fake_cuda_open(&t->cuda);
-    if (t->kind == TRIAL_D2D) {
-        TRY(gang_of(c, &c->gang, 0, c->world.nranks));
-        enum status st = launch_threads(&c->world, body, c);
-        gang_free(c->gang);
-        complain(c, fake_cuda_complaints);
-        return st;
-    }
-    c->nccl = fake_nccl_open(&t->nccl, c->world.nranks);
-    if (!c->nccl || c->nccl->GetUniqueId(&c->id))
+    bool alone = t->kind == TRIAL_NCCL;
+    const struct gang_setup s = {.plugin = fake_cuda_open(&t->cuda),
+                                 .nccl = alone ? fake_nccl_open(&t->nccl, c->world.nranks) : NULL,
+                                 .meet = t->meet ? t->meet : alone ? meet_nccl() : meet_d2d(),
+                                 .world = &c->world,
+                                 .device = alone ? -1 : 0,
+                                 .n = alone ? 1 : c->world.nranks,
+                                 .replay = t->replay,
+                                 .deterministic = true,
+                                 .watchdog_s = t->watchdog_s,
+                                 .connect_s = 20};
+    if (alone && !s.nccl)
         return STATUS_WORLD;
-    enum status st = launch_local(&c->world, body, describe, c);
-    fake_nccl_close();
+    TRY(gang_new(&c->gang, &s));
+    enum status st = alone ? launch_local(&c->world, body, describe, c) : launch_threads(&c->world, body, c);
+    gang_free(c->gang);
+    if (alone)
+        fake_nccl_close();
+    else
+        complain(c, fake_cuda_complaints);
     return st;
 }
 
@@ -228,7 +210,7 @@ static uint64_t most_arena(const struct plan *p)
 void trial_run(struct trial *t)
 {
     char error[256] = "";
-    struct context c = {.t = t};
+    struct context c = {.t = t, .player = t->kind == TRIAL_CPU ? &player_cpu : t->kind == TRIAL_D2D ? &player_d2d : &player_nccl};
     const struct program *const *sets[] = {(const struct program *const *)t->plan->train};
     void *map = mmap(NULL, sizeof *c.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     c.shared = map == MAP_FAILED ? NULL : map;
@@ -237,7 +219,7 @@ void trial_run(struct trial *t)
         t->status = open_data(&c);
     const struct world_sizes sizes = {.nranks = t->plan->ranks->nranks,
                                       .arena_bytes = most_arena(t->plan),
-                                      .transport_bytes = transport_shared_bytes(c.channels.list, c.channels.n)};
+                                      .transport_bytes = c.player->shared_bytes(c.channels.list, c.channels.n)};
     if (t->status == STATUS_OK)
         t->status = world_open(&c.world, &sizes, NULL, NONE, 1, error, sizeof error);
     if (t->status == STATUS_OK) {

@@ -1,0 +1,43 @@
+#ifndef LLMC_PLAYER_H
+#define LLMC_PLAYER_H
+
+/* The ways to replay a rank's programs, a table of functions each.  The executor loads programs and asks its player for all
+ * that depends on where they run:
+ *   cpu    kernels in this thread, communication through shared memory; the reference
+ *   paced  the same queues, waits and meetings, but an instruction takes its planned time instead of being done
+ *   d2d    streams of one GPU that all ranks share, as threads of one process: runtime/cuda/gang.h
+ *   nccl   streams of a GPU per rank */
+
+#include "runtime/exec.h"
+
+enum progress { STUCK, MOVED, ENDED, BROKEN }; /* of a queue's head; ENDED: it is over, the next one may begin */
+struct play;
+
+struct player {
+    const char *transport; /* by what ranks meet, in a word */
+    bool threads;          /* ranks are threads of one process, else processes */
+    bool computes;         /* else what buffers hold means nothing */
+    /* of the world's region, for the transport */
+    size_t (*shared_bytes)(const struct channel *channels, uint32_t nchannels);
+    /* before open(), of every kernel: NULL, or why it cannot run */
+    const char *(*admit)(struct exec *e, enum op op, const struct kernel_args *k);
+    /* programs are loaded; one sentence in error on failure */
+    enum status (*open)(struct exec *e, char *error, size_t error_size);
+    /* also where open() failed or was never called */
+    void (*close)(struct exec *e);
+    enum status (*run)(struct exec *e, enum routine which, enum phase phase);
+    /* Bytes from offset `at` on, between where operands are and the world's arena.  NULL: operands are there, and a step takes
+     * time on cores */
+    enum status (*copy)(struct exec *e, uint64_t at, uint64_t bytes, bool to_device);
+    /* one line about the device for the log's header */
+    void (*describe)(const struct exec *e, char *out, size_t size);
+    /* its own figures, as members of the summary's JSON object; NULL: it has none */
+    void (*print)(const struct exec *e, FILE *out);
+    /* Of players on cores, which share a loop: does the head of a queue, instruction `insn`, or a part of it; */
+    enum progress (*try_head)(struct exec *e, struct play *play, uint32_t queue, uint32_t insn);
+    /* and nanoseconds until a head ends by itself; NULL: it may be spun for */
+    int64_t (*rest_ns)(const struct play *play);
+};
+extern const struct player player_cpu, player_paced, player_d2d, player_nccl;
+
+#endif
