@@ -6,7 +6,6 @@
 #include "runtime/file.h"
 #include "runtime/launch.h"
 #include "runtime/memory.h"
-#include "runtime/remote.h"
 #include "runtime/rendezvous.h"
 #include "runtime/run.h"
 

@@ -4,6 +4,8 @@
 #include "runtime/cuda/gang.h"
 #include "runtime/cuda/load.h"
 #include "runtime/file.h"
+#include "runtime/launch.h"
+#include "runtime/rendezvous.h"
 #include "runtime/weights.h"
 
 #include <errno.h>
@@ -195,6 +197,33 @@ struct world_sizes run_sizes(const struct run *r)
     s.trace_bytes = r->o.trace ? run_first_span(r, s.nranks) * sizeof(struct trace_span) : 0;
     s.coverage_bytes = 2 * (size_t)r->ncatalog * sizeof(uint64_t);
     return s;
+}
+
+/* what ranks share otherwise is this rank's alone: it has room for one arena, and the rendezvous carries barriers, the weights'
+ * coverage and the first failure */
+enum status run_remote(struct run *r, const struct launch *l, const char *host, uint16_t port, char *error, size_t error_size)
+{
+    const char *secret = getenv("LLMRUN_SECRET");
+    const struct rendezvous_setup s = {host, port, l->rank, l->nranks, r->folder->hash, secret ? secret : "", 600};
+    if (r->o.trace) {
+        snprintf(error, error_size, "--trace takes ranks of one machine");
+        return STATUS_USAGE;
+    }
+    for (uint32_t i = 0; i < r->folder->ranks->nranks; i++)
+        r->arena_sizes[i] = i == l->rank ? r->arena_sizes[i] : 0;
+    struct world_sizes sizes = run_sizes(r);
+    TRY(world_open(&r->world, &sizes, NULL, l->rank, 60, error, error_size));
+    if (l->rank == 0 && r->nccl.GetUniqueId((struct nccl_id *)(void *)r->world.transport)) {
+        snprintf(error, error_size, "NCCL finds no network interface to meet on");
+        return STATUS_WORLD;
+    }
+    TRY(rendezvous_join(&r->world.remote, &s, r->world.transport, error, error_size));
+    enum status st = run_rank(r, l->rank);
+    if (st != STATUS_OK)
+        snprintf(error, error_size, "%s", r->world.control->message);
+    rendezvous_close(r->world.remote);
+    r->world.remote = NULL;
+    return st;
 }
 
 void run_describe(const struct run *r, uint32_t rank, char *out, size_t size)

@@ -14,6 +14,8 @@
 #include "runtime/routing.h"
 #include "runtime/safetensors.h"
 
+struct launch;
+
 struct run {
     struct settings o;
     const struct player *player;
@@ -46,6 +48,9 @@ struct world_sizes run_sizes(const struct run *r);
 size_t run_first_span(const struct run *r, uint32_t rank);
 /* one rank, from its arena's first byte to the end; failures are recorded in the world */
 enum status run_rank(struct run *r, uint32_t rank);
+/* One rank of a run over several machines, or of several processes that share nothing, with NCCL: a region of its own, and a
+ * meeting over the network with rank 0 at host:port.  LLMRUN_SECRET in the environment is the run's secret. */
+enum status run_remote(struct run *r, const struct launch *l, const char *host, uint16_t port, char *error, size_t error_size);
 /* what a rank is doing, from its public face, for the report of its death */
 void run_describe(const struct run *r, uint32_t rank, char *out, size_t size);
 

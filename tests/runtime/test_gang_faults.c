@@ -3,7 +3,6 @@
  * wait is found out.  Last, llmrun's whole way, files included, on the fake device. */
 
 #include "runtime/launch.h"
-#include "runtime/remote.h"
 #include "runtime/run.h"
 #include "tests/compiler/random_plan.h"
 #include "tests/e2e/e2e.h"
