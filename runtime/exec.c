@@ -322,9 +322,9 @@ static void describe(const struct exec *e, char *out, size_t size)
              openblas_get_num_threads());
 }
 
-const struct player player_cpu = {.transport = "shm", .computes = true, .shared_bytes = transport_shared_bytes, .admit = admit,
-                                  .open = open_transport, .close = close_transport, .run = run, .describe = describe,
-                                  .try_head = try_head};
-const struct player player_paced = {.transport = "shm", .shared_bytes = transport_shared_bytes, .admit = admit,
+const struct player player_cpu = {.transport = "shm", .on_cores = true, .computes = true, .shared_bytes = transport_shared_bytes,
+                                  .admit = admit, .open = open_transport, .close = close_transport, .run = run,
+                                  .describe = describe, .try_head = try_head};
+const struct player player_paced = {.transport = "shm", .on_cores = true, .shared_bytes = transport_shared_bytes, .admit = admit,
                                     .open = open_transport, .close = close_transport, .run = run, .describe = describe,
                                     .try_head = exec_try_paced, .rest_ns = exec_paced_rest};

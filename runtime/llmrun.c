@@ -80,7 +80,7 @@ static enum status run_all(struct run *r, const struct launch *l, char *error, s
     uint64_t need = 0, have = memory_available();
     for (uint32_t i = 0; i < sizes.nranks; i++)
         need += r->arena_sizes[i];
-    if (need > have && !r->player->copy) {
+    if (need > have && r->player->on_cores) {
         snprintf(error, error_size,
                  "the plan's %u ranks need %.1f GiB of memory here, %.1f GiB are available", sizes.nranks,
                  (double)need / 0x1p30, (double)have / 0x1p30);

@@ -16,6 +16,7 @@ struct play;
 struct player {
     const char *transport; /* by what ranks meet, in a word */
     bool threads;          /* ranks are threads of one process, else processes */
+    bool on_cores;         /* operands are in the world's arena, and a step takes time on cores; else on a GPU */
     bool computes;         /* else what buffers hold means nothing */
     /* of the world's region, for the transport */
     size_t (*shared_bytes)(const struct channel *channels, uint32_t nchannels);
@@ -26,16 +27,15 @@ struct player {
     /* also where open() failed or was never called */
     void (*close)(struct exec *e);
     enum status (*run)(struct exec *e, enum routine which, enum phase phase);
-    /* Bytes from offset `at` on, between where operands are and the world's arena.  NULL: operands are there, and a step takes
-     * time on cores */
+    /* bytes from offset `at` on, between operands and the world's arena; NULL on cores */
     enum status (*copy)(struct exec *e, uint64_t at, uint64_t bytes, bool to_device);
     /* one line about the device for the log's header */
     void (*describe)(const struct exec *e, char *out, size_t size);
     /* its own figures, as members of the summary's JSON object; NULL: it has none */
     void (*print)(const struct exec *e, FILE *out);
-    /* Of players on cores, which share a loop: does the head of a queue, instruction `insn`, or a part of it; */
+    /* Players on cores share a loop, which asks them to do a queue's head, instruction `insn`, as far as that goes now; */
     enum progress (*try_head)(struct exec *e, struct play *play, uint32_t queue, uint32_t insn);
-    /* and nanoseconds until a head ends by itself; NULL: it may be spun for */
+    /* and how many nanoseconds it may sleep until a head ends by itself; NULL: none does */
     int64_t (*rest_ns)(const struct play *play);
 };
 extern const struct player player_cpu, player_paced, player_d2d, player_nccl;

@@ -83,7 +83,7 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
     TRY(world_barrier(s->world));
     measure(s, 0);
     TRY(world_barrier(s->world));
-    if (r->player->computes && !r->player->copy)
+    if (r->player->computes && r->player->on_cores)
         memset(r->world.arena[rank], 0xff, r->arena_sizes[rank]);
     if (r->player->computes)
         TRY(report(s, weights_init(&s->place, r->init, p->job.seed, s->error, sizeof s->error)));
@@ -219,7 +219,7 @@ static double core_s(struct session *s)
 {
     int64_t all = 0, before = s->core_ns;
     atomic_store(&s->face->core_ns, world_core_ns());
-    for (uint32_t r = 0; r < s->world->nranks && !s->run->player->copy; r++)
+    for (uint32_t r = 0; r < s->world->nranks && s->run->player->on_cores; r++)
         all += atomic_load(&s->world->ranks[r].core_ns);
     s->core_ns = all;
     return 1e-9 * (double)(all - before);
