@@ -45,7 +45,6 @@ const char *kernel_check(enum op op, const struct kernel_args *k);
 #define KERNEL_COLLECTIVE(name)
 #define INSN(name, queue, unit, operands, attributes, meaning) KERNEL_##unit(name)
 #include "runtime/isa.def"
-#undef INSN
 #undef KERNEL_MATMUL
 #undef KERNEL_ATTENTION
 #undef KERNEL_STREAM

@@ -21,7 +21,6 @@ typedef void kernel_function(struct kernel_args *k);
 static kernel_function *const kernels[NOPS] = {
 #define INSN(name, queue, unit, operands, attributes, meaning) [OP_##name] = CASE_##unit(name),
 #include "runtime/isa.def"
-#undef INSN
 };
 
 void device_cpu_run(enum op op, struct kernel_args *k)

@@ -10,7 +10,6 @@
 enum op {
 #define INSN(name, queue, unit, operands, attributes, meaning) OP_##name,
 #include "runtime/isa.def"
-#undef INSN
     NOPS
 };
 
@@ -76,23 +75,6 @@ struct isa_info {
         attributes char end_;                                                                                \
     };
 #include "runtime/isa.def"
-#undef INSN
-#undef R
-#undef RO
-#undef W
-#undef WO
-#undef WA
-#undef WAO
-#undef RW
-#undef RWO
-#undef INT
-#undef INTO
-#undef REAL
-#undef REALO
-#undef BIND
-#undef BINDO
-#undef PEER
-#undef GROUP
 
 /* the step block: fp64[8], written by the host before each step; the only place of what changes from step to step */
 enum { STEP_NUMBER, STEP_LR, STEP_CORRECTION1, STEP_CORRECTION2, STEP_SAMPLE, STEP_WORDS = 8 };

@@ -40,7 +40,6 @@ struct cuda_call {
 #define KERNEL_COLLECTIVE(name)
 #define INSN(name, queue, unit, operands, attributes, meaning) KERNEL_##unit(name)
 #include "runtime/isa.def"
-#undef INSN
 #undef KERNEL_MATMUL
 #undef KERNEL_ATTENTION
 #undef KERNEL_STREAM

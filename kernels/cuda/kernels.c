@@ -17,7 +17,6 @@ const char *cuda_kernel(enum op op, const struct cuda_call *c)
     static launcher *const row[NOPS] = {
 #include "runtime/isa.def"
     };
-#undef INSN
     return row[op] ? row[op](c) : "not a compute instruction";
 }
 

@@ -39,7 +39,6 @@ typedef const char *launcher(const struct cuda_call *c);
 static launcher *const rows[NOPS] = {
 #define INSN(name, queue, unit, operands, attributes, meaning) [OP_##name] = ROW_##unit(name),
 #include "runtime/isa.def"
-#undef INSN
 };
 
 static const char *launch(enum op op, const struct cuda_call *c)

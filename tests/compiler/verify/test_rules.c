@@ -182,7 +182,6 @@ static void run_kernel(enum op op, struct kernel_args *k)
 #define KERNEL_ENTRY_COLLECTIVE(name) NULL
 #define INSN(name, queue, unit, operands, attributes, meaning) KERNEL_ENTRY_##unit(name),
 #include "runtime/isa.def"
-#undef INSN
     };
     k->scratch = aligned_alloc(64, (kernel_scratch_floats(op, k) + 64) / 16 * 64 + 64);
     kernels[op](k);
