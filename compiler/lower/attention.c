@@ -41,27 +41,11 @@ static void rotate(struct lower *l, const struct attn *t, struct mat m, uint32_t
 {
     const struct rope *r = &t->rope;
     bool yarn = r->scaling == ROPE_YARN;
-    uint32_t i = lower_insn(l, OP_ROPE);
-    ARG(l, i, ROPE, y, m, MARK_WRITE);
-    ARG(l, i, ROPE, x, m, MARK_READ);
-    ATTR_INT_SET(l, i, ROPE, head, head);
-    ATTR_INT_SET(l, i, ROPE, dims, r->dims);
-    ATTR_INT_SET(l, i, ROPE, adjacent, r->adjacent);
-    ATTR_INT_SET(l, i, ROPE, inverse, inverse);
-    if (run == NONE)
-        ATTR_BIND_SET(l, i, ROPE, start, 0, NONE, 0);
-    else
-        lower_bind_run(l, i, ATTR(ROPE, start), run);
-    ATTR_INT_SET(l, i, ROPE, sequence, lower_sequence(l));
-    lower_places(l, i, ATTR(ROPE, first), ATTR(ROPE, shift));
-    ATTR_REAL_SET(l, i, ROPE, theta, r->theta);
-    ATTR_INT_SET(l, i, ROPE, scaling, r->scaling);
-    ATTR_REAL_SET(l, i, ROPE, factor, r->factor);
-    ATTR_REAL_SET(l, i, ROPE, low, yarn ? r->slow : r->low);
-    ATTR_REAL_SET(l, i, ROPE, high, yarn ? r->fast : r->high);
-    ATTR_REAL_SET(l, i, ROPE, original, r->original);
-    ATTR_INT_SET(l, i, ROPE, from, t->kind == ATTN_MLA ? head - r->dims : 0);
-    ATTR_REAL_SET(l, i, ROPE, magnitude, magnitude(r));
+    EMIT(l, ROPE, .y = m, .x = m, .head = head, .dims = r->dims, .adjacent = r->adjacent, .inverse = inverse,
+         .start = run == NONE ? bind_at(0) : lower_run_start(l, run), .sequence = lower_sequence(l), .first = lower_first(l),
+         .shift = lower_shift(l), .theta = r->theta, .scaling = r->scaling, .factor = r->factor, .low = yarn ? r->slow : r->low,
+         .high = yarn ? r->fast : r->high, .original = r->original, .from = t->kind == ATTN_MLA ? head - r->dims : 0,
+         .magnitude = magnitude(r));
 }
 
 /* q and k of the fused projection; or latent attention's q, or its rotary key, a TOKENS value */
@@ -100,14 +84,8 @@ static void sinks(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     struct mat out = lower_value(l, piece, o->out), lse = lower_aux(l, piece, opr, 0);
-    uint32_t i = lower_insn(l, OP_SINK);
-    ARG(l, i, SINK, y, out, MARK_WRITE);
-    ARG(l, i, SINK, total, lse, MARK_WRITE);
-    ARG(l, i, SINK, x, out, MARK_READ);
-    ARG(l, i, SINK, lse, lse, MARK_READ);
-    ARG(l, i, SINK, sink, lower_vector(l, piece, o, 0, false), MARK_READ);
-    ATTR_INT_SET(l, i, SINK, heads, lse.cols);
-    ATTR_INT_SET(l, i, SINK, head, o->attn->head);
+    EMIT(l, SINK, .y = out, .total = lse, .x = out, .lse = lse, .sink = lower_vector(l, piece, o, 0, false),
+         .heads = lse.cols, .head = o->attn->head);
 }
 
 static void sinks_back(struct lower *l, uint32_t piece, uint32_t opr)
@@ -116,23 +94,21 @@ static void sinks_back(struct lower *l, uint32_t piece, uint32_t opr)
     const struct opr *o = &pc->e->oprs[opr];
     struct mat lse = lower_aux(l, piece, opr, 0);
     enum mark mark = lower_contribution(l, piece, o->bias);
-    uint32_t i = lower_insn(l, OP_SINK_W);
-    ARG(l, i, SINK_W, dsink, lower_vector(l, piece, o, 0, true), mark);
-    ARG(l, i, SINK_W, dy, pc->gradient[o->out], MARK_READ);
-    ARG(l, i, SINK_W, y, lower_value(l, piece, o->out), MARK_READ);
-    ARG(l, i, SINK_W, total, lse, MARK_READ);
-    ARG(l, i, SINK_W, sink, lower_vector(l, piece, o, 0, false), MARK_READ);
-    ATTR_INT_SET(l, i, SINK_W, heads, lse.cols);
-    ATTR_INT_SET(l, i, SINK_W, head, o->attn->head);
+    EMIT(l, SINK_W, .dsink = mat_by(lower_vector(l, piece, o, 0, true), mark), .dy = pc->gradient[o->out],
+         .y = lower_value(l, piece, o->out), .total = lse, .sink = lower_vector(l, piece, o, 0, false),
+         .heads = lse.cols, .head = o->attn->head);
 }
 
-void lower_biases(struct lower *l, uint32_t insn, size_t alibi, size_t first_head, const struct attn *t)
+int64_t lower_alibi(const struct attn *t)
 {
-    if (!t->alibi)
-        return;
-    lower_int(l, insn, alibi, t->heads);
-    if (l->d->tp > 1)
-        lower_bind(l, insn, first_head, 0, lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_TP]), t->heads / l->d->tp);
+    return t->alibi ? t->heads : 0;
+}
+
+struct bind lower_first_head(struct lower *l, const struct attn *t)
+{
+    if (!t->alibi || l->d->tp == 1)
+        return bind_at(0);
+    return bind_to(0, lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_TP]), t->heads / l->d->tp);
 }
 
 static void attend(struct lower *l, uint32_t piece, uint32_t opr)
@@ -140,20 +116,11 @@ static void attend(struct lower *l, uint32_t piece, uint32_t opr)
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     const struct attn *t = o->attn;
     struct operands m = lower_attention_values(l, piece, o);
-    uint32_t heads = t->heads / l->d->tp, i = lower_insn(l, OP_ATTENTION);
-    ARG(l, i, ATTENTION, o, lower_value(l, piece, o->out), MARK_WRITE);
-    ARG(l, i, ATTENTION, lse, lower_aux(l, piece, opr, 0), MARK_WRITE);
-    ARG(l, i, ATTENTION, q, m.q, MARK_READ);
-    ARG(l, i, ATTENTION, k, m.k, MARK_READ);
-    ARG(l, i, ATTENTION, v, m.v, MARK_READ);
-    ATTR_INT_SET(l, i, ATTENTION, heads, heads);
-    ATTR_INT_SET(l, i, ATTENTION, kv, lower_key_heads(l, t));
-    ATTR_INT_SET(l, i, ATTENTION, head, t->head);
-    ATTR_INT_SET(l, i, ATTENTION, sequence, attn_reach(t, l->job->train.sequence));
-    ATTR_REAL_SET(l, i, ATTENTION, scale, 1 / sqrt(t->scale));
-    ATTR_INT_SET(l, i, ATTENTION, window, t->window);
-    ATTR_REAL_SET(l, i, ATTENTION, softcap, t->softcap);
-    lower_biases(l, i, ATTR(ATTENTION, alibi), ATTR(ATTENTION, first_head), t);
+    uint32_t heads = t->heads / l->d->tp;
+    EMIT(l, ATTENTION, .o = lower_value(l, piece, o->out), .lse = lower_aux(l, piece, opr, 0), .q = m.q, .k = m.k,
+         .v = m.v, .heads = heads, .kv = lower_key_heads(l, t), .head = t->head,
+         .sequence = (int64_t)attn_reach(t, l->job->train.sequence), .scale = 1 / sqrt(t->scale), .window = t->window,
+         .softcap = t->softcap, .alibi = lower_alibi(t), .first_head = lower_first_head(l, t));
 }
 
 /* do the other ranks of a sequence have keys that this one attends to? */
@@ -184,22 +151,10 @@ void lower_attention_back(struct lower *l, uint32_t piece, uint32_t opr)
     const struct opr *o = &pc->e->oprs[opr];
     const struct attn *t = o->attn;
     struct operands m = lower_attention_values(l, piece, o), d = lower_attention_gradients(l, piece, o);
-    uint32_t heads = t->heads / l->d->tp, i = lower_insn(l, OP_ATTENTION_I);
-    ARG(l, i, ATTENTION_I, dq, d.q, MARK_WRITE);
-    ARG(l, i, ATTENTION_I, dk, d.k, MARK_WRITE);
-    ARG(l, i, ATTENTION_I, dv, d.v, MARK_WRITE);
-    ARG(l, i, ATTENTION_I, q, m.q, MARK_READ);
-    ARG(l, i, ATTENTION_I, k, m.k, MARK_READ);
-    ARG(l, i, ATTENTION_I, v, m.v, MARK_READ);
-    ARG(l, i, ATTENTION_I, o, lower_value(l, piece, o->out), MARK_READ);
-    ARG(l, i, ATTENTION_I, dout, pc->gradient[o->out], MARK_READ);
-    ARG(l, i, ATTENTION_I, lse, lower_aux(l, piece, opr, 0), MARK_READ);
-    ATTR_INT_SET(l, i, ATTENTION_I, heads, heads);
-    ATTR_INT_SET(l, i, ATTENTION_I, kv, lower_key_heads(l, t));
-    ATTR_INT_SET(l, i, ATTENTION_I, head, t->head);
-    ATTR_INT_SET(l, i, ATTENTION_I, sequence, attn_reach(t, l->job->train.sequence));
-    ATTR_REAL_SET(l, i, ATTENTION_I, scale, 1 / sqrt(t->scale));
-    ATTR_INT_SET(l, i, ATTENTION_I, window, t->window);
-    ATTR_REAL_SET(l, i, ATTENTION_I, softcap, t->softcap);
-    lower_biases(l, i, ATTR(ATTENTION_I, alibi), ATTR(ATTENTION_I, first_head), t);
+    uint32_t heads = t->heads / l->d->tp;
+    EMIT(l, ATTENTION_I, .dq = d.q, .dk = d.k, .dv = d.v, .q = m.q, .k = m.k, .v = m.v,
+         .o = lower_value(l, piece, o->out), .dout = pc->gradient[o->out], .lse = lower_aux(l, piece, opr, 0),
+         .heads = heads, .kv = lower_key_heads(l, t), .head = t->head,
+         .sequence = (int64_t)attn_reach(t, l->job->train.sequence), .scale = 1 / sqrt(t->scale), .window = t->window,
+         .softcap = t->softcap, .alibi = lower_alibi(t), .first_head = lower_first_head(l, t));
 }

@@ -1,52 +1,9 @@
-/* Words of the lowering: instructions with their tags, matrices in buffers, slots, places of values and weights. */
+/* Words of the lowering: matrices in buffers, slots, places of values and weights. */
 
 #include "compiler/lower/build.h"
 
 #include <assert.h>
 #include <stdio.h>
-
-static const struct mat no_mat = {.buffer = NONE};
-
-uint32_t lower_insn(struct lower *l, enum op op)
-{
-    uint32_t i = program_insn(l->p, op);
-    struct insn *n = &l->p->insns[i];
-    n->action = l->action;
-    n->stage = (uint16_t)l->stage_index;
-    n->layer = l->layer;
-    n->microbatch = l->microbatch;
-    n->line = l->line;
-    return i;
-}
-
-void lower_operand(struct lower *l, uint32_t insn, size_t k, struct mat m, enum mark mark)
-{
-    if (m.buffer == NONE)
-        return;
-    uint32_t at = l->p->insns[insn].operand + (uint32_t)k;
-    assert(m.instance == (l->p->buffers[m.buffer].ring == NONE ? NONE : l->p->insns[insn].microbatch));
-    l->p->operands[at] = (struct operand){.buffer = m.buffer, .dtype = (uint8_t)m.dtype, .mark = (uint8_t)mark,
-                                          .slot = m.slot == NONE ? UINT16_MAX : (uint16_t)m.slot, .offset = m.at,
-                                          .slot_stride = m.slot_stride, .rows = m.rows, .cols = m.cols, .ld = m.ld};
-}
-
-void lower_int(struct lower *l, uint32_t insn, size_t k, int64_t v)
-{
-    l->p->attrs[l->p->insns[insn].attr + k].u.i = v;
-}
-
-void lower_real(struct lower *l, uint32_t insn, size_t k, double v)
-{
-    l->p->attrs[l->p->insns[insn].attr + k].u.f = v;
-}
-
-void lower_bind(struct lower *l, uint32_t insn, size_t k, int64_t base, uint32_t slot, int64_t stride)
-{
-    struct attr *a = &l->p->attrs[l->p->insns[insn].attr + k];
-    a->u.i = base;
-    a->slot = slot;
-    a->stride = slot == NONE ? 0 : stride;
-}
 
 uint32_t lower_slot(struct lower *l, enum slot_kind kind, uint32_t arg)
 {
@@ -180,10 +137,21 @@ uint32_t lower_runs(const struct lower *l, uint32_t piece, uint32_t value)
     return l->pieces[piece].e->values[value].class == CLASS_TOKENS ? l->runs : 1;
 }
 
-void lower_bind_run(struct lower *l, uint32_t insn, size_t attr, uint32_t run)
+struct bind lower_run_start(struct lower *l, uint32_t run)
 {
-    lower_bind(l, insn, attr, (int64_t)run * (l->tokens / l->runs),
-               l->sp ? lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_TP]) : NONE, l->local / l->runs);
+    return bind_to((int64_t)run * (l->tokens / l->runs), l->sp ? lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_TP]) : NONE,
+                   l->local / l->runs);
+}
+
+struct bind lower_sample(struct lower *l)
+{
+    uint32_t dp = l->d->dp > 1 ? lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_DP]) : NONE;
+    return bind_to((int64_t)l->microbatch * l->d->microbatch, dp, (int64_t)l->d->microbatches * l->d->microbatch);
+}
+
+struct mat lower_step_block(const struct lower *l)
+{
+    return (struct mat){l->step_block, NONE, 0, 1, STEP_WORDS, STEP_WORDS, DTYPE_F64, NONE, 0};
 }
 
 struct mat lower_value(struct lower *l, uint32_t piece, uint32_t value)
@@ -274,7 +242,7 @@ struct mat lower_weight(struct lower *l, uint32_t piece, const struct opr *o, bo
 struct mat lower_vector(struct lower *l, uint32_t piece, const struct opr *o, uint32_t k, bool gradient)
 {
     if (k >= o->nbiases)
-        return no_mat;
+        return mat_none();
     const struct weight_place *w = &l->pieces[piece].weights[o->bias + k];
     return bucket_mat(l, piece, w, w->rows, gradient);
 }
@@ -334,9 +302,7 @@ struct mat lower_output_gradient(struct lower *l, uint32_t piece, uint32_t value
     bool embeds = c->stage->embed && piece == c->first; /* nothing changes the gradient behind it */
     if (ring != c->ring_act && ring != c->ring_late && !embeds) {
         struct mat copy = late_mat(l, piece, value, "d", &pc->late_gradient[value], dy.rows, dy.cols);
-        uint32_t i = lower_insn(l, OP_COPY);
-        ARG(l, i, COPY, y, copy, MARK_WRITE);
-        ARG(l, i, COPY, x, dy, MARK_READ);
+        EMIT(l, COPY, .y = copy, .x = dy);
         dy = copy;
     }
     pc->late[value] = dy;

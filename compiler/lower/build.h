@@ -7,20 +7,11 @@
  * values) with a place for each value and each weight.  Values that the backward pass needs live in the ring class `act`
  * (one slot per microbatch in flight); all others are temporaries, one buffer per name, used again by every layer. */
 
+#include "compiler/lower/emit.h"
 #include "compiler/lower/lower.h"
 #include "compiler/model/expert_rows.h"
 #include "compiler/schedule/schedule.h"
 #include "compiler/support/vec.h"
-
-/* a matrix in a buffer; instance: the microbatch that owns the slot of a ring buffer, else NONE */
-struct mat {
-    uint32_t buffer, instance;
-    uint64_t at; /* bytes */
-    uint32_t rows, cols, ld;
-    enum dtype dtype;
-    uint32_t slot; /* at += slot * slot_stride; NONE */
-    uint64_t slot_stride;
-};
 
 /* what an operator keeps beside its values: statistics, choices of experts, rows on their way */
 #define LOWER_AUX 6
@@ -175,19 +166,12 @@ struct lower {
     uint32_t layer, microbatch, line;
 };
 
-/* build.c: instructions, matrices, slots */
-uint32_t lower_insn(struct lower *l, enum op op);
-void lower_operand(struct lower *l, uint32_t insn, size_t k, struct mat m, enum mark mark);
+/* emit.c: the instruction that was appended last */
+struct insn *lower_last(struct lower *l);
+
+/* build.c: matrices, slots */
 /* attribute fp8 of products that the job wants in 8 bits: its recipe, 0 = none */
 int64_t lower_fp8(const struct lower *l);
-void lower_int(struct lower *l, uint32_t insn, size_t k, int64_t v);
-void lower_real(struct lower *l, uint32_t insn, size_t k, double v);
-void lower_bind(struct lower *l, uint32_t insn, size_t k, int64_t base, uint32_t slot, int64_t stride);
-#define ARG(l, i, op, name, m, mark) lower_operand((l), (i), OPND(op, name), (m), (mark))
-#define ATTR_INT_SET(l, i, op, name, v) lower_int((l), (i), ATTR(op, name), (int64_t)(v))
-#define ATTR_REAL_SET(l, i, op, name, v) lower_real((l), (i), ATTR(op, name), (v))
-#define ATTR_BIND_SET(l, i, op, name, b, s, st) lower_bind((l), (i), ATTR(op, name), (int64_t)(b), (s), (int64_t)(st))
-
 uint32_t lower_slot(struct lower *l, enum slot_kind kind, uint32_t arg);
 uint32_t lower_step_buffer(struct lower *l, const char *name, enum dtype dtype, uint64_t bytes, uint32_t ring);
 struct mat lower_temp(struct lower *l, const char *name, enum dtype dtype, uint32_t rows, uint32_t cols);
@@ -196,12 +180,16 @@ struct mat mat_columns(struct mat m, uint32_t first, uint32_t cols);
 struct mat mat_cut(struct mat m, uint32_t cut, uint32_t cuts); /* of equally many rows */
 /* key heads of a tp rank */
 uint32_t lower_key_heads(const struct lower *l, const struct attn *t);
-/* an instruction's attributes by index: the linear biases of the heads that this rank has */
-void lower_biases(struct lower *l, uint32_t insn, size_t alibi, size_t first_head, const struct attn *t);
+/* attributes alibi and first_head: the linear biases of the heads that this rank has */
+int64_t lower_alibi(const struct attn *t);
+struct bind lower_first_head(struct lower *l, const struct attn *t);
 
-/* as how many runs of tokens a value's rows lie; bind an attribute to the first token of a run of the rank's own */
+/* as how many runs of tokens a value's rows lie; the first token of a run of the rank's own */
 uint32_t lower_runs(const struct lower *l, uint32_t piece, uint32_t value);
-void lower_bind_run(struct lower *l, uint32_t insn, size_t attr, uint32_t run);
+struct bind lower_run_start(struct lower *l, uint32_t run);
+/* the microbatch's first sample on this replica; the step block */
+struct bind lower_sample(struct lower *l);
+struct mat lower_step_block(const struct lower *l);
 /* a value of the current microbatch; statistics k of an operator */
 struct mat lower_value(struct lower *l, uint32_t piece, uint32_t value);
 struct mat lower_aux(struct lower *l, uint32_t piece, uint32_t opr, uint32_t k);
@@ -242,7 +230,8 @@ struct operands lower_attention_gradients(struct lower *l, uint32_t piece, const
  * tokens of a sequence here.  With exchanged heads attention keeps its operands in its own layout, all rows of some heads. */
 void lower_context(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_context_back(struct lower *l, uint32_t piece, uint32_t opr);
-void lower_places(struct lower *l, uint32_t insn, size_t first, size_t shift);
+struct bind lower_first(struct lower *l);
+struct bind lower_shift(struct lower *l);
 uint32_t lower_sequence(const struct lower *l);
 bool lower_exchanges_heads(const struct lower *l);
 uint32_t lower_exchanged_cols(const struct lower *l, const struct attn *t);
@@ -259,6 +248,7 @@ struct mat lower_partial(struct lower *l, struct mat out);                     /
 /* queue of sums and gathers among ranks of one role; tied copies meet on QUEUE_DP */
 enum queue lower_dp_queue(const struct lower *l);
 void lower_collective(struct lower *l, enum op op, enum queue q, uint32_t mask, struct mat x, struct mat y);
+void lower_maximum(struct lower *l, enum queue q, uint32_t mask, struct mat x); /* of all ranks, in place */
 /* channel: a number that SENDs and RECVs which meet have in common; those of a channel meet in program order */
 void lower_send(struct lower *l, struct mat m, uint32_t peer, uint32_t channel);
 void lower_receive(struct lower *l, struct mat m, uint32_t peer, uint32_t channel);
@@ -329,6 +319,8 @@ void lower_first_seam(struct lower *l);
 void lower_optimizer(struct lower *l);
 void lower_copy(struct lower *l, struct mat to, struct mat from); /* on the copy queue */
 void lower_metrics_reduce(struct lower *l);
+/* words of the metrics block */
+struct mat lower_metric(const struct lower *l, uint32_t first, uint32_t n);
 /* what gradients begin with, if it is not 1 */
 struct mat lower_loss_factor(const struct lower *l);
 

@@ -20,25 +20,22 @@ enum queue lower_dp_queue(const struct lower *l)
 
 void lower_collective(struct lower *l, enum op op, enum queue q, uint32_t mask, struct mat x, struct mat y)
 {
-    uint32_t i = lower_insn(l, op);
-    l->p->insns[i].queue = (uint8_t)q;
     uint32_t slot = lower_slot(l, SLOT_GROUP, mask);
-    if (op == OP_ALL_REDUCE) {
-        ARG(l, i, ALL_REDUCE, x, x, MARK_UPDATE);
-        ATTR_BIND_SET(l, i, ALL_REDUCE, group, 0, slot, 0);
-    } else if (op == OP_ALL_GATHER) {
-        ARG(l, i, ALL_GATHER, x, x, MARK_READ);
-        ARG(l, i, ALL_GATHER, y, y, MARK_WRITE);
-        ATTR_BIND_SET(l, i, ALL_GATHER, group, 0, slot, 0);
-    } else if (op == OP_ALL_TO_ALL) {
-        ARG(l, i, ALL_TO_ALL, x, x, MARK_READ);
-        ARG(l, i, ALL_TO_ALL, y, y, MARK_WRITE);
-        ATTR_BIND_SET(l, i, ALL_TO_ALL, group, 0, slot, 0);
-    } else {
-        ARG(l, i, REDUCE_SCATTER, x, x, MARK_READ);
-        ARG(l, i, REDUCE_SCATTER, y, y, MARK_WRITE);
-        ATTR_BIND_SET(l, i, REDUCE_SCATTER, group, 0, slot, 0);
-    }
+    if (op == OP_ALL_REDUCE)
+        EMIT(l, ALL_REDUCE, .x = x, .group = slot, .max = 0);
+    else if (op == OP_ALL_GATHER)
+        EMIT(l, ALL_GATHER, .x = x, .y = y, .group = slot);
+    else if (op == OP_ALL_TO_ALL)
+        EMIT(l, ALL_TO_ALL, .x = x, .y = y, .group = slot);
+    else
+        EMIT(l, REDUCE_SCATTER, .x = x, .y = y, .group = slot);
+    lower_last(l)->queue = (uint8_t)q;
+}
+
+void lower_maximum(struct lower *l, enum queue q, uint32_t mask, struct mat x)
+{
+    EMIT(l, ALL_REDUCE, .x = x, .group = lower_slot(l, SLOT_GROUP, mask), .max = 1);
+    lower_last(l)->queue = (uint8_t)q;
 }
 
 struct mat lower_gather(struct lower *l, const char *name, struct mat m)
@@ -77,25 +74,22 @@ void lower_reduce_into(struct lower *l, struct mat partial, struct mat out)
         reduce(l, mat_cut(partial, run, l->runs), mat_cut(out, run, l->runs));
 }
 
-static void set_channel(struct lower *l, uint32_t insn, uint32_t channel)
+/* the last instruction meets others of its channel */
+static void set_channel(struct lower *l, uint32_t channel)
 {
-    while (l->channels.n <= insn)
+    while (l->channels.n < l->p->ninsns)
         vec_push(l->arena, &l->channels, NONE);
-    l->channels.at[insn] = channel;
+    l->channels.at[l->p->ninsns - 1] = channel;
 }
 
 void lower_send(struct lower *l, struct mat m, uint32_t peer, uint32_t channel)
 {
-    uint32_t i = lower_insn(l, OP_SEND);
-    set_channel(l, i, channel);
-    ARG(l, i, SEND, x, m, MARK_READ);
-    ATTR_BIND_SET(l, i, SEND, peer, 0, lower_slot(l, SLOT_PEER, peer), 0);
+    EMIT(l, SEND, .x = m, .peer = lower_slot(l, SLOT_PEER, peer));
+    set_channel(l, channel);
 }
 
 void lower_receive(struct lower *l, struct mat m, uint32_t peer, uint32_t channel)
 {
-    uint32_t i = lower_insn(l, OP_RECV);
-    set_channel(l, i, channel);
-    ARG(l, i, RECV, y, m, MARK_WRITE);
-    ATTR_BIND_SET(l, i, RECV, peer, 0, lower_slot(l, SLOT_PEER, peer), 0);
+    EMIT(l, RECV, .y = m, .peer = lower_slot(l, SLOT_PEER, peer));
+    set_channel(l, channel);
 }

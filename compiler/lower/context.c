@@ -60,21 +60,33 @@ static struct mat pair_part(const struct pair *p, uint32_t i, struct mat both)
     return p->n == 1 ? both : mat_columns(both, i ? p->m[0].cols : 0, p->m[i].cols);
 }
 
-static void bind_places(struct lower *l, uint32_t insn, size_t first, size_t shift, struct rows rows)
+static uint32_t places_slot(struct lower *l, struct rows rows)
 {
-    uint32_t cp = l->d->cp, slot = NONE;
-    int64_t run = (int64_t)l->job->train.sequence / (2 * (int64_t)cp), all = (2 * (int64_t)cp - 2) * run;
-    if (rows.parts == 1)
-        slot = rows.behind ? lower_slot(l, SLOT_BEHIND, SLOT_BEHIND_ARG(l->mesh.dim[MESH_CP], rows.behind))
-                           : lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_CP]);
-    lower_bind(l, insn, first, 0, slot, run);
-    lower_bind(l, insn, shift, all, slot, -2 * run);
+    if (rows.parts != 1)
+        return NONE;
+    return rows.behind ? lower_slot(l, SLOT_BEHIND, SLOT_BEHIND_ARG(l->mesh.dim[MESH_CP], rows.behind))
+                       : lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_CP]);
 }
 
-void lower_places(struct lower *l, uint32_t insn, size_t first, size_t shift)
+static struct bind first_of(struct lower *l, struct rows rows)
 {
-    if (l->d->cp > 1)
-        bind_places(l, insn, first, shift, (struct rows){1, 0});
+    return bind_to(0, places_slot(l, rows), (int64_t)l->job->train.sequence / (2 * (int64_t)l->d->cp));
+}
+
+static struct bind shift_of(struct lower *l, struct rows rows)
+{
+    int64_t cp = l->d->cp, run = (int64_t)l->job->train.sequence / (2 * cp);
+    return bind_to((2 * cp - 2) * run, places_slot(l, rows), -2 * run);
+}
+
+struct bind lower_first(struct lower *l)
+{
+    return l->d->cp > 1 ? first_of(l, (struct rows){1, 0}) : bind_at(0);
+}
+
+struct bind lower_shift(struct lower *l)
+{
+    return l->d->cp > 1 ? shift_of(l, (struct rows){1, 0}) : bind_at(0);
 }
 
 uint32_t lower_sequence(const struct lower *l)
@@ -100,73 +112,42 @@ uint32_t lower_exchanged_cols(const struct lower *l, const struct attn *t)
 
 static void shift(struct lower *l, const struct context *c, struct mat x, struct mat y)
 {
-    uint32_t i = lower_insn(l, OP_SHIFT);
-    l->p->insns[i].queue = (uint8_t)c->queue;
-    ARG(l, i, SHIFT, x, x, MARK_READ);
-    ARG(l, i, SHIFT, y, y, MARK_WRITE);
-    ATTR_BIND_SET(l, i, SHIFT, group, 0, lower_slot(l, SLOT_GROUP, c->mask), 0);
-    ATTR_INT_SET(l, i, SHIFT, by, 1);
-}
-
-static void exchange(struct lower *l, const struct context *c, struct mat x, struct mat y)
-{
-    uint32_t i = lower_insn(l, OP_ALL_TO_ALL);
-    l->p->insns[i].queue = (uint8_t)c->queue;
-    ARG(l, i, ALL_TO_ALL, x, x, MARK_READ);
-    ARG(l, i, ALL_TO_ALL, y, y, MARK_WRITE);
-    ATTR_BIND_SET(l, i, ALL_TO_ALL, group, 0, lower_slot(l, SLOT_GROUP, c->mask), 0);
+    EMIT(l, SHIFT, .x = x, .y = y, .group = lower_slot(l, SLOT_GROUP, c->mask), .by = 1);
+    lower_last(l)->queue = (uint8_t)c->queue;
 }
 
 static void split_columns(struct lower *l, const struct context *c, struct mat x, struct mat y)
 {
-    uint32_t i = lower_insn(l, OP_COLUMNS_SPLIT);
-    ARG(l, i, COLUMNS_SPLIT, y, y, MARK_WRITE);
-    ARG(l, i, COLUMNS_SPLIT, x, x, MARK_READ);
-    ATTR_INT_SET(l, i, COLUMNS_SPLIT, parts, c->cp);
+    EMIT(l, COLUMNS_SPLIT, .y = y, .x = x, .parts = c->cp);
 }
 
 static void join_columns(struct lower *l, const struct context *c, struct mat x, struct mat y)
 {
-    uint32_t i = lower_insn(l, OP_COLUMNS_JOIN);
-    ARG(l, i, COLUMNS_JOIN, y, y, MARK_WRITE);
-    ARG(l, i, COLUMNS_JOIN, x, x, MARK_READ);
-    ATTR_INT_SET(l, i, COLUMNS_JOIN, parts, c->cp);
+    EMIT(l, COLUMNS_JOIN, .y = y, .x = x, .parts = c->cp);
 }
 
 static void copy(struct lower *l, struct mat x, struct mat y)
 {
-    uint32_t i = lower_insn(l, OP_COPY);
-    ARG(l, i, COPY, y, y, MARK_WRITE);
-    ARG(l, i, COPY, x, x, MARK_READ);
+    EMIT(l, COPY, .y = y, .x = x);
 }
 
 /* head counts: of the operands, which are a cp-th where heads were exchanged */
-#define SET_ATTENTION(l, i, op, c, q, k, keys)                                                               \
-    do {                                                                                                     \
-        ATTR_INT_SET(l, i, op, heads, (q).cols / (c)->t->head);                                              \
-        ATTR_INT_SET(l, i, op, kv, (k).cols / (c)->t->head);                                                 \
-        ATTR_INT_SET(l, i, op, head, (c)->t->head);                                                          \
-        ATTR_INT_SET(l, i, op, sequence, 2 * (c)->run);                                                      \
-        ATTR_REAL_SET(l, i, op, scale, 1 / sqrt((c)->t->scale));                                             \
-        ATTR_INT_SET(l, i, op, window, (c)->t->window);                                                      \
-        ATTR_REAL_SET(l, i, op, softcap, (c)->t->softcap);                                                   \
-        ATTR_INT_SET(l, i, op, parts, (q).rows / l->tokens);                                                 \
-        ATTR_INT_SET(l, i, op, kparts, (keys).parts);                                                        \
-        bind_places(l, i, ATTR(op, first), ATTR(op, shift), (struct rows){(q).rows / l->tokens, 0});         \
-        bind_places(l, i, ATTR(op, kfirst), ATTR(op, kshift), keys);                                         \
-        lower_biases(l, i, ATTR(op, alibi), ATTR(op, first_head), (c)->t);                                   \
-    } while (0)
+#define PART_ATTRS(l, c, q, k, keys)                                                                                   \
+    .heads = (q).cols / (c)->t->head, .kv = (k).cols / (c)->t->head, .head = (c)->t->head, .sequence = 2 * (c)->run,   \
+    .scale = 1 / sqrt((c)->t->scale), .window = (c)->t->window, .softcap = (c)->t->softcap,                            \
+    .parts = (q).rows / l->tokens, .kparts = (keys).parts, .first = first_of(l, own_rows(l, q)),                       \
+    .shift = shift_of(l, own_rows(l, q)), .kfirst = first_of(l, keys), .kshift = shift_of(l, keys),                    \
+    .alibi = lower_alibi((c)->t), .first_head = lower_first_head(l, (c)->t)
+
+static struct rows own_rows(const struct lower *l, struct mat q)
+{
+    return (struct rows){q.rows / l->tokens, 0};
+}
 
 static void attend(struct lower *l, const struct context *c, struct mat o, struct mat lse, struct mat q,
                    struct mat k, struct mat v, struct rows keys)
 {
-    uint32_t i = lower_insn(l, OP_ATTENTION_PART);
-    ARG(l, i, ATTENTION_PART, o, o, MARK_WRITE);
-    ARG(l, i, ATTENTION_PART, lse, lse, MARK_WRITE);
-    ARG(l, i, ATTENTION_PART, q, q, MARK_READ);
-    ARG(l, i, ATTENTION_PART, k, k, MARK_READ);
-    ARG(l, i, ATTENTION_PART, v, v, MARK_READ);
-    SET_ATTENTION(l, i, ATTENTION_PART, c, q, k, keys);
+    EMIT(l, ATTENTION_PART, .o = o, .lse = lse, .q = q, .k = k, .v = v, PART_ATTRS(l, c, q, k, keys));
 }
 
 /* what backward reads of the rows: queries, output, its gradient, log-sum-exps */
@@ -178,29 +159,15 @@ static void attend_back(struct lower *l, const struct context *c, const struct s
                         struct mat v, struct rows keys, struct mat dq, enum mark mark, struct mat dk,
                         struct mat dv)
 {
-    uint32_t i = lower_insn(l, OP_ATTENTION_PART_I);
-    ARG(l, i, ATTENTION_PART_I, dq, dq, mark);
-    ARG(l, i, ATTENTION_PART_I, dk, dk, MARK_WRITE);
-    ARG(l, i, ATTENTION_PART_I, dv, dv, MARK_WRITE);
-    ARG(l, i, ATTENTION_PART_I, q, s->q, MARK_READ);
-    ARG(l, i, ATTENTION_PART_I, k, k, MARK_READ);
-    ARG(l, i, ATTENTION_PART_I, v, v, MARK_READ);
-    ARG(l, i, ATTENTION_PART_I, o, s->o, MARK_READ);
-    ARG(l, i, ATTENTION_PART_I, dout, s->dout, MARK_READ);
-    ARG(l, i, ATTENTION_PART_I, lse, s->lse, MARK_READ);
-    SET_ATTENTION(l, i, ATTENTION_PART_I, c, s->q, k, keys);
+    EMIT(l, ATTENTION_PART_I, .dq = mat_by(dq, mark), .dk = dk, .dv = dv, .q = s->q, .k = k, .v = v, .o = s->o,
+         .dout = s->dout, .lse = s->lse, PART_ATTRS(l, c, s->q, k, keys));
 }
 
 static void merge(struct lower *l, const struct context *c, struct mat o, struct mat lse, struct mat part,
                   struct mat part_lse)
 {
-    uint32_t i = lower_insn(l, OP_ATTENTION_MERGE);
-    ARG(l, i, ATTENTION_MERGE, o, o, MARK_UPDATE);
-    ARG(l, i, ATTENTION_MERGE, lse, lse, MARK_UPDATE);
-    ARG(l, i, ATTENTION_MERGE, part, part, MARK_READ);
-    ARG(l, i, ATTENTION_MERGE, part_lse, part_lse, MARK_READ);
-    ATTR_INT_SET(l, i, ATTENTION_MERGE, heads, lse.cols);
-    ATTR_INT_SET(l, i, ATTENTION_MERGE, head, value_dims(c->t));
+    EMIT(l, ATTENTION_MERGE, .o = o, .lse = lse, .part = part, .part_lse = part_lse, .heads = lse.cols,
+         .head = value_dims(c->t));
 }
 
 /* ---- ring ---- */
@@ -272,9 +239,7 @@ static void ring_back(struct lower *l, const struct context *c, const struct see
         attend_back(l, c, s, k, v, (struct rows){1, step}, dq, step ? MARK_ADD : MARK_WRITE,
                     mat_columns(own, 0, k.cols), mat_columns(own, k.cols, v.cols));
         if (step) {
-            uint32_t i = lower_insn(l, OP_ADD);
-            ARG(l, i, ADD, y, sum, MARK_ADD);
-            ARG(l, i, ADD, a, part, MARK_READ);
+            EMIT(l, ADD, .y = mat_add(sum), .a = part);
         }
         if (step + 1 < c->cp)
             shift(l, c, sum, ring_buffer(l, "ring.dkv", step + 1, DTYPE_F32, cols));
@@ -326,7 +291,7 @@ static void exchange_heads(struct lower *l, const struct context *c, const struc
 {
     struct mat packed = lower_temp(l, "heads", l->ctype, c->cp * l->tokens, whole.cols);
     if (back)
-        exchange(l, c, whole, packed);
+        lower_collective(l, OP_ALL_TO_ALL, c->queue, c->mask, whole, packed);
     for (uint32_t i = 0, at = 0; i < n; at += local[i++].cols / c->cp) {
         struct mat there = mat_columns(packed, at, local[i].cols / c->cp);
         if (back)
@@ -335,7 +300,7 @@ static void exchange_heads(struct lower *l, const struct context *c, const struc
             split_columns(l, c, local[i], there);
     }
     if (!back)
-        exchange(l, c, packed, whole);
+        lower_collective(l, OP_ALL_TO_ALL, c->queue, c->mask, packed, whole);
 }
 
 /* views of what attention keeps: queries, keys, values and output of all rows and some heads */

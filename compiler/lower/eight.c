@@ -21,18 +21,14 @@ static struct mat part_of(struct mat m, uint32_t k, uint32_t parts)
 void lower_quantize(struct lower *l, struct mat x, struct mat words, uint32_t parts)
 {
     for (uint32_t k = 0; k < parts; k++) {
-        uint32_t i = lower_insn(l, OP_QUANTIZE);
-        ARG(l, i, QUANTIZE, y, part_of(words, k, parts), MARK_WRITE);
-        ARG(l, i, QUANTIZE, x, part_of(x, k, parts), MARK_READ);
+        EMIT(l, QUANTIZE, .y = part_of(words, k, parts), .x = part_of(x, k, parts));
     }
 }
 
 void lower_dequantize(struct lower *l, struct mat words, struct mat y, uint32_t parts)
 {
     for (uint32_t k = 0; k < parts; k++) {
-        uint32_t i = lower_insn(l, OP_DEQUANTIZE);
-        ARG(l, i, DEQUANTIZE, y, part_of(y, k, parts), MARK_WRITE);
-        ARG(l, i, DEQUANTIZE, x, part_of(words, k, parts), MARK_READ);
+        EMIT(l, DEQUANTIZE, .y = part_of(y, k, parts), .x = part_of(words, k, parts));
     }
 }
 

@@ -16,32 +16,26 @@ static struct mat ids_of(struct lower *l, uint32_t piece, bool targets)
     return lower_ring_mat(l, pc->ahead ? later : own, DTYPE_I32, l->tokens, 1);
 }
 
-/* First sequence of the microbatch on replica 0, and the distance between replicas.  Prediction modules read tokens of
- * later places; the operands and first attributes of both instructions are the same. */
+/* ids of the microbatch's own tokens or targets; a prediction module reads those of later places */
 static void read_tokens(struct lower *l, uint32_t piece, bool targets)
 {
-    uint32_t ahead = l->pieces[piece].ahead, i = lower_insn(l, ahead ? OP_TOKENS_AHEAD : OP_TOKENS);
-    struct mat m = ids_of(l, piece, targets);
-    struct mat step = {l->step_block, NONE, 0, 1, STEP_WORDS, STEP_WORDS, DTYPE_F64, NONE, 0};
-    if (targets)
-        ARG(l, i, TOKENS, targets, m, MARK_WRITE);
-    else
-        ARG(l, i, TOKENS, tokens, m, MARK_WRITE);
-    ARG(l, i, TOKENS, step, step, MARK_READ);
-    uint32_t dp = l->d->dp > 1 ? lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_DP]) : NONE;
-    ATTR_BIND_SET(l, i, TOKENS, sample, (uint64_t)l->microbatch * l->d->microbatch, dp,
-                  (uint64_t)l->d->microbatches * l->d->microbatch);
-    ATTR_INT_SET(l, i, TOKENS, sequence, lower_sequence(l));
-    lower_places(l, i, ATTR(TOKENS, first), ATTR(TOKENS, shift));
+    struct mat ids = ids_of(l, piece, targets), tokens = targets ? mat_none() : ids;
+    uint32_t ahead = l->pieces[piece].ahead;
+    if (!targets)
+        ids = mat_none();
     if (!ahead)
-        return;
-    ATTR_INT_SET(l, i, TOKENS_AHEAD, ahead, ahead);
-    ATTR_INT_SET(l, i, TOKENS_AHEAD, whole, l->job->train.sequence);
+        EMIT(l, TOKENS, .tokens = tokens, .targets = ids, .step = lower_step_block(l), .sample = lower_sample(l),
+             .sequence = lower_sequence(l), .first = lower_first(l), .shift = lower_shift(l));
+    else
+        EMIT(l, TOKENS_AHEAD, .tokens = tokens, .targets = ids, .step = lower_step_block(l), .sample = lower_sample(l),
+             .sequence = lower_sequence(l), .first = lower_first(l), .shift = lower_shift(l), .ahead = ahead,
+             .whole = (int64_t)l->job->train.sequence);
 }
 
-static uint32_t tp_slot(struct lower *l)
+/* first row of the table that this rank has */
+static struct bind vocab_start(struct lower *l)
 {
-    return l->d->tp > 1 ? lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_TP]) : NONE;
+    return l->d->tp > 1 ? bind_to(0, lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_TP]), vocab_rows(l)) : bind_at(0);
 }
 
 void lower_embed(struct lower *l, uint32_t piece, uint32_t opr)
@@ -49,11 +43,8 @@ void lower_embed(struct lower *l, uint32_t piece, uint32_t opr)
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     read_tokens(l, piece, false);
     struct mat y = lower_value(l, piece, o->out), c = lower_partial(l, y);
-    uint32_t i = lower_insn(l, OP_EMBED);
-    ARG(l, i, EMBED, y, c, MARK_WRITE);
-    ARG(l, i, EMBED, tokens, ids_of(l, piece, false), MARK_READ);
-    ARG(l, i, EMBED, table, lower_weight(l, piece, o, false), MARK_READ);
-    ATTR_BIND_SET(l, i, EMBED, start, 0, tp_slot(l), vocab_rows(l));
+    EMIT(l, EMBED, .y = c, .tokens = ids_of(l, piece, false), .table = lower_weight(l, piece, o, false),
+         .start = vocab_start(l));
     lower_reduce_into(l, c, y);
 }
 
@@ -65,24 +56,18 @@ void lower_embed_back(struct lower *l, uint32_t piece, uint32_t opr)
         return;
     dy = lower_gather(l, "dfull", dy);
     enum mark mark = lower_contribution(l, piece, o->weight);
-    uint32_t i = lower_insn(l, OP_EMBED_W);
-    ARG(l, i, EMBED_W, dtable, lower_weight(l, piece, o, true), mark);
-    ARG(l, i, EMBED_W, dy, dy, MARK_READ);
-    ARG(l, i, EMBED_W, tokens, ids_of(l, piece, false), MARK_READ);
-    ATTR_BIND_SET(l, i, EMBED_W, start, 0, tp_slot(l), vocab_rows(l));
+    EMIT(l, EMBED_W, .dtable = mat_by(lower_weight(l, piece, o, true), mark), .dy = dy,
+         .tokens = ids_of(l, piece, false), .start = vocab_start(l));
 }
 
 void lower_position(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     for (uint32_t run = 0; run < l->runs; run++) {
-        uint32_t i = lower_insn(l, OP_POSITION);
-        ARG(l, i, POSITION, y, mat_cut(lower_value(l, piece, o->out), run, l->runs), MARK_WRITE);
-        ARG(l, i, POSITION, x, mat_cut(lower_value(l, piece, o->in[0]), run, l->runs), MARK_READ);
-        ARG(l, i, POSITION, table, lower_weight(l, piece, o, false), MARK_READ);
-        lower_bind_run(l, i, ATTR(POSITION, start), run);
-        ATTR_INT_SET(l, i, POSITION, sequence, lower_sequence(l));
-        lower_places(l, i, ATTR(POSITION, first), ATTR(POSITION, shift));
+        EMIT(l, POSITION, .y = mat_cut(lower_value(l, piece, o->out), run, l->runs),
+             .x = mat_cut(lower_value(l, piece, o->in[0]), run, l->runs), .table = lower_weight(l, piece, o, false),
+             .start = lower_run_start(l, run), .sequence = lower_sequence(l), .first = lower_first(l),
+             .shift = lower_shift(l));
     }
 }
 
@@ -98,9 +83,7 @@ static void position_input(struct lower *l, uint32_t piece, const struct opr *o)
     }
     enum mark mark;
     struct mat dx = lower_gradient(l, piece, o->in[0], &mark);
-    uint32_t i = lower_insn(l, OP_COPY);
-    ARG(l, i, COPY, y, dx, mark);
-    ARG(l, i, COPY, x, pc->gradient[o->out], MARK_READ);
+    EMIT(l, COPY, .y = dx, .x = pc->gradient[o->out]);
 }
 
 void lower_position_back(struct lower *l, uint32_t piece, uint32_t opr)
@@ -113,12 +96,9 @@ void lower_position_back(struct lower *l, uint32_t piece, uint32_t opr)
         return;
     for (uint32_t run = 0; run < l->runs; run++) {
         enum mark mark = lower_contribution(l, piece, o->weight);
-        uint32_t i = lower_insn(l, OP_POSITION_W);
-        ARG(l, i, POSITION_W, dtable, lower_weight(l, piece, o, true), mark);
-        ARG(l, i, POSITION_W, dy, mat_cut(dy, run, l->runs), MARK_READ);
-        lower_bind_run(l, i, ATTR(POSITION_W, start), run);
-        ATTR_INT_SET(l, i, POSITION_W, sequence, lower_sequence(l));
-        lower_places(l, i, ATTR(POSITION_W, first), ATTR(POSITION_W, shift));
+        EMIT(l, POSITION_W, .dtable = mat_by(lower_weight(l, piece, o, true), mark),
+             .dy = mat_cut(dy, run, l->runs), .start = lower_run_start(l, run), .sequence = lower_sequence(l),
+             .first = lower_first(l), .shift = lower_shift(l));
     }
 }
 
@@ -126,22 +106,12 @@ void lower_position_back(struct lower *l, uint32_t piece, uint32_t opr)
  * logits of a row.  It is the mean over the step's targets; only tp rank 0's share counts in the metrics. */
 static void targets_and_sums(struct lower *l, struct mat targets, struct mat logits, struct mat max, struct mat sum)
 {
-    uint32_t i = lower_insn(l, OP_XENT_MAX);
-    ARG(l, i, XENT_MAX, max, max, MARK_WRITE);
-    ARG(l, i, XENT_MAX, logits, logits, MARK_READ);
-    ATTR_BIND_SET(l, i, XENT_MAX, start, 0, tp_slot(l), vocab_rows(l));
-    ATTR_INT_SET(l, i, XENT_MAX, vocab, l->job->model.vocab);
-    if (l->d->tp > 1) {
-        lower_collective(l, OP_ALL_REDUCE, QUEUE_TP, l->mesh.dim[MESH_TP], max, max);
-        ATTR_INT_SET(l, l->p->ninsns - 1, ALL_REDUCE, max, 1);
-    }
-    i = lower_insn(l, OP_XENT_SUM);
-    ARG(l, i, XENT_SUM, sum, sum, MARK_WRITE);
-    ARG(l, i, XENT_SUM, logits, logits, MARK_READ);
-    ARG(l, i, XENT_SUM, max, max, MARK_READ);
-    ARG(l, i, XENT_SUM, targets, targets, MARK_READ);
-    ATTR_BIND_SET(l, i, XENT_SUM, start, 0, tp_slot(l), vocab_rows(l));
-    ATTR_INT_SET(l, i, XENT_SUM, vocab, l->job->model.vocab);
+    EMIT(l, XENT_MAX, .max = max, .logits = logits, .start = vocab_start(l),
+         .vocab = (int64_t)l->job->model.vocab);
+    if (l->d->tp > 1)
+        lower_maximum(l, QUEUE_TP, l->mesh.dim[MESH_TP], max);
+    EMIT(l, XENT_SUM, .sum = sum, .logits = logits, .max = max, .targets = targets,
+         .start = vocab_start(l), .vocab = (int64_t)l->job->model.vocab);
     if (l->d->tp > 1)
         lower_collective(l, OP_ALL_REDUCE, QUEUE_TP, l->mesh.dim[MESH_TP], sum, sum);
 }
@@ -163,13 +133,8 @@ void lower_loss(struct lower *l, uint32_t piece, uint32_t opr)
     targets_and_sums(l, ids_of(l, piece, true), logits, max, sum);
     if (l->pieces[piece].ahead) /* the loss that is printed is the next token's */
         return;
-    struct mat loss = {l->metrics, NONE, METRIC_LOSS * sizeof(double), 1, 1, 1, DTYPE_F64, NONE, 0};
-    uint32_t i = lower_insn(l, OP_XENT_LOSS);
-    ARG(l, i, XENT_LOSS, loss, loss, MARK_ADD);
-    ARG(l, i, XENT_LOSS, sum, sum, MARK_READ);
-    ATTR_REAL_SET(l, i, XENT_LOSS, scale, loss_scale(l, false));
-    bool shared = l->d->tp > 1;
-    ATTR_BIND_SET(l, i, XENT_LOSS, count, shared ? 0 : 1, shared ? lower_slot(l, SLOT_FIRST, l->mesh.dim[MESH_TP]) : NONE, 1);
+    struct bind count = l->d->tp > 1 ? bind_to(0, lower_slot(l, SLOT_FIRST, l->mesh.dim[MESH_TP]), 1) : bind_at(1);
+    EMIT(l, XENT_LOSS, .loss = mat_add(lower_metric(l, METRIC_LOSS, 1)), .sum = sum, .scale = loss_scale(l, false), .count = count);
 }
 
 void lower_loss_back(struct lower *l, uint32_t piece, uint32_t opr)
@@ -177,16 +142,10 @@ void lower_loss_back(struct lower *l, uint32_t piece, uint32_t opr)
     struct piece *pc = &l->pieces[piece];
     const struct opr *o = &pc->e->oprs[opr];
     struct mat logits = lower_value(l, piece, o->in[0]);
-    uint32_t i = lower_insn(l, OP_XENT_I);
-    ARG(l, i, XENT_I, dlogits, logits, MARK_WRITE);
-    ARG(l, i, XENT_I, logits, logits, MARK_READ);
-    ARG(l, i, XENT_I, max, lower_aux(l, piece, opr, 0), MARK_READ);
-    ARG(l, i, XENT_I, sum, lower_aux(l, piece, opr, 1), MARK_READ);
-    ARG(l, i, XENT_I, targets, ids_of(l, piece, true), MARK_READ);
-    ATTR_BIND_SET(l, i, XENT_I, start, 0, tp_slot(l), vocab_rows(l));
-    ATTR_INT_SET(l, i, XENT_I, vocab, l->job->model.vocab);
-    ARG(l, i, XENT_I, by, lower_loss_factor(l), MARK_READ);
-    ATTR_REAL_SET(l, i, XENT_I, scale, loss_scale(l, pc->ahead));
+    EMIT(l, XENT_I, .dlogits = logits, .logits = logits, .max = lower_aux(l, piece, opr, 0),
+         .sum = lower_aux(l, piece, opr, 1), .targets = ids_of(l, piece, true),
+         .start = vocab_start(l), .vocab = (int64_t)l->job->model.vocab, .by = lower_loss_factor(l),
+         .scale = loss_scale(l, pc->ahead));
     pc->gradient[o->in[0]] = logits; /* in place: the logits are not needed again */
     pc->has_gradient[o->in[0]] = true;
 }

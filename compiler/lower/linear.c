@@ -62,12 +62,9 @@ void lower_linear(struct lower *l, uint32_t piece, uint32_t opr)
     uint32_t n = parts_of(l, piece, o, part);
     for (uint32_t cut = 0; cut < cuts; cut++) {
         for (uint32_t k = 0; k < n; k++) {
-            uint32_t i = lower_insn(l, OP_MATMUL_NT);
-            ARG(l, i, MATMUL_NT, c, mat_cut(mat_columns(c, part[k].first, part[k].cols), cut, cuts), MARK_WRITE);
-            ARG(l, i, MATMUL_NT, a, mat_cut(a, cut, cuts), MARK_READ);
-            ARG(l, i, MATMUL_NT, b, lower_weight(l, piece, &part[k].o, false), MARK_READ);
-            ARG(l, i, MATMUL_NT, bias, lower_vectors(l, piece, &part[k].o, false), MARK_READ);
-            ATTR_INT_SET(l, i, MATMUL_NT, fp8, rounding(l, o));
+            EMIT(l, MATMUL_NT, .c = mat_write(mat_cut(mat_columns(c, part[k].first, part[k].cols), cut, cuts)),
+                 .a = mat_cut(a, cut, cuts), .b = lower_weight(l, piece, &part[k].o, false),
+                 .bias = lower_vectors(l, piece, &part[k].o, false), .fp8 = rounding(l, o));
         }
         if (o->row_parallel)
             lower_reduce_cut(l, c, y, cut);
@@ -88,20 +85,16 @@ static void input_gradient(struct lower *l, uint32_t piece, const struct opr *o,
     uint32_t n = parts_of(l, piece, o, part);
     for (uint32_t cut = 0; cut < cuts; cut++) {
         for (uint32_t k = 0; k < n; k++) {
-            uint32_t i = lower_insn(l, OP_MATMUL_NN);
-            ARG(l, i, MATMUL_NN, c, mat_cut(c, cut, cuts), k ? MARK_ADD : reduces ? MARK_WRITE : mark);
-            ARG(l, i, MATMUL_NN, a, mat_cut(mat_columns(dy, part[k].first, part[k].cols), cut, cuts), MARK_READ);
-            ARG(l, i, MATMUL_NN, b, lower_weight(l, piece, &part[k].o, false), MARK_READ);
-            ATTR_INT_SET(l, i, MATMUL_NN, fp8, rounding(l, o));
+            EMIT(l, MATMUL_NN, .c = mat_by(mat_cut(c, cut, cuts), k ? MARK_ADD : reduces ? MARK_WRITE : mark),
+                 .a = mat_cut(mat_columns(dy, part[k].first, part[k].cols), cut, cuts),
+                 .b = lower_weight(l, piece, &part[k].o, false), .fp8 = rounding(l, o));
         }
         if (reduces)
             lower_reduce_cut(l, c, sum, cut);
     }
     if (!reduces || mark == MARK_WRITE)
         return;
-    uint32_t i = lower_insn(l, OP_ADD);
-    ARG(l, i, ADD, y, dx, MARK_ADD);
-    ARG(l, i, ADD, a, sum, MARK_READ);
+    EMIT(l, ADD, .y = mat_add(dx), .a = sum);
 }
 
 static void weight_gradient_of(struct lower *l, uint32_t piece, const struct opr *o, struct mat dy, struct mat x)
@@ -112,17 +105,12 @@ static void weight_gradient_of(struct lower *l, uint32_t piece, const struct opr
         const struct opr *p = &part[k].o;
         struct mat mine = mat_columns(dy, part[k].first, part[k].cols);
         enum mark mark = lower_contribution(l, piece, p->weight);
-        uint32_t i = lower_insn(l, OP_MATMUL_TN);
-        ARG(l, i, MATMUL_TN, c, lower_weight(l, piece, p, true), mark);
-        ARG(l, i, MATMUL_TN, a, mine, MARK_READ);
-        ARG(l, i, MATMUL_TN, b, x, MARK_READ);
-        ATTR_INT_SET(l, i, MATMUL_TN, fp8, rounding(l, o));
+        EMIT(l, MATMUL_TN, .c = mat_by(lower_weight(l, piece, p, true), mark), .a = mine, .b = x,
+             .fp8 = rounding(l, o));
         if (!p->nbiases)
             continue;
         mark = lower_contribution(l, piece, p->bias);
-        i = lower_insn(l, OP_BIAS_W);
-        ARG(l, i, BIAS_W, db, lower_vectors(l, piece, p, true), mark);
-        ARG(l, i, BIAS_W, dy, mine, MARK_READ);
+        EMIT(l, BIAS_W, .db = mat_by(lower_vectors(l, piece, p, true), mark), .dy = mine);
     }
 }
 

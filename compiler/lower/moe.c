@@ -80,11 +80,6 @@ struct aux_shape lower_moe_shape(const struct lower *l, const struct opr *o, uin
     return o->kind == OPR_ROUTER ? router[k] : experts[k];
 }
 
-static struct mat no_mat(void)
-{
-    return (struct mat){.buffer = NONE};
-}
-
 /* ---- rows to the experts and back ---- */
 
 /* Room for rows as they are sent, and for those that experts get, which are etp times as many. */
@@ -173,11 +168,7 @@ static void dispatch(struct lower *l, const struct moe *m, struct mat x, struct 
                      struct mat y)
 {
     struct mat sent = exchanges(l) ? sent_temp(l, "sent", m, y.dtype, y.cols) : y;
-    uint32_t i = lower_insn(l, OP_DISPATCH);
-    ARG(l, i, DISPATCH, y, sent, MARK_WRITE);
-    ARG(l, i, DISPATCH, x, x, MARK_READ);
-    ARG(l, i, DISPATCH, place, place, MARK_READ);
-    ARG(l, i, DISPATCH, weight, weight, MARK_READ);
+    EMIT(l, DISPATCH, .y = sent, .x = x, .place = place, .weight = weight);
     if (exchanges(l))
         exchange(l, sent, y, "came");
 }
@@ -187,7 +178,7 @@ static void dispatch_rows(struct lower *l, const struct moe *m, struct mat x, st
 {
     bool sent = l->job->train.fp8_sent, kept = words.buffer != NONE;
     struct mat came = !sent ? y : kept ? words : lower_temp(l, "inbound", DTYPE_I32, y.rows, x.cols);
-    dispatch(l, m, x, place, no_mat(), came);
+    dispatch(l, m, x, place, mat_none(), came);
     if (sent)
         lower_dequantize(l, came, y, 1);
     else if (kept)
@@ -197,11 +188,7 @@ static void dispatch_rows(struct lower *l, const struct moe *m, struct mat x, st
 static void combine(struct lower *l, struct mat x, struct mat place, struct mat weight, struct mat y,
                     enum mark mark)
 {
-    uint32_t i = lower_insn(l, OP_COMBINE);
-    ARG(l, i, COMBINE, y, y, mark);
-    ARG(l, i, COMBINE, x, x, MARK_READ);
-    ARG(l, i, COMBINE, place, place, MARK_READ);
-    ARG(l, i, COMBINE, weight, weight, MARK_READ);
+    EMIT(l, COMBINE, .y = mat_by(y, mark), .x = x, .place = place, .weight = weight);
 }
 
 /* ---- experts ---- */
@@ -242,11 +229,7 @@ static struct mat node_temp(struct lower *l, const struct experts *e, const char
 static void carry(struct lower *l, const struct experts *e, struct mat x, const char *name, struct mat y)
 {
     struct mat sent = node_temp(l, e, name, x);
-    uint32_t i = lower_insn(l, OP_DISPATCH);
-    ARG(l, i, DISPATCH, y, sent, MARK_WRITE);
-    ARG(l, i, DISPATCH, x, x, MARK_READ);
-    ARG(l, i, DISPATCH, place, e->home, MARK_READ);
-    ARG(l, i, DISPATCH, weight, no_mat(), MARK_READ);
+    EMIT(l, DISPATCH, .y = sent, .x = x, .place = e->home, .weight = mat_none());
     lower_collective(l, OP_ALL_TO_ALL, far_queue(l), l->mesh.dim[MESH_EP_FAR], sent, y);
 }
 
@@ -254,62 +237,55 @@ static void carry(struct lower *l, const struct experts *e, struct mat x, const 
 static struct mat arrange_node(struct lower *l, const struct experts *e, struct mat chosen)
 {
     struct mat came = node_temp(l, e, "farchosen", chosen);
-    struct mat need = {l->metrics, NONE, METRIC_NEED * sizeof(double), 1, 2, 2, DTYPE_F64, NONE, 0};
     struct mat counts = lower_temp(l, "nodecounts", DTYPE_I32, e->rows.blocks * e->rows.experts, 1);
     lower_collective(l, OP_ALL_TO_ALL, far_queue(l), l->mesh.dim[MESH_EP_FAR], chosen, came);
-    uint32_t i = lower_insn(l, OP_ARRANGE);
-    ARG(l, i, ARRANGE, place, e->place, MARK_WRITE);
-    ARG(l, i, ARRANGE, counts, counts, MARK_WRITE);
-    if (e->rows.bounded && !l->recomputing)
-        ARG(l, i, ARRANGE, need, need, MARK_UPDATE);
-    ARG(l, i, ARRANGE, index, came, MARK_READ);
-    ATTR_INT_SET(l, i, ARRANGE, experts, e->rows.blocks * e->rows.experts);
-    ATTR_INT_SET(l, i, ARRANGE, blocks, e->rows.blocks);
-    ATTR_INT_SET(l, i, ARRANGE, rows, e->rows.block);
-    ATTR_INT_SET(l, i, ARRANGE, sequence, lower_sequence(l));
-    ATTR_INT_SET(l, i, ARRANGE, tokens, l->local);
+    EMIT(l, ARRANGE, .place = e->place, .counts = counts,
+         .need = e->rows.bounded && !l->recomputing ? lower_metric(l, METRIC_NEED, 2) : mat_none(), .index = came,
+         .experts = e->rows.blocks * e->rows.experts, .blocks = e->rows.blocks, .rows = e->rows.block,
+         .capacity = 0, .sequence = lower_sequence(l), .start = bind_at(0), .tokens = l->local);
     return counts;
 }
 
-static void grouped(struct lower *l, const struct experts *e, enum op op, struct mat c, struct mat a,
-                    struct mat b, enum mark mark)
+/* c = a b' of each row's expert, and a row of biases */
+static void grouped_nt(struct lower *l, const struct experts *e, struct target c, struct mat a, struct mat b, struct mat bias,
+                       int64_t fp8)
 {
-    /* the three rows have the same operands, but for the bias, and attributes */
-    uint32_t i = lower_insn(l, op);
-    ARG(l, i, GROUPED_NT, c, c, mark);
-    ARG(l, i, GROUPED_NT, a, a, MARK_READ);
-    ARG(l, i, GROUPED_NT, b, b, MARK_READ);
-    ARG(l, i, GROUPED_NT, counts, e->counts, MARK_READ);
-    ATTR_INT_SET(l, i, GROUPED_NT, experts, e->rows.experts);
-    ATTR_INT_SET(l, i, GROUPED_NT, blocks, e->rows.blocks * l->d->etp);
-    ATTR_INT_SET(l, i, GROUPED_NT, fp8, lower_fp8(l));
+    EMIT(l, GROUPED_NT, .c = c, .a = a, .b = b, .counts = e->counts, .bias = bias, .experts = e->rows.experts,
+         .blocks = e->rows.blocks * l->d->etp, .fp8 = fp8);
+}
+
+/* c = a b */
+static void grouped_nn(struct lower *l, const struct experts *e, struct target c, struct mat a, struct mat b)
+{
+    EMIT(l, GROUPED_NN, .c = c, .a = a, .b = b, .counts = e->counts, .experts = e->rows.experts,
+         .blocks = e->rows.blocks * l->d->etp, .fp8 = lower_fp8(l));
+}
+
+/* c = a' b over each expert's rows */
+static void grouped_tn(struct lower *l, const struct experts *e, struct target c, struct mat a, struct mat b)
+{
+    EMIT(l, GROUPED_TN, .c = c, .a = a, .b = b, .counts = e->counts, .experts = e->rows.experts,
+         .blocks = e->rows.blocks * l->d->etp, .fp8 = lower_fp8(l));
 }
 
 /* c = a b' + the k-th bias, where there are biases */
 static void project(struct lower *l, uint32_t piece, const struct experts *e, uint32_t k, struct mat c, struct mat a)
 {
-    grouped(l, e, OP_GROUPED_NT, c, a, lower_one_weight(l, piece, e->o, k, false), MARK_WRITE);
-    if (e->o->nbiases)
-        ARG(l, l->p->ninsns - 1, GROUPED_NT, bias, lower_vector(l, piece, e->o, k, false), MARK_READ);
+    struct mat b = lower_one_weight(l, piece, e->o, k, false);
+    grouped_nt(l, e, mat_write(c), a, b, e->o->nbiases ? lower_vector(l, piece, e->o, k, false) : mat_none(), lower_fp8(l));
 }
 
 static void bias_gradient(struct lower *l, uint32_t piece, const struct experts *e, uint32_t k, struct mat dy, struct mat weight,
                           enum mark mark)
 {
-    uint32_t i = lower_insn(l, OP_GROUPED_BIAS_W);
-    ARG(l, i, GROUPED_BIAS_W, db, lower_vector(l, piece, e->o, k, true), mark);
-    ARG(l, i, GROUPED_BIAS_W, dy, dy, MARK_READ);
-    ARG(l, i, GROUPED_BIAS_W, weight, weight, MARK_READ);
-    ARG(l, i, GROUPED_BIAS_W, counts, e->counts, MARK_READ);
-    ATTR_INT_SET(l, i, GROUPED_BIAS_W, experts, e->rows.experts);
-    ATTR_INT_SET(l, i, GROUPED_BIAS_W, blocks, e->rows.blocks * l->d->etp);
+    EMIT(l, GROUPED_BIAS_W, .db = mat_by(lower_vector(l, piece, e->o, k, true), mark), .dy = dy, .weight = weight,
+         .counts = e->counts, .experts = e->rows.experts, .blocks = e->rows.blocks * l->d->etp);
 }
 
 /* A row's weight is a factor of the output's bias, too: what that adds to its gradient is a product with one column. */
 static void bias_weights_back(struct lower *l, uint32_t piece, const struct experts *e, struct mat dback, struct mat drow)
 {
-    grouped(l, e, OP_GROUPED_NT, drow, dback, lower_vector(l, piece, e->o, e->o->nbiases - 1, false), MARK_ADD);
-    ATTR_INT_SET(l, l->p->ninsns - 1, GROUPED_NT, fp8, 0);
+    grouped_nt(l, e, mat_add(drow), dback, lower_vector(l, piece, e->o, e->o->nbiases - 1, false), mat_none(), 0);
 }
 
 /* the k-th of the projections in, side by side */
@@ -352,7 +328,7 @@ static struct mat send_sums(struct lower *l, const struct experts *e, struct mat
 /* the sums y of tokens of what came so */
 static void sum_rows(struct lower *l, const struct experts *e, struct mat came, struct mat weight, struct mat y, enum mark mark)
 {
-    combine(l, came, e->home, over_nodes(l) ? no_mat() : weight, y, mark);
+    combine(l, came, e->home, over_nodes(l) ? mat_none() : weight, y, mark);
 }
 
 /* What products and gates of the backward pass read, as the forward pass makes it: where it is kept, or numbers whose words are. */
@@ -365,7 +341,7 @@ static struct mat made(struct lower *l, uint32_t piece, const struct experts *e,
 static struct mat words_of(struct lower *l, uint32_t piece, uint32_t opr, uint32_t k)
 {
     bool read = l->recomputing || l->pieces[piece].aux[opr][k] != NONE;
-    return keeps_eight(l) && read ? lower_aux(l, piece, opr, k) : no_mat();
+    return keeps_eight(l) && read ? lower_aux(l, piece, opr, k) : mat_none();
 }
 
 static void keep(struct lower *l, uint32_t piece, uint32_t opr, uint32_t k, struct mat x, uint32_t parts)
@@ -432,10 +408,7 @@ static struct weights_back send_weights(struct lower *l, const struct experts *e
 /* behind the other kernels that rows' transfers wait for */
 static void gather_weights(struct lower *l, const struct experts *e, struct weights_back *w)
 {
-    uint32_t i = lower_insn(l, OP_COMBINE_W);
-    ARG(l, i, COMBINE_W, dweight, w->there, MARK_WRITE);
-    ARG(l, i, COMBINE_W, x, w->home, MARK_READ);
-    ARG(l, i, COMBINE_W, place, e->place, MARK_READ);
+    EMIT(l, COMBINE_W, .dweight = w->there, .x = w->home, .place = e->place);
     if (!over_nodes(l))
         return;
     w->came = node_temp(l, e, "fardweight", w->there);
@@ -445,7 +418,7 @@ static void gather_weights(struct lower *l, const struct experts *e, struct weig
 static void sum_weights(struct lower *l, const struct experts *e, const struct weights_back *w)
 {
     if (over_nodes(l)) /* of a token's row the columns of choices elsewhere are 0 */
-        combine(l, w->came, e->home, no_mat(), w->dweight, MARK_WRITE);
+        combine(l, w->came, e->home, mat_none(), w->dweight, MARK_WRITE);
 }
 
 /* gradients of rows and of their products' outputs; weights of rows */
@@ -458,7 +431,7 @@ struct rows_back {
 static void weigh_down(struct lower *l, uint32_t piece, const struct experts *e, const struct rows_back *x)
 {
     uint32_t down = e->o->nweights - 1;
-    grouped(l, e, OP_GROUPED_TN, lower_one_weight(l, piece, e->o, down, true), x->dback, x->weighted, x->mark);
+    grouped_tn(l, e, mat_by(lower_one_weight(l, piece, e->o, down, true), x->mark), x->dback, x->weighted);
     if (e->o->nbiases)
         bias_gradient(l, piece, e, down, x->dback, x->weight, x->bias_mark);
 }
@@ -467,9 +440,9 @@ static void weigh_up(struct lower *l, uint32_t piece, uint32_t opr, const struct
 {
     struct mat rows = kept(l, piece, e, opr, EXPERTS_ROWS, "rows", x->dback.cols, 1);
     for (uint32_t k = 0; k + 1 < e->o->nweights; k++)
-        grouped(l, e, OP_GROUPED_TN, lower_one_weight(l, piece, e->o, k, true), projection(e, x->dup, k), rows, x->mark);
+        grouped_tn(l, e, mat_by(lower_one_weight(l, piece, e->o, k, true), x->mark), projection(e, x->dup, k), rows);
     for (uint32_t k = 0; e->o->nbiases && k + 1 < e->o->nweights; k++)
-        bias_gradient(l, piece, e, k, projection(e, x->dup, k), no_mat(), x->bias_mark);
+        bias_gradient(l, piece, e, k, projection(e, x->dup, k), mat_none(), x->bias_mark);
 }
 
 /* Rows' gradients on their way home, if they are not there, and beside that gradients of weights; over nodes those of products in
@@ -484,17 +457,17 @@ static void bring_rows(struct lower *l, uint32_t piece, uint32_t opr, const stru
         back = sent_temp(l, "dsent", e->m, l->ctype, drows.cols);
         exchange_back(l, drows, back, "summed");
     } else {
-        sum_rows(l, e, drows, no_mat(), dx, mark);
+        sum_rows(l, e, drows, mat_none(), dx, mark);
     }
     x->mark = lower_contribution(l, piece, e->o->weight);
     x->bias_mark = e->o->nbiases ? lower_contribution(l, piece, e->o->bias) : x->mark;
     weigh_down(l, piece, e, x);
-    struct mat came = send_sums(l, e, back, no_mat());
+    struct mat came = send_sums(l, e, back, mat_none());
     weigh_up(l, piece, opr, e, x);
     if (!over_nodes(l))
         gather_weights(l, e, choices);
     if (away)
-        sum_rows(l, e, came, no_mat(), dx, mark);
+        sum_rows(l, e, came, mat_none(), dx, mark);
     sum_weights(l, e, choices);
 }
 
@@ -507,23 +480,17 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
     struct mat dback = rows_temp(l, "dback", e.m, h), dsum = rows_temp(l, "dsums", e.m, w), dhidden = rows_temp(l, "dhidden", e.m, w);
     struct mat weighted = rows_temp(l, "weighted", e.m, w), dup = rows_temp(l, "dups", e.m, down * w);
     struct mat drows = rows_temp(l, "drows", e.m, h), drow = row_numbers(l, "dwrows", e.m);
-    dispatch(l, e.m, no_mat(), e.place, e.weight, weight);
+    dispatch(l, e.m, mat_none(), e.place, e.weight, weight);
     dy = outbound(l, dy);
     if (over_nodes(l)) {
         struct mat came = node_temp(l, &e, "farcame", dy);
         carry(l, &e, dy, "farsent", came);
         dy = came;
     }
-    dispatch_rows(l, e.m, dy, e.place, dback, no_mat());
-    grouped(l, &e, OP_GROUPED_NN, dsum, dback, lower_one_weight(l, piece, e.o, down, false), MARK_WRITE);
+    dispatch_rows(l, e.m, dy, e.place, dback, mat_none());
+    grouped_nn(l, &e, mat_write(dsum), dback, lower_one_weight(l, piece, e.o, down, false));
     struct mat hidden = kept(l, piece, &e, opr, EXPERTS_HIDDEN, "acts", w, 1);
-    uint32_t i = lower_insn(l, OP_WEIGH_I);
-    ARG(l, i, WEIGH_I, dx, dhidden, MARK_WRITE);
-    ARG(l, i, WEIGH_I, y, weighted, MARK_WRITE);
-    ARG(l, i, WEIGH_I, dweight, drow, MARK_WRITE);
-    ARG(l, i, WEIGH_I, dy, dsum, MARK_READ);
-    ARG(l, i, WEIGH_I, x, hidden, MARK_READ);
-    ARG(l, i, WEIGH_I, weight, weight, MARK_READ);
+    EMIT(l, WEIGH_I, .dx = dhidden, .y = weighted, .dweight = drow, .dy = dsum, .x = hidden, .weight = weight);
     if (e.o->nbiases)
         bias_weights_back(l, piece, &e, dback, drow);
     struct weights_back weights = send_weights(l, &e, drow);
@@ -531,8 +498,7 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
         gather_weights(l, &e, &weights);
     lower_activation_back(l, &e.m->expert, kept(l, piece, &e, opr, EXPERTS_UP, "ups", down * w, down), dup, dhidden);
     for (uint32_t k = 0; k < down; k++)
-        grouped(l, &e, OP_GROUPED_NN, drows, projection(&e, dup, k),
-                lower_one_weight(l, piece, e.o, k, false), k ? MARK_ADD : MARK_WRITE);
+        grouped_nn(l, &e, k ? mat_add(drows) : mat_write(drows), projection(&e, dup, k), lower_one_weight(l, piece, e.o, k, false));
     struct rows_back back = {.dback = dback, .weighted = weighted, .dup = dup, .weight = weight};
     bring_rows(l, piece, opr, &e, drows, &weights, &back);
 }

@@ -21,22 +21,13 @@ static void norm(struct lower *l, uint32_t piece, uint32_t opr, uint32_t run)
     struct mat x = own_rows(l, lower_value(l, piece, o->in[0]), run), y = own_rows(l, lower_value(l, piece, o->out), run);
     struct mat g = lower_vector(l, piece, o, 0, false);
     if (lower_norm_kind(l, o) == NORM_RMS) {
-        uint32_t i = lower_insn(l, OP_RMSNORM);
-        ARG(l, i, RMSNORM, y, y, MARK_WRITE);
-        ARG(l, i, RMSNORM, x, x, MARK_READ);
-        ARG(l, i, RMSNORM, g, g, MARK_READ);
-        ARG(l, i, RMSNORM, rstd, own_rows(l, lower_aux(l, piece, opr, 0), run), MARK_WRITE);
-        ATTR_REAL_SET(l, i, RMSNORM, eps, l->job->model.norm.eps);
+        EMIT(l, RMSNORM, .y = y, .x = x, .g = g, .rstd = own_rows(l, lower_aux(l, piece, opr, 0), run),
+             .eps = l->job->model.norm.eps);
         return;
     }
-    uint32_t i = lower_insn(l, OP_LAYERNORM);
-    ARG(l, i, LAYERNORM, y, y, MARK_WRITE);
-    ARG(l, i, LAYERNORM, x, x, MARK_READ);
-    ARG(l, i, LAYERNORM, g, g, MARK_READ);
-    ARG(l, i, LAYERNORM, b, lower_vector(l, piece, o, 1, false), MARK_READ);
-    ARG(l, i, LAYERNORM, rstd, own_rows(l, lower_aux(l, piece, opr, 0), run), MARK_WRITE);
-    ARG(l, i, LAYERNORM, mean, own_rows(l, lower_aux(l, piece, opr, 1), run), MARK_WRITE);
-    ATTR_REAL_SET(l, i, LAYERNORM, eps, l->job->model.norm.eps);
+    EMIT(l, LAYERNORM, .y = y, .x = x, .g = g, .b = lower_vector(l, piece, o, 1, false),
+         .rstd = own_rows(l, lower_aux(l, piece, opr, 0), run),
+         .mean = own_rows(l, lower_aux(l, piece, opr, 1), run), .eps = l->job->model.norm.eps);
 }
 
 void lower_norm(struct lower *l, uint32_t piece, uint32_t opr)
@@ -51,18 +42,9 @@ static void rms_back(struct lower *l, uint32_t piece, uint32_t opr, uint32_t run
     const struct opr *o = &pc->e->oprs[opr];
     struct mat x = own_rows(l, lower_value(l, piece, o->in[0]), run), dy = own_rows(l, pc->gradient[o->out], run);
     struct mat rstd = own_rows(l, lower_aux(l, piece, opr, 0), run);
-    uint32_t i = lower_insn(l, OP_RMSNORM_I);
-    ARG(l, i, RMSNORM_I, dx, dx, mark);
-    ARG(l, i, RMSNORM_I, dy, dy, MARK_READ);
-    ARG(l, i, RMSNORM_I, x, x, MARK_READ);
-    ARG(l, i, RMSNORM_I, g, lower_vector(l, piece, o, 0, false), MARK_READ);
-    ARG(l, i, RMSNORM_I, rstd, rstd, MARK_READ);
+    EMIT(l, RMSNORM_I, .dx = mat_by(dx, mark), .dy = dy, .x = x, .g = lower_vector(l, piece, o, 0, false), .rstd = rstd);
     mark = lower_contribution(l, piece, o->bias);
-    i = lower_insn(l, OP_RMSNORM_W);
-    ARG(l, i, RMSNORM_W, dg, lower_vector(l, piece, o, 0, true), mark);
-    ARG(l, i, RMSNORM_W, dy, dy, MARK_READ);
-    ARG(l, i, RMSNORM_W, x, x, MARK_READ);
-    ARG(l, i, RMSNORM_W, rstd, rstd, MARK_READ);
+    EMIT(l, RMSNORM_W, .dg = mat_by(lower_vector(l, piece, o, 0, true), mark), .dy = dy, .x = x, .rstd = rstd);
 }
 
 static void layer_back(struct lower *l, uint32_t piece, uint32_t opr, uint32_t run, struct mat dx, enum mark mark)
@@ -71,21 +53,11 @@ static void layer_back(struct lower *l, uint32_t piece, uint32_t opr, uint32_t r
     const struct opr *o = &pc->e->oprs[opr];
     struct mat x = own_rows(l, lower_value(l, piece, o->in[0]), run), dy = own_rows(l, pc->gradient[o->out], run);
     struct mat rstd = own_rows(l, lower_aux(l, piece, opr, 0), run), mean = own_rows(l, lower_aux(l, piece, opr, 1), run);
-    uint32_t i = lower_insn(l, OP_LAYERNORM_I);
-    ARG(l, i, LAYERNORM_I, dx, dx, mark);
-    ARG(l, i, LAYERNORM_I, dy, dy, MARK_READ);
-    ARG(l, i, LAYERNORM_I, x, x, MARK_READ);
-    ARG(l, i, LAYERNORM_I, g, lower_vector(l, piece, o, 0, false), MARK_READ);
-    ARG(l, i, LAYERNORM_I, mean, mean, MARK_READ);
-    ARG(l, i, LAYERNORM_I, rstd, rstd, MARK_READ);
+    EMIT(l, LAYERNORM_I, .dx = mat_by(dx, mark), .dy = dy, .x = x, .g = lower_vector(l, piece, o, 0, false), .mean = mean,
+         .rstd = rstd);
     mark = lower_contribution(l, piece, o->bias);
-    i = lower_insn(l, OP_LAYERNORM_W);
-    ARG(l, i, LAYERNORM_W, dg, lower_vector(l, piece, o, 0, true), mark);
-    ARG(l, i, LAYERNORM_W, db, lower_vector(l, piece, o, 1, true), mark);
-    ARG(l, i, LAYERNORM_W, dy, dy, MARK_READ);
-    ARG(l, i, LAYERNORM_W, x, x, MARK_READ);
-    ARG(l, i, LAYERNORM_W, mean, mean, MARK_READ);
-    ARG(l, i, LAYERNORM_W, rstd, rstd, MARK_READ);
+    EMIT(l, LAYERNORM_W, .dg = mat_by(lower_vector(l, piece, o, 0, true), mark),
+         .db = mat_by(lower_vector(l, piece, o, 1, true), mark), .dy = dy, .x = x, .mean = mean, .rstd = rstd);
 }
 
 void lower_norm_back(struct lower *l, uint32_t piece, uint32_t opr)

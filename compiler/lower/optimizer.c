@@ -4,14 +4,9 @@
 
 #include "compiler/lower/build.h"
 
-static struct mat metric(const struct lower *l, uint32_t first, uint32_t n)
+struct mat lower_metric(const struct lower *l, uint32_t first, uint32_t n)
 {
     return (struct mat){l->metrics, NONE, first * sizeof(double), 1, n, n, DTYPE_F64, NONE, 0};
-}
-
-static struct mat step_block(const struct lower *l)
-{
-    return (struct mat){l->step_block, NONE, 0, 1, STEP_WORDS, STEP_WORDS, DTYPE_F64, NONE, 0};
 }
 
 struct mat lower_loss_factor(const struct lower *l)
@@ -21,14 +16,12 @@ struct mat lower_loss_factor(const struct lower *l)
 
 static void seam(struct lower *l)
 {
-    uint32_t i = lower_insn(l, OP_SEAM);
-    ARG(l, i, SEAM, step, step_block(l), MARK_READ);
+    EMIT(l, SEAM, .step = lower_step_block(l));
 }
 
 static void clear_metrics(struct lower *l)
 {
-    uint32_t i = lower_insn(l, OP_FILL);
-    ARG(l, i, FILL, y, metric(l, 0, METRIC_WORDS), MARK_WRITE);
+    EMIT(l, FILL, .y = lower_metric(l, 0, METRIC_WORDS), .value = 0);
 }
 
 /* the metrics of the step before are needed until here */
@@ -61,27 +54,23 @@ void lower_head_of_step(struct lower *l)
 void lower_metrics_reduce(struct lower *l)
 {
     if (l->d->gpus_used > 1)
-        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, l->mesh.dim[MESH_WORLD], metric(l, 0, METRIC_SUMS), metric(l, 0, METRIC_SUMS));
-    if (l->d->gpus_used > 1 && lower_bounds_experts(l)) {
-        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, l->mesh.dim[MESH_WORLD], metric(l, METRIC_NEED, 2), metric(l, METRIC_NEED, 2));
-        ATTR_INT_SET(l, l->p->ninsns - 1, ALL_REDUCE, max, 1);
-    }
+        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, l->mesh.dim[MESH_WORLD], lower_metric(l, 0, METRIC_SUMS), lower_metric(l, 0, METRIC_SUMS));
+    if (l->d->gpus_used > 1 && lower_bounds_experts(l))
+        lower_maximum(l, QUEUE_DP, l->mesh.dim[MESH_WORLD], lower_metric(l, METRIC_NEED, 2));
 }
 
 static void square_norm(struct lower *l, uint32_t bucket)
 {
     const struct bucket_info *b = &l->buckets[bucket];
     struct mat g = lower_own_gradient(l, bucket);
-    uint32_t mask = 0, i = lower_insn(l, OP_SQNORM);
+    uint32_t mask = 0;
     if (!b->split && l->d->tp > 1)
         mask |= l->mesh.dim[MESH_TP];
     mask |= b->replica;
     uint32_t slot = mask && b->counts ? lower_slot(l, SLOT_FIRST, mask) : NONE;
     /* the copy of a tied embedding lives behind the first stage, where first(pp) is never 1: it neither counts nor saves */
     l->p->buckets[bucket].count_slot = b->counts ? slot : lower_slot(l, SLOT_FIRST, l->mesh.dim[MESH_PP]);
-    ARG(l, i, SQNORM, sum, metric(l, METRIC_SQNORM, 1), MARK_ADD);
-    ARG(l, i, SQNORM, g, g, MARK_READ);
-    ATTR_BIND_SET(l, i, SQNORM, count, b->counts && !mask, slot, 1);
+    EMIT(l, SQNORM, .sum = mat_add(lower_metric(l, METRIC_SQNORM, 1)), .g = g, .count = bind_to(b->counts && !mask, slot, 1));
 }
 
 /* A bucket's state as the optimizer works on it; parked in host memory, it is fetched to one of two places on the device
@@ -121,10 +110,8 @@ void lower_copy(struct lower *l, struct mat to, struct mat from)
 {
     if (from.buffer == NONE)
         return;
-    uint32_t i = lower_insn(l, OP_COPY);
-    l->p->insns[i].queue = QUEUE_COPY;
-    ARG(l, i, COPY, y, to, MARK_WRITE);
-    ARG(l, i, COPY, x, from, MARK_READ);
+    EMIT(l, COPY, .y = to, .x = from);
+    lower_last(l)->queue = QUEUE_COPY;
 }
 
 static void copy_state(struct lower *l, struct state to, struct state from)
@@ -138,35 +125,18 @@ static void update(struct lower *l, uint32_t bucket, struct state s)
 {
     const struct train *t = &l->job->train;
     struct mat g = lower_own_gradient(l, bucket), param = lower_own_param(l, bucket);
-    struct mat none = {.buffer = NONE}, step = step_block(l);
+    struct mat step = lower_step_block(l);
     struct mat p = s.master.buffer == NONE ? param : s.master;
-    struct mat copy = s.master.buffer == NONE ? none : param;
+    struct mat copy = s.master.buffer == NONE ? mat_none() : param;
     struct mat scale = {l->scale, NONE, 0, 1, 1, 1, DTYPE_F64, NONE, 0};
     double decay = l->p->buckets[bucket].decay ? t->weight_decay : 0;
     if (t->optimizer == OPT_SGD) {
-        uint32_t i = lower_insn(l, OP_SGD);
-        ARG(l, i, SGD, p, p, MARK_UPDATE);
-        ARG(l, i, SGD, copy, copy, MARK_WRITE);
-        ARG(l, i, SGD, m, s.m, MARK_UPDATE);
-        ARG(l, i, SGD, g, g, MARK_READ);
-        ARG(l, i, SGD, scale, scale, MARK_READ);
-        ARG(l, i, SGD, step, step, MARK_READ);
-        ATTR_REAL_SET(l, i, SGD, momentum, t->momentum);
-        ATTR_REAL_SET(l, i, SGD, decay, decay);
+        EMIT(l, SGD, .p = p, .copy = copy, .m = s.m, .g = g, .scale = scale, .step = step, .momentum = t->momentum,
+             .decay = decay);
         return;
     }
-    uint32_t i = lower_insn(l, OP_ADAMW);
-    ARG(l, i, ADAMW, p, p, MARK_UPDATE);
-    ARG(l, i, ADAMW, copy, copy, MARK_WRITE);
-    ARG(l, i, ADAMW, m, s.m, MARK_UPDATE);
-    ARG(l, i, ADAMW, v, s.v, MARK_UPDATE);
-    ARG(l, i, ADAMW, g, g, MARK_READ);
-    ARG(l, i, ADAMW, scale, scale, MARK_READ);
-    ARG(l, i, ADAMW, step, step, MARK_READ);
-    ATTR_REAL_SET(l, i, ADAMW, beta1, t->beta1);
-    ATTR_REAL_SET(l, i, ADAMW, beta2, t->beta2);
-    ATTR_REAL_SET(l, i, ADAMW, eps, t->eps);
-    ATTR_REAL_SET(l, i, ADAMW, decay, decay);
+    EMIT(l, ADAMW, .p = p, .copy = copy, .m = s.m, .v = s.v, .g = g, .scale = scale, .step = step,
+         .beta1 = t->beta1, .beta2 = t->beta2, .eps = t->eps, .decay = decay);
 }
 
 /* what the next step begins with, should this one's gradients not be clipped */
@@ -174,17 +144,9 @@ static void foretell(struct lower *l, uint32_t bucket)
 {
     const struct train *t = &l->job->train;
     struct state s = state_at(l, bucket);
-    uint32_t i = lower_insn(l, OP_ADAMW_AHEAD);
-    ARG(l, i, ADAMW_AHEAD, copy, lower_own_param(l, bucket), MARK_WRITE);
-    ARG(l, i, ADAMW_AHEAD, p, s.master, MARK_READ);
-    ARG(l, i, ADAMW_AHEAD, m, s.m, MARK_READ);
-    ARG(l, i, ADAMW_AHEAD, v, s.v, MARK_READ);
-    ARG(l, i, ADAMW_AHEAD, g, lower_own_gradient(l, bucket), MARK_READ);
-    ARG(l, i, ADAMW_AHEAD, step, step_block(l), MARK_READ);
-    ATTR_REAL_SET(l, i, ADAMW_AHEAD, beta1, t->beta1);
-    ATTR_REAL_SET(l, i, ADAMW_AHEAD, beta2, t->beta2);
-    ATTR_REAL_SET(l, i, ADAMW_AHEAD, eps, t->eps);
-    ATTR_REAL_SET(l, i, ADAMW_AHEAD, decay, l->p->buckets[bucket].decay ? t->weight_decay : 0);
+    EMIT(l, ADAMW_AHEAD, .copy = lower_own_param(l, bucket), .p = s.master, .m = s.m, .v = s.v,
+         .g = lower_own_gradient(l, bucket), .step = lower_step_block(l), .beta1 = t->beta1, .beta2 = t->beta2,
+         .eps = t->eps, .decay = l->p->buckets[bucket].decay ? t->weight_decay : 0);
 }
 
 /* the next bucket's state is fetched before this one's is put back, so that fetching runs under the update */
@@ -218,26 +180,15 @@ static void update_all(struct lower *l)
 static void clip(struct lower *l)
 {
     const struct train *t = &l->job->train;
-    bool scaled = l->loss_scale != NONE;
-    uint32_t i = lower_insn(l, scaled ? OP_CLIP_SCALED : OP_CLIP);
-    struct mat scale = {l->scale, NONE, 0, 1, 1, 1, DTYPE_F64, NONE, 0}, none = {.buffer = NONE};
-    struct mat need = lower_bounds_experts(l) ? metric(l, METRIC_NEED, 2) : none;
-    if (!scaled) {
-        ARG(l, i, CLIP, scale, scale, MARK_WRITE);
-        ARG(l, i, CLIP, sum, metric(l, METRIC_SQNORM, 1), MARK_READ);
-        ARG(l, i, CLIP, need, need, MARK_READ);
-        ATTR_REAL_SET(l, i, CLIP, limit, t->clip);
+    struct mat scale = {l->scale, NONE, 0, 1, 1, 1, DTYPE_F64, NONE, 0};
+    struct mat need = lower_bounds_experts(l) ? lower_metric(l, METRIC_NEED, 2) : mat_none(), sum = lower_metric(l, METRIC_SQNORM, 1);
+    if (l->loss_scale == NONE) {
+        EMIT(l, CLIP, .scale = scale, .sum = sum, .need = need, .limit = t->clip);
         return;
     }
     struct mat state = {l->loss_scale, NONE, 0, 1, SCALE_WORDS, SCALE_WORDS, DTYPE_F64, NONE, 0};
-    ARG(l, i, CLIP_SCALED, scale, scale, MARK_WRITE);
-    ARG(l, i, CLIP_SCALED, sum, metric(l, METRIC_SQNORM, 1), MARK_UPDATE);
-    ARG(l, i, CLIP_SCALED, state, state, MARK_UPDATE);
-    ARG(l, i, CLIP_SCALED, need, need, MARK_READ);
-    ATTR_REAL_SET(l, i, CLIP_SCALED, limit, t->clip);
-    ATTR_REAL_SET(l, i, CLIP_SCALED, initial, t->loss_scale);
-    ATTR_INT_SET(l, i, CLIP_SCALED, window, t->scale_window);
-    ATTR_INT_SET(l, i, CLIP_SCALED, hysteresis, t->scale_hysteresis);
+    EMIT(l, CLIP_SCALED, .scale = scale, .sum = sum, .state = state, .need = need, .limit = t->clip, .initial = t->loss_scale,
+         .window = (int64_t)t->scale_window, .hysteresis = (int64_t)t->scale_hysteresis);
 }
 
 void lower_optimizer(struct lower *l)

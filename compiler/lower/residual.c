@@ -9,12 +9,10 @@ void lower_add(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     for (uint32_t run = l->from; run < l->to; run++) {
-        uint32_t i = lower_insn(l, OP_ADD);
-        ARG(l, i, ADD, y, mat_cut(lower_value(l, piece, o->out), run, l->runs), MARK_WRITE);
-        ARG(l, i, ADD, a, mat_cut(lower_value(l, piece, o->in[0]), run, l->runs), MARK_READ);
-        if (o->in[1] != NONE)
-            ARG(l, i, ADD, b, mat_cut(lower_value(l, piece, o->in[1]), run, l->runs), MARK_READ);
-        ARG(l, i, ADD, bias, lower_vector(l, piece, o, 0, false), MARK_READ);
+        EMIT(l, ADD, .y = mat_write(mat_cut(lower_value(l, piece, o->out), run, l->runs)),
+             .a = mat_cut(lower_value(l, piece, o->in[0]), run, l->runs),
+             .b = o->in[1] == NONE ? mat_none() : mat_cut(lower_value(l, piece, o->in[1]), run, l->runs),
+             .bias = lower_vector(l, piece, o, 0, false));
     }
 }
 
@@ -29,9 +27,8 @@ void lower_add_back(struct lower *l, uint32_t piece, uint32_t opr)
     uint32_t runs = o->nbiases ? lower_runs(l, piece, o->out) : 0;
     for (uint32_t run = 0; run < runs; run++) {
         enum mark mark = lower_contribution(l, piece, o->bias);
-        uint32_t i = lower_insn(l, OP_BIAS_W);
-        ARG(l, i, BIAS_W, db, lower_vector(l, piece, o, 0, true), mark);
-        ARG(l, i, BIAS_W, dy, mat_cut(pc->gradient[o->out], run, runs), MARK_READ);
+        EMIT(l, BIAS_W, .db = mat_by(lower_vector(l, piece, o, 0, true), mark),
+             .dy = mat_cut(pc->gradient[o->out], run, runs));
     }
 }
 
@@ -40,10 +37,9 @@ void lower_concat(struct lower *l, uint32_t piece, uint32_t opr)
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     uint32_t runs = lower_runs(l, piece, o->out);
     for (uint32_t run = 0; run < runs; run++) {
-        uint32_t i = lower_insn(l, OP_CONCAT);
-        ARG(l, i, CONCAT, y, mat_cut(lower_value(l, piece, o->out), run, runs), MARK_WRITE);
-        ARG(l, i, CONCAT, a, mat_cut(lower_value(l, piece, o->in[0]), run, runs), MARK_READ);
-        ARG(l, i, CONCAT, b, mat_cut(lower_value(l, piece, o->in[1]), run, runs), MARK_READ);
+        EMIT(l, CONCAT, .y = mat_cut(lower_value(l, piece, o->out), run, runs),
+             .a = mat_cut(lower_value(l, piece, o->in[0]), run, runs),
+             .b = mat_cut(lower_value(l, piece, o->in[1]), run, runs));
     }
 }
 
@@ -55,9 +51,7 @@ void lower_concat_back(struct lower *l, uint32_t piece, uint32_t opr)
     struct mat da = lower_gradient(l, piece, o->in[0], &mark), db = lower_gradient(l, piece, o->in[1], &mark);
     uint32_t runs = lower_runs(l, piece, o->out);
     for (uint32_t run = 0; run < runs; run++) {
-        uint32_t i = lower_insn(l, OP_CONCAT_I);
-        ARG(l, i, CONCAT_I, da, mat_cut(da, run, runs), MARK_WRITE);
-        ARG(l, i, CONCAT_I, db, mat_cut(db, run, runs), MARK_WRITE);
-        ARG(l, i, CONCAT_I, dy, mat_cut(pc->gradient[o->out], run, runs), MARK_READ);
+        EMIT(l, CONCAT_I, .da = mat_cut(da, run, runs), .db = mat_cut(db, run, runs),
+             .dy = mat_cut(pc->gradient[o->out], run, runs));
     }
 }

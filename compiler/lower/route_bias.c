@@ -97,11 +97,8 @@ static void move(struct lower *l, uint32_t piece, const struct opr *router)
         mask = l->mesh.dim[MESH_PP]; /* the mirror rank saves it */
     b->count_slot = mesh_group_size(&l->mesh, mask) > 1 ? lower_slot(l, SLOT_FIRST, mask) : NONE;
     struct mat scale = {l->scale, NONE, 0, 1, 1, 1, DTYPE_F64, NONE, 0};
-    uint32_t i = lower_insn(l, OP_BIAS_MOVE);
-    ARG(l, i, BIAS_MOVE, bias, lower_vector(l, piece, router, router->nbiases - 1, false), MARK_UPDATE);
-    ARG(l, i, BIAS_MOVE, load, load, MARK_READ);
-    ARG(l, i, BIAS_MOVE, scale, scale, MARK_READ);
-    ATTR_REAL_SET(l, i, BIAS_MOVE, rate, router->moe->rate);
+    EMIT(l, BIAS_MOVE, .bias = lower_vector(l, piece, router, router->nbiases - 1, false), .load = load,
+         .scale = scale, .rate = router->moe->rate);
 }
 
 void lower_load_reduce(struct lower *l)

@@ -244,9 +244,7 @@ void lower_open_gradients(struct lower *l, uint32_t piece)
 
 static void convert(struct lower *l, struct mat from, struct mat to)
 {
-    uint32_t i = lower_insn(l, OP_COPY);
-    ARG(l, i, COPY, y, to, MARK_WRITE);
-    ARG(l, i, COPY, x, from, MARK_READ);
+    EMIT(l, COPY, .y = to, .x = from);
 }
 
 static struct mat own_sum(const struct lower *l, uint32_t bucket)
@@ -267,9 +265,7 @@ void lower_close_gradients(struct lower *l)
         }
         if (s->pending[k].first)
             continue;
-        uint32_t i = lower_insn(l, OP_ADD);
-        ARG(l, i, ADD, y, sum, MARK_ADD);
-        ARG(l, i, ADD, a, part, MARK_READ);
+        EMIT(l, ADD, .y = mat_add(sum), .a = part);
     }
     for (uint32_t k = 0; k < s->npending; k++)
         if (s->pending[k].last && !l->buckets[s->pending[k].bucket].tie)
@@ -282,9 +278,9 @@ static void fill_padding(struct lower *l, struct mat m, uint64_t used)
     uint64_t elements = (uint64_t)m.rows * m.cols;
     if (elements == used)
         return;
-    uint32_t i = lower_insn(l, OP_FILL), pad = (uint32_t)(elements - used);
+    uint32_t pad = (uint32_t)(elements - used);
     struct mat tail = {m.buffer, NONE, m.at + used * isa_dtype_bytes(m.dtype), 1, pad, pad, m.dtype, NONE, 0};
-    ARG(l, i, FILL, y, tail, MARK_WRITE);
+    EMIT(l, FILL, .y = tail, .value = 0);
 }
 
 /* where a piece's gradients of a bucket are made, and where they are in the format of sums between ranks */

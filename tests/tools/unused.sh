@@ -4,7 +4,8 @@
 #   unused.sh BUILD_FOLDER      takes the names from our object files, and looks for them there and as words in the sources
 # A function that only its own file calls is to be static; one that nobody calls is to go.  Words in comments count, and
 # of headers only the macros, so this may miss one but accuses none falsely.  Exempt: main, the plugin's entry, and what the C
-# library calls in our place (runtime/allocations.c), and rows of a table beside them (exact_ADD).
+# library calls in our place (runtime/allocations.c), and rows of a table beside them (exact_ADD,
+# emit_ADD).
 set -u
 build=$1
 tmp=$(mktemp -d) || exit 1
@@ -18,7 +19,7 @@ find "$build"/compiler "$build"/runtime "$build"/kernels -name '*.o' ! -path '*/
         source = substr(file, length(build) + 1) ".c"
         there = (getline line < source) >= 0 # an object may outlive its source
         close(source)
-        if (there && index(file, build) == 1 && name !~ /^(main|_.*|exact_[A-Z].*|llmrun_cuda)$/)
+        if (there && index(file, build) == 1 && name !~ /^(main|_.*|exact_[A-Z].*|emit_[A-Z].*|llmrun_cuda)$/)
             print substr(file, length(build) + 1), name
     }' >"$tmp/defined"
 find "$build"/compiler "$build"/runtime "$build"/kernels "$build"/grammar "$build"/tests -name '*.o' -exec nm --undefined-only {} + |
