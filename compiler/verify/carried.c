@@ -111,7 +111,7 @@ static void check_counts(struct arena *a, const struct plan *p, uint32_t role, s
         if (q->insns[i].op == OP_SQNORM)
             norm[nnorms++] = i;
     for (uint32_t i = 0; i < q->ninsns; i++) {
-        enum op op = (enum op)q->insns[i].op;
+        enum op op = q->insns[i].op;
         if (op == OP_BIAS_MOVE)
             check_moved(a, p, q, (struct site){7, role, NONE, false, i}, v);
         if (op != OP_ADAMW && op != OP_SGD)

@@ -31,7 +31,7 @@ bool conserve_fail(struct machine *m, uint32_t i, const char *fmt, ...)
 
 bool conserve_fail_inputs(struct machine *m, uint32_t i, const char *fmt, ...)
 {
-    const struct isa_info *info = isa_info((enum op)m->program->insns[i].op);
+    const struct isa_info *info = isa_info(m->program->insns[i].op);
     va_list ap;
     va_start(ap, fmt);
     char *s = arena_vprintf(m->c->arena, fmt, ap);
@@ -74,7 +74,7 @@ static const char *writer_text(struct machine *m, uint32_t writer)
 static bool fail_read(struct machine *m, uint32_t i, size_t k)
 {
     const struct operand *o = prove_operand(m->program, i, k);
-    const char *name = isa_info((enum op)m->program->insns[i].op)->operand[k].name;
+    const char *name = isa_info(m->program->insns[i].op)->operand[k].name;
     const struct cell *c = &m->store->cells[m->store->first[o->buffer]];
     for (uint32_t p = 0; p < c->n; p++)
         if (c->pieces[p].own)
@@ -119,7 +119,7 @@ bool conserve_read(struct machine *m, uint32_t i, size_t k, struct value *out)
         return true;
     }
     struct parts *p = &m->c->parts[0];
-    const char *name = isa_info((enum op)m->program->insns[i].op)->operand[k].name;
+    const char *name = isa_info(m->program->insns[i].op)->operand[k].name;
     if (!conserve_read_parts(m, i, k, p))
         return false;
     *out = p->at[0].value;
@@ -161,7 +161,7 @@ bool conserve_known(struct machine *m, uint32_t i, const struct value *v)
 }
 
 /* sums over weights or layers that only the end of the step completes */
-static bool grows(uint16_t op)
+static bool grows(enum op op)
 {
     return op == OP_SQNORM || op == OP_BALANCE || op == OP_ARRANGE || op == OP_ARRANGE_ONCE;
 }
@@ -231,7 +231,7 @@ bool conserve_bind(struct machine *m, uint32_t i, size_t attr, int64_t len, stru
     const struct slot *s = &m->program->slots[a->slot];
     if (s->kind != SLOT_COORD)
         return conserve_fail(m, i, "its attribute %s depends on slot %s, which is no coordinate",
-                             isa_info((enum op)m->program->insns[i].op)->attr[attr].name, s->name);
+                             isa_info(m->program->insns[i].op)->attr[attr].name, s->name);
     extent_move(out, &m->c->plan->mesh, s->arg, a->stride);
     return true;
 }
@@ -254,7 +254,7 @@ bool conserve_count(struct machine *m, uint32_t i, size_t attr, uint32_t *first,
 
 void conserve_attrs(const struct machine *m, uint32_t i, struct recipe *r)
 {
-    const struct isa_info *info = isa_info((enum op)r->op);
+    const struct isa_info *info = recipe_info(r);
     for (uint32_t k = 0; k < info->nattrs; k++) {
         const struct attr *a = prove_attr(m->program, i, k);
         if (info->attr[k].kind == ATTR_INT)
@@ -284,7 +284,7 @@ static const char *attr_text(struct arena *a, const struct isa_attr *t, uint64_t
 /* what the reference has instead: the same opcode with other attributes, or with some of the inputs */
 static const char *expectation(struct machine *m, const struct recipe *r)
 {
-    const struct isa_info *info = isa_info((enum op)r->op);
+    const struct isa_info *info = recipe_info(r);
     const struct nodes *g = m->c->nodes;
     for (uint32_t n = 1; n < g->n; n++) {
         const struct recipe *x = &g->at[n].recipe;
@@ -325,7 +325,7 @@ uint32_t conserve_find(struct machine *m, uint32_t i, const struct recipe *r)
         *guess = node;
         return node;
     }
-    const struct isa_info *info = isa_info((enum op)r->op);
+    const struct isa_info *info = recipe_info(r);
     const char *inputs = "";
     for (uint32_t k = 0; k < info->noperands; k++)
         if (r->input[k] != NODE_ZERO)
@@ -351,8 +351,8 @@ static uint8_t name_index(struct shape *s, const char *name)
 static void learn_shapes(struct conserve *c)
 {
     c->shapes = ARENA_ARRAY(c->scratch, struct shape, NOPS);
-    for (unsigned op = 0; op < NOPS; op++) {
-        const struct isa_info *info = isa_info((enum op)op);
+    for (enum op op = 0; op < NOPS; op++) {
+        const struct isa_info *info = isa_info(op);
         struct shape *s = &c->shapes[op];
         s->n = 1;
         for (uint32_t k = 0; k < info->noperands; k++) {
@@ -362,55 +362,15 @@ static void learn_shapes(struct conserve *c)
     }
 }
 
-static bool step(struct machine *m, uint32_t i, bool *wait)
+static bool step(struct machine *m, uint32_t i)
 {
-    switch (m->program->insns[i].op) {
-    case OP_MATMUL_NT:
-    case OP_MATMUL_NN:
-    case OP_MATMUL_TN:
-    case OP_BIAS_W:
-        return conserve_products(m, i);
-    case OP_SQNORM:
-        return conserve_norm(m, i);
-    case OP_ADAMW:
-    case OP_SGD:
-    case OP_ADAMW_AHEAD:
-        return conserve_update(m, i);
-    case OP_SEAM:
-        return true;
-    case OP_BIAS_MOVE:
-        return conserve_move(m, i);
-    case OP_CLIP:
-    case OP_CLIP_SCALED:
-    case OP_ROUTE:
-    case OP_ROUTE_I:
-    case OP_LOAD:
-    case OP_BALANCE:
-    case OP_ARRANGE:
-    case OP_ARRANGE_ONCE:
-    case OP_DISPATCH:
-    case OP_COMBINE:
-    case OP_COMBINE_W:
-    case OP_GROUPED_NT:
-    case OP_GROUPED_NN:
-    case OP_GROUPED_TN:
-    case OP_GROUPED_BIAS_W:
-    case OP_WEIGH_I:
-        return conserve_experts(m, i);
-    case OP_QUANTIZE:
-    case OP_DEQUANTIZE:
-        return conserve_eight(m, i);
-    case OP_SEND:
-    case OP_RECV:
-    case OP_ALL_REDUCE:
-    case OP_ALL_GATHER:
-    case OP_REDUCE_SCATTER:
-    case OP_BROADCAST:
-    case OP_ALL_TO_ALL:
-    case OP_SHIFT:
-        return conserve_comm(m, i, wait);
-    }
-    return conserve_compute(m, i);
+    static bool (*const rules[NOPS])(struct machine *, uint32_t) = {
+#define INSN(name, queue, unit, operands, attributes, meaning) [OP_##name] = rule_##name,
+#include "runtime/isa.def"
+    };
+    memset(m->writer, 0xff, sizeof m->writer);
+    m->waits = false;
+    return rules[m->program->insns[i].op](m, i) && !m->waits;
 }
 
 static void run(struct conserve *c)
@@ -421,11 +381,8 @@ static void run(struct conserve *c)
         done = true;
         for (uint32_t r = 0; r < c->nroles && !c->failed; r++) {
             struct machine *m = &c->machines[r];
-            for (bool wait = false; m->next < m->program->ninsns; m->next++, moved = true) {
-                memset(m->writer, 0xff, sizeof m->writer);
-                if (!step(m, m->next, &wait) || wait)
-                    break;
-            }
+            for (; m->next < m->program->ninsns && step(m, m->next); m->next++)
+                moved = true;
             done = done && m->next == m->program->ninsns;
         }
     }

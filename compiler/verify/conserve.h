@@ -31,6 +31,7 @@ struct machine {
     struct conserve *c;
     const struct program *program;
     uint32_t role, next; /* instruction to interpret next */
+    bool waits; /* the instruction waits for another role */
     struct site site;
     struct store *store;
     bool deposited; /* its value lies in `meeting`, it waits for the other members */
@@ -71,6 +72,11 @@ struct conserve {
     const struct machine *suspect;
     uint32_t suspect_insn;
 };
+
+/* An instruction's rule: what it does to values, rule_NAME for every row of isa.def, in the file that fits (conserve_ops.c where
+ * most follows from the table, and others of that name).  False after a report; m->waits: it could not do it yet. */
+#define INSN(name, queue, unit, operands, attributes, meaning) bool rule_##name(struct machine *m, uint32_t i);
+#include "runtime/isa.def"
 
 /* Report at instruction i; always false. */
 bool conserve_fail(struct machine *m, uint32_t i, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -116,20 +122,13 @@ bool conserve_copy_flat(struct machine *m, uint32_t i); /* COPY of a list */
 bool conserve_reduce_format(struct machine *m, uint32_t i, const struct operand *o, const struct whole *w);
 bool conserve_add_format(struct machine *m, uint32_t i, const struct operand *o);
 bool conserve_convert(struct machine *m, uint32_t i, bool *done);
-bool conserve_compute(struct machine *m, uint32_t i);  /* conserve_ops.c */
-bool conserve_heads(struct machine *m, uint32_t i);    /* conserve_heads.c: HEADNORM*, SINK*, MLA_KEYS* */
-bool conserve_products(struct machine *m, uint32_t i); /* conserve_products.c: MATMUL_*, BIAS_W */
-bool conserve_norm(struct machine *m, uint32_t i);     /* conserve_norm.c: SQNORM */
 /* conserve_keys.c: key heads that several tensor-parallel ranks hold, which the reference repeats.  A weight as products
  * have it; a gradient by that, summed over the ranks that hold the same head where all of these are in the mask: what is left
  * of that */
 void conserve_spread(struct conserve *c, struct value *v);
 uint32_t conserve_fold(struct conserve *c, struct value *v, uint32_t mask);
-/* conserve_context.c: sequences that are split over ranks.  Attention in parts, and columns for rows; shifts round a ring;
- * heads for rows; tokens of a sequence per rank; rows + the own place in their microbatch; are an instruction's `first` and
+/* conserve_context.c: sequences that are split over ranks.  Heads for rows; tokens of a sequence per rank; rows + the own place in their microbatch; are an instruction's `first` and
  * `shift` the places of these rows? */
-bool conserve_context(struct machine *m, uint32_t i);
-bool conserve_shift(struct machine *m, uint32_t i);
 bool conserve_exchange(struct machine *m, uint32_t i);
 int64_t conserve_sequence(const struct machine *m);
 void conserve_own_rows(const struct machine *m, struct extent *row);
@@ -138,10 +137,6 @@ bool conserve_places(struct machine *m, uint32_t i, size_t first, size_t shift, 
 bool conserve_biases(struct machine *m, uint32_t i, size_t alibi, size_t first_head, const struct extent *heads);
 /* the node of a parameter or moment behind the optimizer */
 uint32_t conserve_updated(struct machine *m, uint32_t node);
-bool conserve_update(struct machine *m, uint32_t i);   /* conserve_state.c: ADAMW, SGD */
-bool conserve_move(struct machine *m, uint32_t i);     /* conserve_state.c: BIAS_MOVE */
-bool conserve_experts(struct machine *m, uint32_t i);  /* conserve_experts.c: ROUTE to GROUPED_TN, CLIP */
-bool conserve_eight(struct machine *m, uint32_t i);    /* conserve_eight.c: QUANTIZE, DEQUANTIZE */
 /* rows or counts of experts on their way: ALL_TO_ALL, ALL_GATHER, REDUCE_SCATTER; *mine: it is of that kind */
 bool conserve_routed(struct machine *m, uint32_t i, uint32_t mask, bool *mine);
 /* squared norm of gradients of the whole batch, counted on the first ranks of these digits; NULL, or what is
@@ -150,8 +145,5 @@ const char *conserve_norm_of(struct conserve *c, const struct whole *w, uint32_t
 bool conserve_start(struct machine *m); /* parameters and state as the step finds them */
 bool conserve_end(struct machine *m);   /* and as it leaves them */
 bool conserve_told(struct conserve *c); /* conserve_arrange.c: was nothing told twice? */
-
-/* conserve_comm.c; a collective across roles, or a RECV, may have to wait: *wait */
-bool conserve_comm(struct machine *m, uint32_t i, bool *wait);
 
 #endif

@@ -218,7 +218,7 @@ static bool arrange_node(struct machine *m, uint32_t i, struct recipe *r, const 
            experts_output(m, i, r, OPND(ARRANGE, counts), NULL, index->row, extent_new(0, 1), t);
 }
 
-bool experts_arrange(struct machine *m, uint32_t i)
+bool rule_ARRANGE(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_ARRANGE};
     struct value index;
@@ -250,7 +250,7 @@ bool experts_arrange(struct machine *m, uint32_t i)
 }
 
 /* a row of each token for every node that it has a choice on, and which */
-bool experts_arrange_once(struct machine *m, uint32_t i)
+bool rule_ARRANGE_ONCE(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_ARRANGE_ONCE};
     struct value index;

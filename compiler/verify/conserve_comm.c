@@ -216,7 +216,7 @@ static bool finish_crossing(struct machine *m, uint32_t i, uint32_t mask, bool m
 }
 
 /* every member leaves its value; the last to come adds them up for all */
-static bool all_reduce_crossing(struct machine *m, uint32_t i, uint32_t mask, bool *wait)
+static bool all_reduce_crossing(struct machine *m, uint32_t i, uint32_t mask)
 {
     struct conserve *c = m->c;
     uint32_t there = 0, members = 0;
@@ -237,8 +237,8 @@ static bool all_reduce_crossing(struct machine *m, uint32_t i, uint32_t mask, bo
                  other->deposit_part == m->deposit_part &&
                  other->deposit.elements == m->deposit.elements;
     }
-    *wait = there < members;
-    return *wait || finish_crossing(m, i, mask, prove_attr(m->program, i, ATTR(ALL_REDUCE, max))->u.i != 0);
+    m->waits = there < members;
+    return m->waits || finish_crossing(m, i, mask, prove_attr(m->program, i, ATTR(ALL_REDUCE, max))->u.i != 0);
 }
 
 /* ---- gather and scatter ---- */
@@ -371,7 +371,7 @@ static bool is_flat(struct machine *m, uint32_t i, bool gather, uint32_t mask)
 
 /* ---- transfers ---- */
 
-static bool send(struct machine *m, uint32_t i)
+bool rule_SEND(struct machine *m, uint32_t i)
 {
     uint32_t peer = prove_comm_slot(m->program, i)->arg;
     const struct operand *o = prove_operand(m->program, i, OPND(SEND, x));
@@ -388,14 +388,14 @@ static bool send(struct machine *m, uint32_t i)
     return true;
 }
 
-static bool receive(struct machine *m, uint32_t i, bool *wait)
+bool rule_RECV(struct machine *m, uint32_t i)
 {
     uint32_t peer = prove_comm_slot(m->program, i)->arg;
     const struct operand *o = prove_operand(m->program, i, OPND(RECV, y));
     assert(peer < m->c->nroles);
     struct channel *ch = &m->c->channels[peer * m->c->nroles + m->role];
-    *wait = ch->taken == ch->messages.n;
-    if (*wait)
+    m->waits = ch->taken == ch->messages.n;
+    if (m->waits)
         return true;
     const struct message *msg = &ch->messages.at[ch->taken++];
     assert(msg->rows == o->rows && msg->cols == o->cols);
@@ -405,30 +405,56 @@ static bool receive(struct machine *m, uint32_t i, bool *wait)
     return conserve_emit(m, i, OPND(RECV, y), p);
 }
 
-bool conserve_comm(struct machine *m, uint32_t i, bool *wait)
+bool rule_ALL_REDUCE(struct machine *m, uint32_t i)
 {
-    uint16_t op = m->program->insns[i].op;
-    if (op == OP_SEND)
-        return send(m, i);
-    if (op == OP_RECV)
-        return receive(m, i, wait);
     uint32_t mask = group_mask(m, i);
-    if (op == OP_SHIFT)
-        return conserve_shift(m, i);
-    bool routed = false;
-    if ((op == OP_ALL_TO_ALL || op == OP_ALL_GATHER || op == OP_REDUCE_SCATTER) && mask && !prove_crosses(mask)) {
-        bool fine = conserve_routed(m, i, mask, &routed);
-        if (routed)
-            return fine;
-    }
-    if (op == OP_ALL_TO_ALL && mask == prove_mask(&m->c->plan->mesh, m->c->plan->mesh.dim[MESH_CP]))
-        return conserve_exchange(m, i);
-    if (op == OP_ALL_REDUCE)
-        return prove_crosses(mask) ? all_reduce_crossing(m, i, mask, wait) : all_reduce(m, i, mask);
-    if ((op != OP_ALL_GATHER && op != OP_REDUCE_SCATTER) || !mask || prove_crosses(mask))
-        return conserve_fail(m, i, "there is no rule for this collective over this group");
-    bool flat = is_flat(m, i, op == OP_ALL_GATHER, mask);
-    if (op == OP_ALL_GATHER)
-        return flat ? gather_flat(m, i, mask) : gather_rows(m, i, mask);
-    return flat ? scatter_flat(m, i, mask) : scatter_rows(m, i, mask);
+    return prove_crosses(mask) ? all_reduce_crossing(m, i, mask) : all_reduce(m, i, mask);
+}
+
+static bool no_rule(struct machine *m, uint32_t i)
+{
+    return conserve_fail(m, i, "there is no rule for this collective over this group");
+}
+
+/* *done: it moved rows of experts, or failed to */
+static bool move_routed(struct machine *m, uint32_t i, uint32_t mask, bool *done)
+{
+    *done = false;
+    return !mask || prove_crosses(mask) || conserve_routed(m, i, mask, done);
+}
+
+bool rule_ALL_GATHER(struct machine *m, uint32_t i)
+{
+    uint32_t mask = group_mask(m, i);
+    bool done, fine = move_routed(m, i, mask, &done);
+    if (done)
+        return fine;
+    if (!mask || prove_crosses(mask))
+        return no_rule(m, i);
+    return is_flat(m, i, true, mask) ? gather_flat(m, i, mask) : gather_rows(m, i, mask);
+}
+
+bool rule_REDUCE_SCATTER(struct machine *m, uint32_t i)
+{
+    uint32_t mask = group_mask(m, i);
+    bool done, fine = move_routed(m, i, mask, &done);
+    if (done)
+        return fine;
+    if (!mask || prove_crosses(mask))
+        return no_rule(m, i);
+    return is_flat(m, i, false, mask) ? scatter_flat(m, i, mask) : scatter_rows(m, i, mask);
+}
+
+bool rule_ALL_TO_ALL(struct machine *m, uint32_t i)
+{
+    uint32_t mask = group_mask(m, i);
+    bool done, fine = move_routed(m, i, mask, &done);
+    if (done)
+        return fine;
+    return mask == prove_mask(&m->c->plan->mesh, m->c->plan->mesh.dim[MESH_CP]) ? conserve_exchange(m, i) : no_rule(m, i);
+}
+
+bool rule_BROADCAST(struct machine *m, uint32_t i)
+{
+    return no_rule(m, i);
 }

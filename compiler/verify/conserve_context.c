@@ -108,8 +108,8 @@ static bool check_bound(struct machine *m, uint32_t i, size_t first, size_t shif
     }
     return (slots && fine) ||
            conserve_fail_inputs(m, i, "its %s and %s are not the places of rows %s",
-                                isa_info((enum op)m->program->insns[i].op)->attr[first].name,
-                                isa_info((enum op)m->program->insns[i].op)->attr[shift].name,
+                                isa_info(m->program->insns[i].op)->attr[first].name,
+                                isa_info(m->program->insns[i].op)->attr[shift].name,
                                 extent_text(m->c->arena, e));
 }
 
@@ -246,7 +246,7 @@ static struct value share(struct machine *m, uint32_t node, const struct extent 
     return v;
 }
 
-static bool attention_part(struct machine *m, uint32_t i)
+bool rule_ATTENTION_PART(struct machine *m, uint32_t i)
 {
     struct attention a = ATTENTION_NAMES(ATTENTION_PART);
     struct recipe r = {.op = OP_ATTENTION};
@@ -281,12 +281,12 @@ static bool read_beside(struct machine *m, uint32_t i, size_t k, const struct at
     return (extent_same(&v.row, &a->qv.row) && extent_same(&v.col, col)) ||
            conserve_fail_inputs(m, i,
                                 "its operand %s is rows %s, columns %s; its queries are rows %s, columns %s",
-                                isa_info((enum op)m->program->insns[i].op)->operand[k].name,
+                                isa_info(m->program->insns[i].op)->operand[k].name,
                                 extent_text(m->c->arena, &v.row), extent_text(m->c->arena, &v.col),
                                 extent_text(m->c->arena, &a->qv.row), extent_text(m->c->arena, &a->qv.col));
 }
 
-static bool attention_part_back(struct machine *m, uint32_t i)
+bool rule_ATTENTION_PART_I(struct machine *m, uint32_t i)
 {
     struct attention a = ATTENTION_NAMES(ATTENTION_PART_I);
     struct recipe r = {.op = OP_ATTENTION_I};
@@ -323,7 +323,7 @@ static bool read_share(struct machine *m, uint32_t i, size_t k, struct value *v,
                        struct blocks *over)
 {
     struct parts *p = &m->c->parts[0];
-    const char *name = isa_info((enum op)m->program->insns[i].op)->operand[k].name;
+    const char *name = isa_info(m->program->insns[i].op)->operand[k].name;
     if (!conserve_read_parts(m, i, k, p))
         return false;
     *v = p->at[0].value;
@@ -365,7 +365,7 @@ static bool read_pair(struct machine *m, uint32_t i, size_t o, size_t lse, struc
                                         value_text(m->c->arena, m->c->nodes, &v[1]));
 }
 
-static bool attention_merge(struct machine *m, uint32_t i)
+bool rule_ATTENTION_MERGE(struct machine *m, uint32_t i)
 {
     struct value mine[2], other[2];
     uint32_t node[2], part[2];
@@ -399,7 +399,7 @@ static bool attention_merge(struct machine *m, uint32_t i)
 
 /* ---- columns and rows ---- */
 
-static bool columns_split(struct machine *m, uint32_t i)
+bool rule_COLUMNS_SPLIT(struct machine *m, uint32_t i)
 {
     struct parts *out = &m->c->parts[3];
     int64_t n = prove_attr(m->program, i, ATTR(COLUMNS_SPLIT, parts))->u.i;
@@ -433,7 +433,7 @@ static bool side_by_side(const struct parts *p, uint32_t from, uint32_t n, uint3
     return true;
 }
 
-static bool columns_join(struct machine *m, uint32_t i)
+bool rule_COLUMNS_JOIN(struct machine *m, uint32_t i)
 {
     struct parts *p = &m->c->parts[1];
     const struct operand *y = prove_operand(m->program, i, OPND(COLUMNS_JOIN, y));
@@ -563,7 +563,7 @@ static bool turn_value(struct machine *m, const struct frame *f, struct value *v
     return true;
 }
 
-bool conserve_shift(struct machine *m, uint32_t i)
+bool rule_SHIFT(struct machine *m, uint32_t i)
 {
     struct frame f = frame_of(m);
     struct parts *p = &m->c->parts[1];
@@ -578,19 +578,4 @@ bool conserve_shift(struct machine *m, uint32_t i)
             return conserve_fail_inputs(m, i, "it shifts %s, which is not one rank's rows of a sequence",
                                         value_text(m->c->arena, m->c->nodes, &p->at[k].value));
     return conserve_emit(m, i, OPND(SHIFT, y), p);
-}
-
-bool conserve_context(struct machine *m, uint32_t i)
-{
-    switch (m->program->insns[i].op) {
-    case OP_ATTENTION_PART:
-        return attention_part(m, i);
-    case OP_ATTENTION_PART_I:
-        return attention_part_back(m, i);
-    case OP_ATTENTION_MERGE:
-        return attention_merge(m, i);
-    case OP_COLUMNS_SPLIT:
-        return columns_split(m, i);
-    }
-    return columns_join(m, i);
 }

@@ -14,7 +14,7 @@ static bool check_words(struct machine *m, uint32_t i, size_t words, size_t numb
                                 value_text(m->c->arena, m->c->nodes, v));
 }
 
-static bool quantize(struct machine *m, uint32_t i)
+bool rule_QUANTIZE(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_QUANTIZE};
     struct value v;
@@ -26,7 +26,7 @@ static bool quantize(struct machine *m, uint32_t i)
     return v.node != NONE && conserve_emit_one(m, i, OPND(QUANTIZE, y), &v);
 }
 
-static bool dequantize(struct machine *m, uint32_t i)
+bool rule_DEQUANTIZE(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_DEQUANTIZE};
     struct value v;
@@ -40,9 +40,4 @@ static bool dequantize(struct machine *m, uint32_t i)
     v.node = conserve_find(m, i, &r);
     v.eight = false;
     return v.node != NONE && conserve_emit_one(m, i, OPND(DEQUANTIZE, y), &v);
-}
-
-bool conserve_eight(struct machine *m, uint32_t i)
-{
-    return m->program->insns[i].op == OP_QUANTIZE ? quantize(m, i) : dequantize(m, i);
 }

@@ -103,7 +103,7 @@ static bool scatter(struct machine *m, uint32_t i, uint32_t mask, struct value v
 
 bool conserve_routed(struct machine *m, uint32_t i, uint32_t mask, bool *mine)
 {
-    enum op op = (enum op)m->program->insns[i].op;
+    enum op op = m->program->insns[i].op;
     size_t k = op == OP_ALL_TO_ALL   ? OPND(ALL_TO_ALL, x)
                : op == OP_ALL_GATHER ? OPND(ALL_GATHER, x)
                                      : OPND(REDUCE_SCATTER, x);

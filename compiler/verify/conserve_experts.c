@@ -110,7 +110,7 @@ static bool check_sample(struct machine *m, uint32_t i, const struct extent *row
                                 extent_text(m->c->arena, &start), extent_text(m->c->arena, row));
 }
 
-static bool route(struct machine *m, uint32_t i)
+bool rule_ROUTE(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_ROUTE};
     struct value logits, bias, step;
@@ -196,7 +196,7 @@ static bool check_factor(struct machine *m, uint32_t i, const struct value *by)
            conserve_fail(m, i, "it multiplies by %s", value_text(m->c->arena, m->c->nodes, by));
 }
 
-static bool route_back(struct machine *m, uint32_t i)
+bool rule_ROUTE_I(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_ROUTE_I};
     struct value score, index, dweight, by;
@@ -212,7 +212,7 @@ static bool route_back(struct machine *m, uint32_t i)
 
 /* Counts of one or several sequences; which ones is said by the rows that are counted.  One row may be the
  * load of anything; several are sequences. */
-static bool load(struct machine *m, uint32_t i)
+bool rule_LOAD(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_LOAD};
     struct value index;
@@ -236,7 +236,7 @@ static bool load(struct machine *m, uint32_t i)
                   NULL);
 }
 
-static bool balance(struct machine *m, uint32_t i)
+bool rule_BALANCE(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_BALANCE};
     struct value score;
@@ -265,7 +265,7 @@ static bool placed_rows(const struct value *x, const struct value *place)
     return extent_same(&x->row, &place->row) && value_routed_same(x->routed, place->routed->from);
 }
 
-static bool dispatch(struct machine *m, uint32_t i)
+bool rule_DISPATCH(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_DISPATCH};
     struct value x, place, weight;
@@ -360,7 +360,7 @@ static bool combine_nodes(struct machine *m, uint32_t i, const struct value *pla
     return conserve_emit_one(m, i, OPND(COMBINE, y), &v);
 }
 
-static bool combine(struct machine *m, uint32_t i)
+bool rule_COMBINE(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_COMBINE};
     struct value x, place, weight;
@@ -378,7 +378,7 @@ static bool combine(struct machine *m, uint32_t i)
     return experts_output(m, i, &r, OPND(COMBINE, y), from ? &place.row : NULL, place.row, x.col, from);
 }
 
-static bool combine_weight(struct machine *m, uint32_t i)
+bool rule_COMBINE_W(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_COMBINE_W};
     struct value x, place, dy;
@@ -446,6 +446,16 @@ static bool grouped(struct machine *m, uint32_t i)
                   a.routed);
 }
 
+bool rule_GROUPED_NT(struct machine *m, uint32_t i)
+{
+    return grouped(m, i);
+}
+
+bool rule_GROUPED_NN(struct machine *m, uint32_t i)
+{
+    return grouped(m, i);
+}
+
 /* what is summed over the rows of each expert: of the tokens that sent them */
 static bool of_experts(struct machine *m, uint32_t i, size_t k, const struct recipe *r, const struct value *rows, struct extent row,
                        struct extent col)
@@ -464,7 +474,7 @@ static bool of_experts(struct machine *m, uint32_t i, size_t k, const struct rec
     return conserve_emit_one(m, i, k, &v);
 }
 
-static bool grouped_weight(struct machine *m, uint32_t i)
+bool rule_GROUPED_TN(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_GROUPED_TN, .output = OPND(GROUPED_TN, c)};
     struct value a, b, counts;
@@ -475,7 +485,7 @@ static bool grouped_weight(struct machine *m, uint32_t i)
     return of_experts(m, i, OPND(GROUPED_TN, c), &r, &a, a.col, b.col);
 }
 
-static bool grouped_bias(struct machine *m, uint32_t i)
+bool rule_GROUPED_BIAS_W(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_GROUPED_BIAS_W, .output = OPND(GROUPED_BIAS_W, db)};
     struct value dy, weight, counts;
@@ -489,7 +499,7 @@ static bool grouped_bias(struct machine *m, uint32_t i)
 }
 
 /* Rows, with the weights that the same tokens sent along; sums over columns of which only some are here are partial. */
-static bool weigh_back(struct machine *m, uint32_t i)
+bool rule_WEIGH_I(struct machine *m, uint32_t i)
 {
     struct recipe r = {.op = OP_WEIGH_I};
     struct value dy, x, weight;
@@ -530,36 +540,12 @@ static bool clip(struct machine *m, uint32_t i)
     return experts_output(m, i, &r, OPND(CLIP, scale), NULL, extent_new(0, 1), extent_new(0, 1), NULL);
 }
 
-bool conserve_experts(struct machine *m, uint32_t i)
+bool rule_CLIP(struct machine *m, uint32_t i)
 {
-    switch (m->program->insns[i].op) {
-    case OP_ROUTE:
-        return route(m, i);
-    case OP_ROUTE_I:
-        return route_back(m, i);
-    case OP_LOAD:
-        return load(m, i);
-    case OP_BALANCE:
-        return balance(m, i);
-    case OP_ARRANGE:
-        return experts_arrange(m, i);
-    case OP_ARRANGE_ONCE:
-        return experts_arrange_once(m, i);
-    case OP_DISPATCH:
-        return dispatch(m, i);
-    case OP_COMBINE:
-        return combine(m, i);
-    case OP_COMBINE_W:
-        return combine_weight(m, i);
-    case OP_GROUPED_TN:
-        return grouped_weight(m, i);
-    case OP_GROUPED_BIAS_W:
-        return grouped_bias(m, i);
-    case OP_WEIGH_I:
-        return weigh_back(m, i);
-    case OP_CLIP:
-    case OP_CLIP_SCALED:
-        return clip(m, i);
-    }
-    return grouped(m, i);
+    return clip(m, i);
+}
+
+bool rule_CLIP_SCALED(struct machine *m, uint32_t i)
+{
+    return clip(m, i);
 }

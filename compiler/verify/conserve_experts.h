@@ -18,7 +18,5 @@ bool experts_whole_columns(struct machine *m, uint32_t i, const struct value *v)
 bool experts_check_start(struct machine *m, uint32_t i, size_t sequence, size_t start, const struct extent *row);
 /* The value that rows were sent to nodes of; the node itself where they were not. */
 uint32_t experts_sent(const struct machine *m, const struct value *v);
-bool experts_arrange(struct machine *m, uint32_t i); /* conserve_arrange.c */
-bool experts_arrange_once(struct machine *m, uint32_t i);
 
 #endif

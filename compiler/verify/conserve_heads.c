@@ -184,24 +184,17 @@ static bool keys_input(struct machine *m, uint32_t i, struct recipe *r, int64_t 
            emit(m, i, r, OPND(MLA_KEYS_I, drope), &heads, &dk, dk.row, extent_new(0, rope));
 }
 
-bool conserve_heads(struct machine *m, uint32_t i)
-{
-    struct recipe r = {.op = m->program->insns[i].op};
-    int64_t head = prove_attr(m->program, i, ATTR(HEADNORM, head))->u.i;
-    conserve_attrs(m, i, &r);
-    switch (r.op) {
-    case OP_HEADNORM:
-        return head_norm(m, i, &r, head);
-    case OP_HEADNORM_I:
-        return head_norm_input(m, i, &r, head);
-    case OP_HEADNORM_W:
-        return head_norm_gain(m, i, &r, head);
-    case OP_MLA_KEYS:
-        return keys(m, i, &r, head);
-    case OP_SINK:
-        return sink(m, i, &r, head);
-    case OP_SINK_W:
-        return sink_gradient(m, i, &r, head);
+#define RULE_OF_HEADS(name, rule)                                                                            \
+    bool rule_##name(struct machine *m, uint32_t i)                                                          \
+    {                                                                                                        \
+        struct recipe r = {.op = OP_##name};                                                                 \
+        conserve_attrs(m, i, &r);                                                                            \
+        return rule(m, i, &r, prove_attr(m->program, i, ATTR(name, head))->u.i);                             \
     }
-    return keys_input(m, i, &r, head);
-}
+RULE_OF_HEADS(HEADNORM, head_norm)
+RULE_OF_HEADS(HEADNORM_I, head_norm_input)
+RULE_OF_HEADS(HEADNORM_W, head_norm_gain)
+RULE_OF_HEADS(SINK, sink)
+RULE_OF_HEADS(SINK_W, sink_gradient)
+RULE_OF_HEADS(MLA_KEYS, keys)
+RULE_OF_HEADS(MLA_KEYS_I, keys_input)

@@ -119,7 +119,7 @@ static struct value slice_norm(struct conserve *c, const struct whole *w, uint32
         .kind = VALUE_NODES, .row = extent_new(0, 1), .col = extent_new(0, 1), .nterms = 1, .terms = term};
 }
 
-bool conserve_norm(struct machine *m, uint32_t i)
+bool rule_SQNORM(struct machine *m, uint32_t i)
 {
     struct whole w;
     uint32_t mask, first;

@@ -2,28 +2,17 @@
  *
  * Most rules follow from the table: operands whose shapes carry the same name must hold the same rows or
  * columns, the recipe is opcode, attributes and input nodes, outputs take rows and columns from the names.
- * What the table does not say is in `rules`: over which name an instruction sums, which names must be whole,
+ * What the table does not say is in the list of rules below: over which name an instruction sums, which names must be whole,
  * which attribute says where a name starts. */
 
 #include "compiler/verify/conserve.h"
 
+/* what the table does not say of a row */
 struct rule {
-    uint8_t op;
     const char *over;    /* contributions are summed (or maximised) over this name's elements */
     const char *whole;   /* must hold all its elements */
     const char *starts;  /* the BIND attribute `start` must be where this name's elements start */
     const char *rotates; /* the same, modulo the sequence */
-};
-
-static const struct rule rules[] = {
-    {OP_EMBED, "v", NULL, "v", NULL},        {OP_EMBED_W, "t", NULL, "v", NULL},
-    {OP_POSITION, NULL, "s", NULL, "t"},     {OP_POSITION_W, "t", NULL, NULL, "t"},
-    {OP_RMSNORM, NULL, "h", NULL, NULL},     {OP_RMSNORM_I, NULL, "h", NULL, NULL},
-    {OP_RMSNORM_W, "t", NULL, NULL, NULL},   {OP_LAYERNORM, NULL, "h", NULL, NULL},
-    {OP_LAYERNORM_I, NULL, "h", NULL, NULL}, {OP_LAYERNORM_W, "t", NULL, NULL, NULL},
-    {OP_ROPE, NULL, NULL, NULL, "t"},        {OP_XENT_MAX, "v", NULL, "v", NULL},
-    {OP_XENT_SUM, "v", NULL, "v", NULL},     {OP_XENT_LOSS, "t", NULL, NULL, NULL},
-    {OP_XENT_I, NULL, NULL, "v", NULL},
 };
 
 struct binding {
@@ -34,15 +23,6 @@ struct binding {
     const struct routed *routed; /* of the inputs' rows, which must be equal */
     struct value *input;         /* by operand; of those that are read */
 };
-
-static const struct rule *rule_of(uint16_t op)
-{
-    static const struct rule none;
-    for (size_t i = 0; i < ARRAY_LEN(rules); i++)
-        if (rules[i].op == op)
-            return &rules[i];
-    return &none;
-}
 
 static uint8_t find_name(const struct shape *s, const char *name)
 {
@@ -55,7 +35,7 @@ static uint8_t find_name(const struct shape *s, const char *name)
 static bool bind(struct machine *m, uint32_t i, size_t k, uint8_t name, uint32_t number,
                  const struct extent *e, const struct value *v, struct binding *b)
 {
-    const struct isa_info *info = isa_info((enum op)m->program->insns[i].op);
+    const struct isa_info *info = isa_info(m->program->insns[i].op);
     struct extent fixed = extent_new(0, number);
     const struct extent *have = name ? &b->at[name] : &fixed;
     if (name && !b->known[name]) {
@@ -75,7 +55,7 @@ static bool bind(struct machine *m, uint32_t i, size_t k, uint8_t name, uint32_t
 /* inputs into the recipe, their rows and columns into the binding */
 static bool read_inputs(struct machine *m, uint32_t i, struct recipe *r, struct binding *b)
 {
-    const struct isa_info *info = isa_info((enum op)r->op);
+    const struct isa_info *info = recipe_info(r);
     const struct shape *s = &m->c->shapes[r->op];
     for (uint32_t k = 0; k < info->noperands; k++) {
         const struct operand *o = prove_operand(m->program, i, k);
@@ -110,8 +90,8 @@ static size_t attr_index(const struct isa_info *info, const char *name)
 /* output-only names: the size is the operand's, the place what the attribute says, or the beginning */
 static bool bind_outputs(struct machine *m, uint32_t i, const struct rule *rule, struct binding *b)
 {
-    uint16_t op = m->program->insns[i].op;
-    const struct isa_info *info = isa_info((enum op)op);
+    enum op op = m->program->insns[i].op;
+    const struct isa_info *info = isa_info(op);
     const struct shape *s = &m->c->shapes[op];
     for (uint32_t k = 0; k < info->noperands; k++) {
         const struct operand *o = prove_operand(m->program, i, k);
@@ -140,7 +120,7 @@ static bool multiple(const struct extent *e, int64_t n)
 
 static bool check_start(struct machine *m, uint32_t i, const struct rule *rule, const struct binding *b)
 {
-    const struct isa_info *info = isa_info((enum op)m->program->insns[i].op);
+    const struct isa_info *info = isa_info(m->program->insns[i].op);
     const struct shape *s = &m->c->shapes[m->program->insns[i].op];
     const char *name = rule->starts ? rule->starts : rule->rotates;
     struct extent start, apart;
@@ -253,7 +233,7 @@ static bool check_special(struct machine *m, uint32_t i, const struct rule *rule
 static bool write_outputs(struct machine *m, uint32_t i, const struct rule *rule, struct recipe *r,
                           const struct binding *b)
 {
-    const struct isa_info *info = isa_info((enum op)r->op);
+    const struct isa_info *info = recipe_info(r);
     const struct shape *s = &m->c->shapes[r->op];
     uint8_t over = find_name(s, rule->over);
     uint32_t first = 0;
@@ -290,16 +270,53 @@ static bool write_outputs(struct machine *m, uint32_t i, const struct rule *rule
     return true;
 }
 
-static bool compute_by_table(struct machine *m, uint32_t i)
+static bool by_table(struct machine *m, uint32_t i, const struct rule *rule)
 {
     struct recipe r = {.op = m->program->insns[i].op};
     struct value input[ISA_MAX_OPERANDS];
     struct binding b = {.input = input};
-    const struct rule *rule = rule_of(r.op);
     conserve_attrs(m, i, &r);
     return read_inputs(m, i, &r, &b) && check_special(m, i, rule, &r, &b) && bind_outputs(m, i, rule, &b) &&
            check_start(m, i, rule, &b) && write_outputs(m, i, rule, &r, &b);
 }
+
+/* rows of which the table says all, and those of which it does not */
+#define PLAIN_RULE(name) RULE(name, .over = NULL)
+#define RULE(name, ...)                                                                                      \
+    bool rule_##name(struct machine *m, uint32_t i)                                                          \
+    {                                                                                                        \
+        return by_table(m, i, &(struct rule){__VA_ARGS__});                                                  \
+    }
+RULE(EMBED, .over = "v", .starts = "v")
+RULE(EMBED_W, .over = "t", .starts = "v")
+RULE(POSITION, .whole = "s", .rotates = "t")
+RULE(POSITION_W, .over = "t", .rotates = "t")
+RULE(RMSNORM, .whole = "h")
+RULE(RMSNORM_I, .whole = "h")
+RULE(RMSNORM_W, .over = "t")
+RULE(LAYERNORM, .whole = "h")
+RULE(LAYERNORM_I, .whole = "h")
+RULE(LAYERNORM_W, .over = "t")
+RULE(ROPE, .rotates = "t")
+RULE(XENT_MAX, .over = "v", .starts = "v")
+RULE(XENT_SUM, .over = "v", .starts = "v")
+RULE(XENT_LOSS, .over = "t")
+RULE(XENT_I, .starts = "v")
+PLAIN_RULE(ATTENTION)
+PLAIN_RULE(ATTENTION_I)
+PLAIN_RULE(GELU)
+PLAIN_RULE(GELU_I)
+PLAIN_RULE(RELU)
+PLAIN_RULE(RELU_I)
+PLAIN_RULE(SWIGLU)
+PLAIN_RULE(SWIGLU_I)
+PLAIN_RULE(GEGLU)
+PLAIN_RULE(GEGLU_I)
+PLAIN_RULE(SCALE)
+PLAIN_RULE(SOFTCAP)
+PLAIN_RULE(SOFTCAP_I)
+PLAIN_RULE(CONCAT)
+PLAIN_RULE(CONCAT_I)
 
 /* on every rank within the batch, the last one too: also what keeps products of rows within 64 bits */
 static bool check_samples(struct machine *m, uint32_t i, const struct extent *sample)
@@ -315,6 +332,7 @@ static bool check_samples(struct machine *m, uint32_t i, const struct extent *sa
                                          extent_text(m->c->arena, sample), (long long)batch);
 }
 
+/* of both instructions: their operands and first attributes are the same */
 static bool compute_tokens(struct machine *m, uint32_t i)
 {
     const struct reference *ref = m->c->reference;
@@ -363,7 +381,17 @@ static bool compute_tokens(struct machine *m, uint32_t i)
     return true;
 }
 
-static bool compute_fill(struct machine *m, uint32_t i)
+bool rule_TOKENS(struct machine *m, uint32_t i)
+{
+    return compute_tokens(m, i);
+}
+
+bool rule_TOKENS_AHEAD(struct machine *m, uint32_t i)
+{
+    return compute_tokens(m, i);
+}
+
+bool rule_FILL(struct machine *m, uint32_t i)
 {
     double value = prove_attr(m->program, i, ATTR(FILL, value))->u.f;
     struct value v = {.kind = VALUE_ZERO};
@@ -372,7 +400,7 @@ static bool compute_fill(struct machine *m, uint32_t i)
     return conserve_emit_one(m, i, OPND(FILL, y), &v);
 }
 
-static bool compute_copy(struct machine *m, uint32_t i)
+bool rule_COPY(struct machine *m, uint32_t i)
 {
     struct parts *p = &m->c->parts[1];
     const struct operand *x = prove_operand(m->program, i, OPND(COPY, x)), *y = prove_operand(m->program, i, OPND(COPY, y));
@@ -388,7 +416,7 @@ static bool compute_copy(struct machine *m, uint32_t i)
 }
 
 /* y = a + b + bias; a bias is a row that all rows share */
-static bool compute_add(struct machine *m, uint32_t i)
+bool rule_ADD(struct machine *m, uint32_t i)
 {
     struct value sum, v;
     bool shards;
@@ -418,34 +446,4 @@ static bool compute_add(struct machine *m, uint32_t i)
         sum.node = nodes_sum(m->c->nodes, sum.node, v.node);
     }
     return conserve_emit_one(m, i, OPND(ADD, y), &sum);
-}
-
-bool conserve_compute(struct machine *m, uint32_t i)
-{
-    switch (m->program->insns[i].op) {
-    case OP_TOKENS:
-    case OP_TOKENS_AHEAD: /* operands and first attributes are the same */
-        return compute_tokens(m, i);
-    case OP_FILL:
-        return compute_fill(m, i);
-    case OP_COPY:
-        return compute_copy(m, i);
-    case OP_ADD:
-        return compute_add(m, i);
-    case OP_ATTENTION_PART:
-    case OP_ATTENTION_PART_I:
-    case OP_ATTENTION_MERGE:
-    case OP_COLUMNS_SPLIT:
-    case OP_COLUMNS_JOIN:
-        return conserve_context(m, i);
-    case OP_HEADNORM:
-    case OP_HEADNORM_I:
-    case OP_HEADNORM_W:
-    case OP_SINK:
-    case OP_SINK_W:
-    case OP_MLA_KEYS:
-    case OP_MLA_KEYS_I:
-        return conserve_heads(m, i);
-    }
-    return compute_by_table(m, i);
 }

@@ -11,7 +11,7 @@
 /* pieces must be complete values; side by side along rows (rows = true: each has all columns) or columns */
 static bool read_side(struct machine *m, uint32_t i, size_t k, bool rows, struct parts *out)
 {
-    const struct isa_info *info = isa_info((enum op)m->program->insns[i].op);
+    const struct isa_info *info = isa_info(m->program->insns[i].op);
     const struct operand *o = prove_operand(m->program, i, k);
     if (!conserve_read_parts(m, i, k, out))
         return false;
@@ -68,7 +68,7 @@ static bool add_bias(struct machine *m, uint32_t i, const struct parts *biases, 
 }
 
 /* c = a b': columns of c are rows of b */
-static bool product_nt(struct machine *m, uint32_t i)
+bool rule_MATMUL_NT(struct machine *m, uint32_t i)
 {
     struct parts *b = &m->c->parts[1], *biases = &m->c->parts[2], *out = &m->c->parts[3];
     bool bias = prove_operand(m->program, i, OPND(MATMUL_NT, bias))->buffer != NONE;
@@ -97,7 +97,7 @@ static bool product_nt(struct machine *m, uint32_t i)
 }
 
 /* c = a b: column pieces of a meet row pieces of b, and their products add up */
-static bool product_nn(struct machine *m, uint32_t i)
+bool rule_MATMUL_NN(struct machine *m, uint32_t i)
 {
     struct parts *a = &m->c->parts[1], *b = &m->c->parts[2];
     if (!read_side(m, i, OPND(MATMUL_NN, a), false, a) || !read_weights(m, i, OPND(MATMUL_NN, b), true, b))
@@ -126,7 +126,7 @@ static bool product_nn(struct machine *m, uint32_t i)
 }
 
 /* c = a' b: column pieces of a become row pieces of c */
-static bool product_tn(struct machine *m, uint32_t i)
+bool rule_MATMUL_TN(struct machine *m, uint32_t i)
 {
     struct parts *a = &m->c->parts[1], *out = &m->c->parts[3];
     struct value b;
@@ -150,7 +150,7 @@ static bool product_tn(struct machine *m, uint32_t i)
 }
 
 /* db = column sums of dy, piece by piece */
-static bool bias_gradient(struct machine *m, uint32_t i)
+bool rule_BIAS_W(struct machine *m, uint32_t i)
 {
     struct parts *dy = &m->c->parts[1], *out = &m->c->parts[3];
     if (!read_side(m, i, OPND(BIAS_W, dy), false, dy))
@@ -168,17 +168,4 @@ static bool bias_gradient(struct machine *m, uint32_t i)
             x->cols, i, conserve_value(m->c, node, &x->value.row, extent_new(0, 1), x->value.col)};
     }
     return conserve_emit(m, i, OPND(BIAS_W, db), out);
-}
-
-bool conserve_products(struct machine *m, uint32_t i)
-{
-    switch (m->program->insns[i].op) {
-    case OP_MATMUL_NT:
-        return product_nt(m, i);
-    case OP_MATMUL_NN:
-        return product_nn(m, i);
-    case OP_BIAS_W:
-        return bias_gradient(m, i);
-    }
-    return product_tn(m, i);
 }

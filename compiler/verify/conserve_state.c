@@ -184,7 +184,7 @@ static uint32_t updated_part(const struct machine *m, uint32_t bucket)
 {
     const struct program *p = prove_program(m->c->plan, m->role, PROGRAM_TRAIN);
     for (uint32_t i = p->ninsns; i-- > 0;) {
-        enum op op = (enum op)p->insns[i].op;
+        enum op op = p->insns[i].op;
         if (op != OP_ADAMW && op != OP_SGD)
             continue;
         for (size_t k = 0; k < 2; k++) {

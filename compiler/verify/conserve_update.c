@@ -32,7 +32,7 @@ static const struct weight_unit *unit_of(const struct machine *m, const struct v
 static bool beside(struct machine *m, uint32_t i, size_t k, const struct whole *p, uint32_t mask,
                    struct whole *out)
 {
-    const char *name = isa_info((enum op)m->program->insns[i].op)->operand[k].name;
+    const char *name = isa_info(m->program->insns[i].op)->operand[k].name;
     uint32_t mine;
     if (!conserve_read_flat(m, i, k, out, &mine))
         return false;
@@ -76,7 +76,7 @@ static bool check_number(struct machine *m, uint32_t i, size_t attr, double want
     if (have == want)
         return true;
     return conserve_fail(m, i, "attribute %s is %.17g, in the model %.17g",
-                         isa_info((enum op)m->program->insns[i].op)->attr[attr].name, have, want);
+                         isa_info(m->program->insns[i].op)->attr[attr].name, have, want);
 }
 
 static bool check_hyper(struct machine *m, uint32_t i, bool adam, bool decay)
@@ -128,17 +128,6 @@ struct form {
     size_t p, copy, m, v, g, scale, step;
 };
 
-static struct form form_of(enum op op)
-{
-    if (op == OP_SGD)
-        return (struct form){false, false, OPND(SGD, p), OPND(SGD, copy), OPND(SGD, m), NONE, OPND(SGD, g), OPND(SGD, scale), OPND(SGD, step)};
-    if (op == OP_ADAMW)
-        return (struct form){true, false, OPND(ADAMW, p), OPND(ADAMW, copy), OPND(ADAMW, m), OPND(ADAMW, v), OPND(ADAMW, g),
-                             OPND(ADAMW, scale), OPND(ADAMW, step)};
-    return (struct form){true, true, OPND(ADAMW_AHEAD, p), OPND(ADAMW_AHEAD, copy), OPND(ADAMW_AHEAD, m), OPND(ADAMW_AHEAD, v),
-                         OPND(ADAMW_AHEAD, g), NONE, OPND(ADAMW_AHEAD, step)};
-}
-
 static bool write_all(struct machine *m, uint32_t i, const struct form *f, const struct whole *p, const struct whole *first,
                       const struct whole *second, uint32_t mask)
 {
@@ -149,17 +138,16 @@ static bool write_all(struct machine *m, uint32_t i, const struct form *f, const
 }
 
 /* ADAMW_AHEAD is what ADAMW will be, without a scale, and leaves only the copy (skew.c says why that is right) */
-bool conserve_update(struct machine *m, uint32_t i)
+static bool update(struct machine *m, uint32_t i, const struct form *f)
 {
-    struct form f = form_of((enum op)m->program->insns[i].op);
-    bool moment = prove_operand(m->program, i, f.m)->buffer != NONE;
+    bool moment = prove_operand(m->program, i, f->m)->buffer != NONE;
     struct whole p, first = {0}, second = {0}, g;
     uint32_t mask;
-    if (!check_scalars(m, i, f.scale, f.step) || !conserve_read_flat(m, i, f.p, &p, &mask) ||
-        (moment && !beside(m, i, f.m, &p, mask, &first)) || (f.adam && !beside(m, i, f.v, &p, mask, &second)) ||
-        !beside(m, i, f.g, &p, mask, &g))
+    if (!check_scalars(m, i, f->scale, f->step) || !conserve_read_flat(m, i, f->p, &p, &mask) ||
+        (moment && !beside(m, i, f->m, &p, mask, &first)) || (f->adam && !beside(m, i, f->v, &p, mask, &second)) ||
+        !beside(m, i, f->g, &p, mask, &g))
         return false;
-    if (!f.adam && moment != (m->c->plan->job->train.momentum > 0))
+    if (!f->adam && moment != (m->c->plan->job->train.momentum > 0))
         return conserve_fail(m, i, "momentum %s", moment ? "is kept, but the model has none" : "is missing");
     for (uint32_t e = 0; e < p.n; e++) {
         const struct value *v = &p.at[e].value;
@@ -169,17 +157,46 @@ bool conserve_update(struct machine *m, uint32_t i)
         if (!u)
             return conserve_fail(m, i, "it updates %s, expected a parameter",
                                  value_text(m->c->arena, m->c->nodes, v));
-        if (!check_hyper(m, i, f.adam, u->decay) ||
+        if (!check_hyper(m, i, f->adam, u->decay) ||
             (moment && !check_value(m, i, &first, p.at[e].at, u->moment[0], v, "first moment")) ||
-            (f.adam && !check_value(m, i, &second, p.at[e].at, u->moment[1], v, "second moment")) ||
+            (f->adam && !check_value(m, i, &second, p.at[e].at, u->moment[1], v, "second moment")) ||
             !check_value(m, i, &g, p.at[e].at, u->gradient, v, "gradient"))
             return false;
     }
-    return write_all(m, i, &f, &p, &first, &second, mask);
+    return write_all(m, i, f, &p, &first, &second, mask);
+}
+
+bool rule_ADAMW(struct machine *m, uint32_t i)
+{
+    struct form f = {true, false, OPND(ADAMW, p), OPND(ADAMW, copy), OPND(ADAMW, m), OPND(ADAMW, v), OPND(ADAMW, g),
+                     OPND(ADAMW, scale), OPND(ADAMW, step)};
+    return update(m, i, &f);
+}
+
+bool rule_ADAMW_AHEAD(struct machine *m, uint32_t i)
+{
+    struct form f = {true, true, OPND(ADAMW_AHEAD, p), OPND(ADAMW_AHEAD, copy), OPND(ADAMW_AHEAD, m), OPND(ADAMW_AHEAD, v),
+                     OPND(ADAMW_AHEAD, g), NONE, OPND(ADAMW_AHEAD, step)};
+    return update(m, i, &f);
+}
+
+bool rule_SGD(struct machine *m, uint32_t i)
+{
+    struct form f = {false, false, OPND(SGD, p), OPND(SGD, copy), OPND(SGD, m), NONE, OPND(SGD, g),
+                     OPND(SGD, scale), OPND(SGD, step)};
+    return update(m, i, &f);
+}
+
+/* the seam itself does nothing; skew.c says where it may stand */
+bool rule_SEAM(struct machine *m, uint32_t i)
+{
+    (void)m;
+    (void)i;
+    return true;
 }
 
 /* A correction bias, moved by the whole step's load.  Both are whole: they have as many columns as ROUTE needs of the bias. */
-bool conserve_move(struct machine *m, uint32_t i)
+bool rule_BIAS_MOVE(struct machine *m, uint32_t i)
 {
     struct whole w;
     struct value load, scale;

@@ -54,7 +54,7 @@ static void define_state(struct defined *c)
 static void check_insn(struct defined *c, uint32_t i)
 {
     const struct program *p = c->program;
-    const struct isa_info *info = isa_info((enum op)p->insns[i].op);
+    const struct isa_info *info = isa_info(p->insns[i].op);
     for (uint32_t k = 0; k < info->noperands; k++) {
         const struct operand *o = prove_operand(p, i, k);
         if (o->buffer == NONE || o->mark == MARK_WRITE || is_known(c, p->insns[i].operand + k))

@@ -72,7 +72,7 @@ static uint64_t mix(uint64_t h, uint64_t word)
 /* what both sides, or all members, must agree on */
 static uint64_t signature(const struct program *p, uint32_t insn)
 {
-    const struct isa_info *info = isa_info((enum op)p->insns[insn].op);
+    const struct isa_info *info = isa_info(p->insns[insn].op);
     uint64_t h = prove_is_p2p(p->insns[insn].op) ? 1 : p->insns[insn].op + 2u;
     for (uint32_t k = 0; k < info->noperands; k++) {
         const struct operand *o = prove_operand(p, insn, k);
@@ -93,7 +93,7 @@ static void read_role(struct full *f, uint32_t role)
     for (int q = 0; q < NQUEUES; q++) {
         prefix[q] = ARENA_ARRAY(f->scratch, uint32_t, c->count[q] + 1u);
         for (uint32_t k = 0; k < c->count[q]; k++) {
-            uint16_t op = p->insns[c->insn[q][k]].op;
+            enum op op = p->insns[c->insn[q][k]].op;
             prefix[q][k + 1] = prefix[q][k] + (prove_is_p2p(op) || prove_is_collective(op));
         }
         t->insn[q] = ARENA_ARRAY(f->scratch, uint32_t, prefix[q][c->count[q]] + 1u);

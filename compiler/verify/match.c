@@ -23,7 +23,7 @@ static uint64_t operand_bytes(const struct operand *o)
 static const char *difference(struct arena *a, const struct program *p, uint32_t i, const struct program *q,
                               uint32_t j)
 {
-    const struct isa_info *info = isa_info((enum op)p->insns[i].op);
+    const struct isa_info *info = isa_info(p->insns[i].op);
     bool p2p = prove_is_p2p(p->insns[i].op);
     if (!p2p && p->insns[i].op != q->insns[j].op)
         return "the collectives differ";
@@ -97,7 +97,7 @@ static void check_partners(const struct match *c, uint32_t role)
 {
     const struct program *p = prove_program(c->plan, role, c->kind);
     for (uint32_t i = 0; p && i < p->ninsns; i++) {
-        uint16_t op = p->insns[i].op;
+        enum op op = p->insns[i].op;
         struct site at = {2, role, NONE, c->kind == PROGRAM_EVAL, i};
         if (prove_is_p2p(op)) {
             uint32_t peer = prove_comm_slot(p, i)->arg;

@@ -146,7 +146,7 @@ static bool converts_gradient(const struct formats *f, enum dtype from, enum dty
 /* choices' weights and their gradients, on their way: alone, a column each row; all k of a token between nodes */
 static bool moves_weights(const struct plan *p, const struct program *q, uint32_t insn)
 {
-    enum op op = (enum op)q->insns[insn].op;
+    enum op op = q->insns[insn].op;
     if (op == OP_DISPATCH && prove_operand(q, insn, OPND(DISPATCH, x))->buffer == NONE)
         return true;
     if (op == OP_COMBINE_W)
@@ -169,7 +169,7 @@ static enum dtype dispatched(const struct plan *p, const struct program *q, uint
 static bool check_insn(struct arena *a, const struct plan *p, const struct program *q,
                        const struct formats *f, struct site at, struct verdict *v)
 {
-    enum op op = (enum op)q->insns[at.insn].op;
+    enum op op = q->insns[at.insn].op;
     const struct isa_info *info = isa_info(op);
     for (uint32_t k = 0; k < info->noperands; k++) {
         const struct operand *o = prove_operand(q, at.insn, k);

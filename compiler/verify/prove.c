@@ -162,7 +162,7 @@ uint32_t prove_mask(const struct mesh *m, uint32_t mask)
 
 const struct slot *prove_comm_slot(const struct program *p, uint32_t insn)
 {
-    const struct isa_info *info = isa_info((enum op)p->insns[insn].op);
+    const struct isa_info *info = isa_info(p->insns[insn].op);
     for (uint32_t k = 0; k < info->nattrs; k++)
         if (info->attr[k].kind == ATTR_PEER || info->attr[k].kind == ATTR_GROUP)
             return &p->slots[prove_attr(p, insn, k)->slot];

@@ -77,13 +77,13 @@ static inline const struct operand *prove_operand(const struct program *p, uint3
     return &p->operands[p->insns[insn].operand + index];
 }
 /* SEND or RECV, collective */
-static inline bool prove_is_p2p(uint16_t op)
+static inline bool prove_is_p2p(enum op op)
 {
-    return isa_info((enum op)op)->unit == UNIT_P2P;
+    return isa_info(op)->unit == UNIT_P2P;
 }
-static inline bool prove_is_collective(uint16_t op)
+static inline bool prove_is_collective(enum op op)
 {
-    return isa_info((enum op)op)->unit == UNIT_COLLECTIVE;
+    return isa_info(op)->unit == UNIT_COLLECTIVE;
 }
 /* the slot that holds its peer or group */
 const struct slot *prove_comm_slot(const struct program *p, uint32_t insn);

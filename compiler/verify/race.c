@@ -78,7 +78,7 @@ static void collect(struct race *c)
     c->within = ARENA_ARRAY(c->scratch, bool, p->noperands + 1u);
     memset(c->of, 0xff, p->noperands * sizeof *c->of);
     for (uint32_t i = 0; i < p->ninsns; i++)
-        for (uint32_t k = 0; k < isa_info((enum op)p->insns[i].op)->noperands; k++) {
+        for (uint32_t k = 0; k < isa_info(p->insns[i].op)->noperands; k++) {
             const struct operand *o = prove_operand(p, i, k);
             if (o->buffer == NONE || c->of[p->insns[i].operand + k] != NONE)
                 continue;
@@ -151,7 +151,7 @@ static bool sweep(struct race *c)
 static void report(struct race *c, uint32_t i, uint32_t earlier, bool write, bool other_write,
                    uint32_t operand)
 {
-    const struct isa_operand *o = &isa_info((enum op)c->program->insns[i].op)->operand[operand];
+    const struct isa_operand *o = &isa_info(c->program->insns[i].op)->operand[operand];
     c->site.insn = i;
     prove_report(c->arena, c->plan, c->verdict, c->site,
                  "it %s %s, which overlaps bytes that %s %s, and nothing orders the two",
@@ -204,32 +204,16 @@ static bool writes(const struct operand *o)
 /* May output y share its bytes with input x?  Kernels that finish with an element before they write it, and
  * inputs that have y's shape in the table: a table of positions, or a row's sum, is read again for other
  * elements of y. */
-static bool in_place(uint16_t op, size_t y, size_t x)
+static bool in_place(enum op op, size_t y, size_t x)
 {
-    const struct isa_operand *o = isa_info((enum op)op)->operand;
-    switch (op) {
-    case OP_ADD:
-    case OP_COPY:
-    case OP_ROPE:
-    case OP_XENT_I:
-    case OP_GELU:
-    case OP_GELU_I:
-    case OP_RELU:
-    case OP_RELU_I:
-    case OP_SWIGLU:
-    case OP_SWIGLU_I:
-    case OP_GEGLU:
-    case OP_GEGLU_I:
-    case OP_POSITION:
-    case OP_SCALE:
-    case OP_SOFTCAP:
-    case OP_SOFTCAP_I:
-    case OP_HEADNORM:
-    case OP_HEADNORM_I:
-    case OP_SINK:
-        return !strcmp(o[y].rows, o[x].rows) && !strcmp(o[y].cols, o[x].cols);
-    }
-    return false;
+    static const bool elementwise[NOPS] = {
+        [OP_ADD] = true, [OP_COPY] = true, [OP_ROPE] = true, [OP_XENT_I] = true, [OP_GELU] = true,
+        [OP_GELU_I] = true, [OP_RELU] = true, [OP_RELU_I] = true, [OP_SWIGLU] = true, [OP_SWIGLU_I] = true,
+        [OP_GEGLU] = true, [OP_GEGLU_I] = true, [OP_POSITION] = true, [OP_SCALE] = true, [OP_SOFTCAP] = true,
+        [OP_SOFTCAP_I] = true, [OP_HEADNORM] = true, [OP_HEADNORM_I] = true, [OP_SINK] = true
+    };
+    const struct isa_operand *o = isa_info(op)->operand;
+    return op < NOPS && elementwise[op] && !strcmp(o[y].rows, o[x].rows) && !strcmp(o[y].cols, o[x].cols);
 }
 
 /* Of a gather or a scatter: is `part` the member's own part of `all`?  Any other part is another member's,
@@ -247,7 +231,7 @@ static bool own_part(const struct race *c, uint32_t i, const struct operand *par
 static void check_within(struct race *c, uint32_t i)
 {
     const struct program *p = c->program;
-    const struct isa_info *info = isa_info((enum op)p->insns[i].op);
+    const struct isa_info *info = isa_info(p->insns[i].op);
     if (c->within[p->insns[i].operand])
         return;
     c->within[p->insns[i].operand] = true;
@@ -258,7 +242,7 @@ static void check_within(struct race *c, uint32_t i)
                 continue;
             const struct region *ry = &c->places.at[c->of[p->insns[i].operand + k]].region;
             const struct region *rx = &c->places.at[c->of[p->insns[i].operand + j]].region;
-            uint16_t op = p->insns[i].op;
+            enum op op = p->insns[i].op;
             if (!prove_overlap(ry, rx) || (!writes(x) && !memcmp(rx, ry, sizeof *rx) && in_place(op, k, j)) ||
                 (op == OP_ALL_GATHER && own_part(c, i, x, y)) ||
                 (op == OP_REDUCE_SCATTER && own_part(c, i, y, x)))
@@ -279,7 +263,7 @@ static void race_program(struct race *c)
         return;
     }
     for (uint32_t i = 0; i < p->ninsns && prove_count(c->verdict, 4) < 20; i++) {
-        uint32_t n = isa_info((enum op)p->insns[i].op)->noperands;
+        uint32_t n = isa_info(p->insns[i].op)->noperands;
         bool ordered[ISA_MAX_OPERANDS];
         check_within(c, i);
         for (uint32_t k = 0; k < n; k++)

@@ -77,7 +77,7 @@ static void find_uses(struct skew *s)
         bool update = p->insns[i].op == OP_ADAMW;
         if (update && !is_foretold(s, i))
             prove_report(s->arena, s->plan, s->verdict, at(s, 7, i), "no ADAMW_AHEAD of the body foretells it");
-        for (uint32_t k = 0; k < isa_info((enum op)p->insns[i].op)->noperands; k++) {
+        for (uint32_t k = 0; k < isa_info(p->insns[i].op)->noperands; k++) {
             const struct operand *o = prove_operand(p, i, k);
             if (o->buffer == NONE)
                 continue;
@@ -113,7 +113,7 @@ static void check_updates(struct skew *s)
     const struct program *p = s->program;
     uint32_t clips = 0;
     for (uint32_t i = 0; i < p->ninsns; i++) {
-        uint16_t op = p->insns[i].op;
+        enum op op = p->insns[i].op;
         bool behind = i >= s->phase[PHASE_CHECK];
         clips += op == OP_CLIP && behind;
         if (op == OP_SGD || op == OP_BIAS_MOVE || (op == OP_ADAMW && !behind))
@@ -128,7 +128,7 @@ static void check_role(struct skew *s)
     s->scratch = arena_new();
     find_uses(s);
     for (uint32_t i = 0; i < s->phase[PHASE_BODY] && prove_count(s->verdict, 4) < 20; i++)
-        for (uint32_t k = 0; k < isa_info((enum op)s->program->insns[i].op)->noperands; k++)
+        for (uint32_t k = 0; k < isa_info(s->program->insns[i].op)->noperands; k++)
             if (prove_operand(s->program, i, k)->buffer != NONE)
                 check_operand(s, i, prove_operand(s->program, i, k));
     check_updates(s);

@@ -31,7 +31,7 @@ static uint64_t hash_recipe(const struct recipe *r, uint64_t seed)
 /* for the table, where recipes are compared as well: of those inputs and attributes alone that the opcode has */
 static uint64_t hash_used(const struct recipe *r)
 {
-    const struct isa_info *info = r->op < NOPS ? isa_info((enum op)r->op) : NULL;
+    const struct isa_info *info = recipe_info(r);
     uint32_t inputs = info ? info->noperands : RECIPE_INPUTS, attrs = info ? info->nattrs : RECIPE_ATTRS;
     uint64_t h = (uint64_t)r->op << 16 | r->output;
     for (uint32_t i = 0; i < inputs; i++)

@@ -29,11 +29,16 @@ enum {
     RECIPE_SLICE    /* of a flat list that is split over ranks; attr 0 numbers the list */
 };
 struct recipe {
-    uint16_t op;
+    uint16_t op; /* enum op, or one of the above */
     uint16_t output;
     uint32_t input[RECIPE_INPUTS]; /* by operand; NODE_ZERO where there is none */
     uint64_t attr[RECIPE_ATTRS];   /* bits of int64_t or double; 0 where it depends on the rank */
 };
+/* NULL: it is of no instruction */
+static inline const struct isa_info *recipe_info(const struct recipe *r)
+{
+    return isa_info((enum op)r->op);
+}
 #define NODE_ZERO 0u /* the empty sum */
 struct node {
     struct recipe recipe;
