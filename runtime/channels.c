@@ -12,7 +12,7 @@ uint64_t rank_value(const struct ranks *r, uint32_t rank, uint32_t slot)
 
 bool insn_is_meeting(const struct insn *in)
 {
-    enum unit unit = isa_info((enum op)in->op)->unit;
+    enum unit unit = isa_info(in->op)->unit;
     return unit == UNIT_P2P || unit == UNIT_COLLECTIVE;
 }
 
@@ -96,7 +96,7 @@ uint32_t channels_of(const struct channels *c, const struct ranks *r, uint32_t r
 {
     const struct insn *in = &p->insns[insn];
     uint32_t channel;
-    if (isa_info((enum op)in->op)->unit == UNIT_P2P)
+    if (isa_info(in->op)->unit == UNIT_P2P)
         channel = c->pair[pair_index(r, rank, p, in)];
     else /* every collective's group is its first attribute */
         channel = (uint32_t)rank_value(r, rank, p->attrs[in->attr + ATTR(ALL_REDUCE, group)].slot);

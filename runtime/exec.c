@@ -33,8 +33,8 @@ void exec_make_meeting(const struct exec *e, const struct play *play, uint32_t i
     struct kernel_args k;
     const struct insn *in = &play->p->insns[i];
     exec_resolve(e, play->p, i, &k);
-    uint32_t noperands = isa_info((enum op)in->op)->noperands;
-    *m = (struct meeting){.op = (enum op)in->op, .channel = play->channel[i], .self = play->self[i]};
+    uint32_t noperands = isa_info(in->op)->noperands;
+    *m = (struct meeting){.op = in->op, .channel = play->channel[i], .self = play->self[i]};
     m->number = e->met[m->channel] + play->number[i];
     m->y = k.operand[0];
     m->x = k.operand[noperands - 1];
@@ -84,7 +84,7 @@ static void run_kernel(struct exec *e, struct play *play, uint32_t i)
     int64_t core_ns = play->trace ? world_core_ns() : 0;
     if (play->trace)
         play->trace[i].start_ns = world_now_ns();
-    device_cpu_run((enum op)play->p->insns[i].op, &k);
+    device_cpu_run(play->p->insns[i].op, &k);
     if (play->trace) {
         play->trace[i].end_ns = world_now_ns();
         play->trace[i].core_ns = world_core_ns() - core_ns;

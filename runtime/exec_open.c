@@ -21,7 +21,7 @@ static struct view resolve_operand(const struct exec *e, const struct program *p
 void exec_resolve(const struct exec *e, const struct program *p, uint32_t i, struct kernel_args *k)
 {
     const struct insn *in = &p->insns[i];
-    const struct isa_info *info = isa_info((enum op)in->op);
+    const struct isa_info *info = isa_info(in->op);
     for (uint32_t j = 0; j < info->noperands; j++)
         k->operand[j] = resolve_operand(e, p, &p->operands[in->operand + j]);
     for (uint32_t j = 0; j < info->nattrs; j++) {
@@ -90,7 +90,7 @@ static enum status number_meetings(const struct exec *e, struct play *play, char
         if (p->insns[i].op == OP_BROADCAST &&
             (uint64_t)p->attrs[p->insns[i].attr + ATTR(BROADCAST, root)].u.i >= channel->nmembers)
             return fail_insn(e, p, i, "its root is no member of its group", error, error_size);
-        if (isa_info((enum op)p->insns[i].op)->unit == UNIT_P2P && channel->members[0] == channel->members[1])
+        if (isa_info(p->insns[i].op)->unit == UNIT_P2P && channel->members[0] == channel->members[1])
             return fail_insn(e, p, i, "a rank cannot send to itself", error, error_size);
         play->channel[i] = c;
         play->number[i] = meetings[c]++;
@@ -105,7 +105,7 @@ static enum status check_kernels(struct exec *e, const struct play *play, char *
         if (insn_is_meeting(&play->p->insns[i]))
             continue;
         exec_resolve(e, play->p, i, &k);
-        enum op op = (enum op)play->p->insns[i].op;
+        enum op op = play->p->insns[i].op;
         const char *why = kernel_check(op, &k);
         why = why ? why : e->s.player->admit(e, op, &k);
         if (why)
@@ -121,7 +121,7 @@ static void find_kept(struct play *play)
     for (uint32_t b = 0; b < p->nbuffers; b++)
         play->kept[b] = p->buffers[b].kind != BUFFER_STEP && p->buffers[b].kind != BUFFER_METRICS;
     for (uint32_t i = play->phase[PHASE_CHECK]; i < p->ninsns; i++)
-        for (uint32_t k = 0; k < isa_info((enum op)p->insns[i].op)->noperands; k++)
+        for (uint32_t k = 0; k < isa_info(p->insns[i].op)->noperands; k++)
             if (p->operands[p->insns[i].operand + k].buffer != NONE)
                 play->kept[p->operands[p->insns[i].operand + k].buffer] = true;
 }

@@ -42,9 +42,9 @@ const struct isa_info isa_table[NOPS] = {
 
 bool isa_find(const char *name, enum op *op)
 {
-    for (unsigned i = 0; i < NOPS; i++)
+    for (enum op i = 0; i < NOPS; i++)
         if (!strcmp(isa_table[i].name, name)) {
-            *op = (enum op)i;
+            *op = i;
             return true;
         }
     return false;

@@ -202,7 +202,7 @@ uint32_t program_insn(struct program *p, enum op op)
         grow(p->operands, &p->room[ROOM_OPERANDS], p->noperands, info->noperands, sizeof *p->operands);
     p->attrs = grow(p->attrs, &p->room[ROOM_ATTRS], p->nattrs, info->nattrs, sizeof *p->attrs);
     struct insn *in = &p->insns[p->ninsns];
-    in->op = (uint16_t)op;
+    in->op = op;
     in->queue = (uint8_t)(info->queue == QUEUE_ANY ? QUEUE_TP : info->queue);
     in->operand = p->noperands;
     in->attr = p->nattrs;
@@ -328,7 +328,7 @@ uint64_t program_workspace_bytes(const struct program *p, uint32_t sm)
     memset(seen, 0, ((size_t)p->noperands + 1) * sizeof *seen);
     for (uint32_t i = 0; sm && i < p->ninsns; i++) {
         const struct insn *in = &p->insns[i];
-        const struct isa_info *info = isa_info((enum op)in->op);
+        const struct isa_info *info = isa_info(in->op);
         if (in->queue != QUEUE_COMPUTE || program_seen(seen, in))
             continue;
         struct workspace_of w = {.attr = {0}};
@@ -342,7 +342,7 @@ uint64_t program_workspace_bytes(const struct program *p, uint32_t sm)
         }
         for (uint32_t k = 0; k < info->nattrs; k++)
             w.attr[k] = info->attr[k].kind == ATTR_REAL ? p->attrs[in->attr + k].u.f != 0 : p->attrs[in->attr + k].u.i;
-        uint64_t bytes = workspace_bytes((enum op)in->op, &w, sm);
+        uint64_t bytes = workspace_bytes(in->op, &w, sm);
         most = bytes > most ? bytes : most;
     }
     free(seen);

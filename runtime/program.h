@@ -125,7 +125,7 @@ struct wait {
     uint32_t position; /* on that queue, from 0 */
 };
 struct insn {
-    uint16_t op;
+    enum op op : 16;
     uint8_t queue, nwaits;
     uint32_t operand, attr, wait; /* first of each in the program's arrays; counts by isa_info(); of equal ones perhaps
                                      the same (program_share.h) */

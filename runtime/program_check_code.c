@@ -461,7 +461,7 @@ static enum status check_insn(struct check *c, uint32_t i)
     if (in->op >= NOPS)
         return insn_fault(c, i, "unknown opcode");
     const struct row *row = &c->rows[in->op];
-    if (!isa_queue_legal((enum op)in->op, (enum queue)in->queue))
+    if (!isa_queue_legal(in->op, (enum queue)in->queue))
         return insn_fault(c, i, "it may not run on queue %s", isa_queue_name((enum queue)in->queue));
     if (i && in->seq <= p->insns[i - 1].seq)
         return insn_fault(c, i, "seq %" PRIu32 " follows %" PRIu32, in->seq, p->insns[i - 1].seq);
@@ -497,8 +497,8 @@ enum status program_check_code(const struct program *p, char *error, size_t erro
     }
     c.rows = program_alloc(NULL, NOPS, sizeof *c.rows);
     memset(c.rows, 0, NOPS * sizeof *c.rows);
-    for (unsigned op = 0; op < NOPS; op++)
-        compile_row(&c.rows[op], (enum op)op);
+    for (enum op op = 0; op < NOPS; op++)
+        compile_row(&c.rows[op], op);
     c.body = program_alloc(NULL, (size_t)p->noperands + 1, sizeof *c.body);
     memset(c.body, 0xff, ((size_t)p->noperands + 1) * sizeof *c.body);
     enum status s = STATUS_OK;

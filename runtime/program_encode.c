@@ -299,7 +299,7 @@ static void write_attr(struct bytes *b, enum attr_kind kind, const struct attr *
 
 static void write_insn(struct encoder *e, const struct insn *in, uint32_t *last_line)
 {
-    const struct isa_info *info = isa_info((enum op)in->op);
+    const struct isa_info *info = isa_info(in->op);
     const struct operand *operand = e->p->operands + in->operand;
     struct bytes *b = &e->scratch;
     uint64_t present = 0;
@@ -336,7 +336,7 @@ static void write_insn(struct encoder *e, const struct insn *in, uint32_t *last_
 /* does the instruction need another slot of a ring class than the run before it uses? */
 static bool conflicts(const struct encoder *e, const struct insn *in, uint32_t mark)
 {
-    const struct isa_info *info = isa_info((enum op)in->op);
+    const struct isa_info *info = isa_info(in->op);
     for (uint32_t k = 0; k < info->noperands; k++) {
         const struct operand *o = &e->p->operands[in->operand + k];
         if (o->buffer == NONE || e->p->buffers[o->buffer].ring == NONE)
@@ -350,7 +350,7 @@ static bool conflicts(const struct encoder *e, const struct insn *in, uint32_t m
 
 static void claim_classes(struct encoder *e, const struct insn *in, uint32_t mark)
 {
-    const struct isa_info *info = isa_info((enum op)in->op);
+    const struct isa_info *info = isa_info(in->op);
     for (uint32_t k = 0; k < info->noperands; k++) {
         const struct operand *o = &e->p->operands[in->operand + k];
         if (o->buffer == NONE || e->p->buffers[o->buffer].ring == NONE)
@@ -376,7 +376,7 @@ static uint32_t run_end(struct encoder *e, const uint32_t *list, uint32_t from, 
             in->layer != first->layer || (i > from && conflicts(e, in, mark)))
             break;
         claim_classes(e, in, mark);
-        *noperands += isa_info((enum op)in->op)->noperands;
+        *noperands += isa_info(in->op)->noperands;
     }
     return i;
 }

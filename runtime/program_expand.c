@@ -63,7 +63,7 @@ static void expand_waits(struct program *p, struct insn *in, struct queue_state 
 static void expand_operands(const struct decoder *d, const struct call *c, const struct insn *from,
                             struct insn *in)
 {
-    const struct isa_info *info = isa_info((enum op)in->op);
+    const struct isa_info *info = isa_info(in->op);
     const struct frame *f = &d->frames[c->frame];
     for (uint32_t k = 0; k < info->noperands; k++) {
         struct operand *o = &d->p->operands[in->operand + k];
@@ -85,7 +85,7 @@ static void expand_insn(struct decoder *d, uint32_t q, uint32_t i, struct insn *
     const struct call *c = &d->calls[s->call];
     const struct segment *g = &d->segments[d->frames[c->frame].segment];
     const struct insn *from = &d->template->insns[g->insn + s->insn];
-    const struct isa_info *info = isa_info((enum op)from->op);
+    const struct isa_info *info = isa_info(from->op);
     struct insn *in = &d->p->insns[i];
     *in = *from;
     in->queue = (uint8_t)q;

@@ -303,7 +303,7 @@ static enum status parse_attr(struct scan *s, struct program *p, enum attr_kind 
 static enum status parse_argument(struct scan *s, struct program *p, uint32_t i, uint32_t *seen)
 {
     const struct insn *in = &p->insns[i];
-    const struct isa_info *info = isa_info((enum op)in->op);
+    const struct isa_info *info = isa_info(in->op);
     char name[32];
     uint32_t k = 0;
     TRY(scan_name(s, name, sizeof name));

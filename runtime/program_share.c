@@ -27,7 +27,7 @@ static uint64_t mix(uint64_t h, uint64_t word)
 
 static uint32_t hash_body(const struct program *p, const struct insn *in)
 {
-    const struct isa_info *info = isa_info((enum op)in->op);
+    const struct isa_info *info = isa_info(in->op);
     uint64_t h = (uint64_t)in->queue << 16 | in->op;
     for (uint32_t k = 0; k < info->noperands; k++) {
         const struct operand *o = &p->operands[in->operand + k];
@@ -45,7 +45,7 @@ static uint32_t hash_body(const struct program *p, const struct insn *in)
 
 static bool same_body(const struct program *p, const struct insn *x, const struct insn *y)
 {
-    const struct isa_info *info = isa_info((enum op)x->op);
+    const struct isa_info *info = isa_info(x->op);
     if (x->op != y->op || x->queue != y->queue)
         return false;
     for (uint32_t k = 0; k < info->noperands; k++)
@@ -114,7 +114,7 @@ void program_share(struct program *p, struct program_bodies *b, uint32_t first)
     uint32_t operand = p->insns[first].operand, attr = p->insns[first].attr;
     for (uint32_t i = first; i < p->ninsns; i++) {
         struct insn *in = &p->insns[i];
-        const struct isa_info *info = isa_info((enum op)in->op);
+        const struct isa_info *info = isa_info(in->op);
         uint32_t hash = hash_body(p, in), at = find_body(b, p, in, hash);
         if (b->table[at] != NONE) {
             in->operand = p->insns[b->table[at]].operand;
@@ -140,15 +140,15 @@ void program_unshare(struct program *p)
 {
     uint64_t noperands = 0, nattrs = 0;
     for (uint32_t i = 0; i < p->ninsns; i++) {
-        noperands += isa_info((enum op)p->insns[i].op)->noperands;
-        nattrs += isa_info((enum op)p->insns[i].op)->nattrs;
+        noperands += isa_info(p->insns[i].op)->noperands;
+        nattrs += isa_info(p->insns[i].op)->nattrs;
     }
     struct operand *operands = program_alloc(NULL, noperands + 1, sizeof *operands);
     struct attr *attrs = program_alloc(NULL, nattrs + 1, sizeof *attrs);
     uint32_t operand = 0, attr = 0;
     for (uint32_t i = 0; i < p->ninsns; i++) {
         struct insn *in = &p->insns[i];
-        const struct isa_info *info = isa_info((enum op)in->op);
+        const struct isa_info *info = isa_info(in->op);
         memcpy(operands + operand, p->operands + in->operand, info->noperands * sizeof *operands);
         memcpy(attrs + attr, p->attrs + in->attr, info->nattrs * sizeof *attrs);
         in->operand = operand;

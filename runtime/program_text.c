@@ -128,7 +128,7 @@ static void print_tags(const struct insn *in, FILE *out)
 void program_print_insn(const struct program *p, uint32_t i, FILE *out)
 {
     const struct insn *in = &p->insns[i];
-    const struct isa_info *info = isa_info((enum op)in->op);
+    const struct isa_info *info = isa_info(in->op);
     fprintf(out, "%" PRIu32 " %s ", in->seq, isa_queue_name((enum queue)in->queue));
     if (!info) {
         fprintf(out, "opcode %u", in->op);

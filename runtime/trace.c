@@ -23,7 +23,7 @@ static void write_event(FILE *out, uint32_t rank, const struct insn *in, const s
         fprintf(out, "%c%u ", in->action, in->microbatch);
     else if (in->action)
         fprintf(out, "%c ", in->action);
-    fprintf(out, "%s\",\"pid\":%u,\"tid\":%u", isa_info((enum op)in->op)->name, rank, thread_of(in->queue));
+    fprintf(out, "%s\",\"pid\":%u,\"tid\":%u", isa_info(in->op)->name, rank, thread_of(in->queue));
     write_time(out, "ts", span->start_ns - origin);
     write_time(out, "dur", span->end_ns - span->start_ns);
     if (span->core_ns > 0)

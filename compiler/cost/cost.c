@@ -20,7 +20,7 @@ static double operand_bytes(const struct operand *o)
 
 static bool writes(const struct program *p, const struct insn *x, const struct operand *where)
 {
-    for (size_t i = 0; i < isa_info((enum op)x->op)->noperands; i++) {
+    for (size_t i = 0; i < isa_info(x->op)->noperands; i++) {
         const struct operand *o = operand_at(p, x, i);
         if (o->mark != MARK_READ && o->buffer == where->buffer && o->offset == where->offset)
             return true;
@@ -134,7 +134,7 @@ static double chosen_bytes(const struct operand *rows, const struct operand *pla
 
 static bool has_half(const struct program *p, const struct insn *x)
 {
-    for (size_t i = 0; i < isa_info((enum op)x->op)->noperands; i++)
+    for (size_t i = 0; i < isa_info(x->op)->noperands; i++)
         if (operand_at(p, x, i)->buffer != NONE && isa_dtype_bytes((enum dtype)operand_at(p, x, i)->dtype) == 2)
             return true;
     return false;
@@ -142,7 +142,7 @@ static bool has_half(const struct program *p, const struct insn *x)
 
 static double stream_insn_s(const struct cost *c, const struct program *p, const struct insn *x)
 {
-    const struct isa_info *info = isa_info((enum op)x->op);
+    const struct isa_info *info = isa_info(x->op);
     double bytes = 0;
     if (x->op == OP_ATTENTION_MERGE)
         return 0; /* counted with its part of attention */
@@ -163,12 +163,12 @@ static double stream_insn_s(const struct cost *c, const struct program *p, const
         bytes += own * (o->mark == MARK_ADD || o->mark == MARK_UPDATE ? 2 : 1);
     }
     bytes -= cost_joins(c) ? cost_joined_bytes(p, x) : 0;
-    return cost_stream_of_s(c, (enum op)x->op, bytes, has_half(p, x));
+    return cost_stream_of_s(c, x->op, bytes, has_half(p, x));
 }
 
 static double collective_insn_s(const struct cost *c, const struct program *p, const struct insn *x)
 {
-    const struct isa_info *info = isa_info((enum op)x->op);
+    const struct isa_info *info = isa_info(x->op);
     double bytes = 0;
     for (size_t i = 0; i < info->noperands; i++)
         bytes = fmax(bytes, operand_bytes(operand_at(p, x, i)));
@@ -176,7 +176,7 @@ static double collective_insn_s(const struct cost *c, const struct program *p, c
         if (info->attr[i].kind == ATTR_GROUP)
             return x->op == OP_SHIFT
                        ? cost_shift_s(c, bytes, p->slots[p->attrs[x->attr + i].slot].arg)
-                       : cost_digits_s(c, (enum op)x->op, bytes, p->slots[p->attrs[x->attr + i].slot].arg);
+                       : cost_digits_s(c, x->op, bytes, p->slots[p->attrs[x->attr + i].slot].arg);
     return 0;
 }
 
@@ -191,7 +191,7 @@ static int64_t unit_ns(const struct cost *c, const struct insn *x, bool first)
 
 static bool in_8_bits(const struct program *p, const struct insn *x)
 {
-    if (isa_info((enum op)x->op)->unit != UNIT_MATMUL)
+    if (isa_info(x->op)->unit != UNIT_MATMUL)
         return false;
     bool grouped = x->op == OP_GROUPED_NT || x->op == OP_GROUPED_NN || x->op == OP_GROUPED_TN;
     return p->attrs[x->attr + (grouped ? ATTR(GROUPED_NT, fp8) : ATTR(MATMUL_NT, fp8))].u.i != 0;
@@ -201,7 +201,7 @@ static bool in_8_bits(const struct program *p, const struct insn *x)
 int64_t cost_insn_once(const struct cost *c, const struct program *p, uint32_t i, bool first, int64_t *known)
 {
     const struct insn *x = &p->insns[i];
-    if (c->unit.on || (isa_info((enum op)x->op)->unit == UNIT_STREAM && cost_joins(c)))
+    if (c->unit.on || (isa_info(x->op)->unit == UNIT_STREAM && cost_joins(c)))
         return cost_insn_ns(c, p, i, first);
     int64_t *ns = &known[x->operand + (in_8_bits(p, x) && finds_converted(p, x))];
     if (!*ns)
@@ -215,7 +215,7 @@ int64_t cost_insn_ns(const struct cost *c, const struct program *p, uint32_t i, 
     if (c->unit.on)
         return unit_ns(c, x, first);
     double seconds = 0;
-    switch (isa_info((enum op)x->op)->unit) {
+    switch (isa_info(x->op)->unit) {
     case UNIT_MATMUL:
         seconds = x->op == OP_GROUPED_NT || x->op == OP_GROUPED_NN || x->op == OP_GROUPED_TN ? grouped_insn_s(c, p, x)
                                                                                              : matmul_insn_s(c, p, x);

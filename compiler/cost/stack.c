@@ -85,7 +85,7 @@ static bool converts(const struct program *p, const struct insn *n)
  * are converted for are transfers'. */
 static uint32_t kind_of(const struct program *p, const struct insn *n)
 {
-    enum unit unit = isa_info((enum op)n->op)->unit;
+    enum unit unit = isa_info(n->op)->unit;
     bool kernel = unit == UNIT_MATMUL || unit == UNIT_ATTENTION || unit == UNIT_STREAM;
     if (!kernel || !n->action || (n->queue != QUEUE_COMPUTE && n->queue != QUEUE_COPY))
         return 8;
@@ -100,7 +100,7 @@ static uint32_t kind_of(const struct program *p, const struct insn *n)
 
 static uint32_t group_mask(const struct program *p, const struct insn *n)
 {
-    const struct isa_info *info = isa_info((enum op)n->op);
+    const struct isa_info *info = isa_info(n->op);
     if (info->unit != UNIT_COLLECTIVE)
         return 0;
     for (size_t k = 0; k < info->nattrs; k++)
@@ -113,7 +113,7 @@ static uint32_t group_mask(const struct program *p, const struct insn *n)
 static bool moves_weights(const struct program *p, const struct insn *n)
 {
     static const char *const names[] = {"grad.", "made.", "sent.", "reduced."};
-    for (size_t i = 0; i < isa_info((enum op)n->op)->noperands; i++) {
+    for (size_t i = 0; i < isa_info(n->op)->noperands; i++) {
         const struct operand *o = &p->operands[n->operand + i];
         const struct buffer *b = o->buffer == NONE ? NULL : &p->buffers[o->buffer];
         bool moves = b && b->kind == BUFFER_PARAM;
@@ -130,7 +130,7 @@ static bool moves_weights(const struct program *p, const struct insn *n)
 static bool of_others(const struct program *p, const struct insn *n)
 {
     static const char *const names[] = {"kv.all", "heads", ".full.", ".dfull.", ".part."};
-    for (size_t i = 0; i < isa_info((enum op)n->op)->noperands; i++) {
+    for (size_t i = 0; i < isa_info(n->op)->noperands; i++) {
         const struct operand *o = &p->operands[n->operand + i];
         for (size_t k = 0; o->buffer != NONE && k < sizeof names / sizeof *names; k++)
             if (strstr(p->buffers[o->buffer].name, names[k]))
@@ -211,7 +211,7 @@ static double weights_seen(const struct cost_stack *s, const struct program *p, 
     bool replica = !shard && (mask == dim[MESH_REPLICA] || mask == dim[MESH_EXPERT_REPLICA]);
     double elements = cost_bucket(s->c), bytes = 0, element = 1;
     if (elements > 0 && (shard || replica)) {
-        for (size_t i = 0; i < isa_info((enum op)n->op)->noperands; i++) {
+        for (size_t i = 0; i < isa_info(n->op)->noperands; i++) {
             const struct operand *o = &p->operands[n->operand + i];
             double own = (double)o->rows * o->cols * isa_dtype_bytes((enum dtype)o->dtype);
             element = own > bytes ? (double)isa_dtype_bytes((enum dtype)o->dtype) : element;
@@ -219,8 +219,8 @@ static double weights_seen(const struct cost_stack *s, const struct program *p, 
         }
         uint32_t over = !replica ? 0 : dim[mask == dim[MESH_REPLICA] ? MESH_SHARD : MESH_EXPERT_SHARD];
         double bucket = elements * element / mesh_group_size(&s->mesh, over);
-        double alone_s = cost_digits_s(s->c, (enum op)n->op, bytes, mask);
-        return alone_s > 0 ? bytes / bucket * cost_digits_s(s->c, (enum op)n->op, bucket, mask) / alone_s : 1;
+        double alone_s = cost_digits_s(s->c, n->op, bytes, mask);
+        return alone_s > 0 ? bytes / bucket * cost_digits_s(s->c, n->op, bucket, mask) / alone_s : 1;
     }
     return shard ? s->shards : 1;
 }
@@ -267,11 +267,11 @@ static int64_t stack_ns(const struct cost_stack *s, const struct program *p, uin
     uint32_t kind = kind_of(p, n);
     if (kind < 8 && n->stage < s->c->decision->nstages)
         factor = s->factor[n->stage][kind];
-    else if (n->action == 'O' && n->queue == QUEUE_COMPUTE && isa_info((enum op)n->op)->unit == UNIT_STREAM)
+    else if (n->action == 'O' && n->queue == QUEUE_COMPUTE && isa_info(n->op)->unit == UNIT_STREAM)
         factor = s->slow;
     else if (n->op == OP_SEND || n->op == OP_RECV)
         factor = 1 - s->held;
-    else if (isa_info((enum op)n->op)->unit == UNIT_COLLECTIVE)
+    else if (isa_info(n->op)->unit == UNIT_COLLECTIVE)
         factor = seen(s, p, n);
     return factor == 1 ? ns : (int64_t)((double)ns * factor);
 }

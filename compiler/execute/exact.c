@@ -279,7 +279,7 @@ static void update(void *context, uint32_t rank, uint32_t insn, const struct exa
     const struct insn *in = &p->insns[insn];
     uint32_t operand[4];
     struct place place;
-    updated_operands((enum op)in->op, operand);
+    updated_operands(in->op, operand);
     const struct buffer *b = updated_place(s, rank, insn, operand[0], &place);
     if (!b)
         return;

@@ -69,7 +69,7 @@ uint64_t exact_value(const struct exact_machine *m, uint32_t rank, uint32_t slot
 
 bool exact_is_meeting(const struct insn *in)
 {
-    enum unit unit = isa_info((enum op)in->op)->unit;
+    enum unit unit = isa_info(in->op)->unit;
     return unit == UNIT_P2P || unit == UNIT_COLLECTIVE;
 }
 
@@ -112,7 +112,7 @@ static bool load_operands(struct exact_machine *m, uint32_t rank, uint32_t insn,
 {
     const struct program *p = m->ranks[rank].p;
     const struct insn *in = &p->insns[insn];
-    const struct isa_info *info = isa_info((enum op)in->op);
+    const struct isa_info *info = isa_info(in->op);
     for (uint32_t i = 0; i < info->noperands; i++) {
         enum mark mark = (enum mark)p->operands[in->operand + i].mark;
         if (!exact_place(m, rank, insn, i, &places[i]))
@@ -132,7 +132,7 @@ static void bind_attributes(const struct exact_machine *m, uint32_t rank, uint32
 {
     const struct program *p = m->ranks[rank].p;
     const struct insn *in = &p->insns[insn];
-    const struct isa_info *info = isa_info((enum op)in->op);
+    const struct isa_info *info = isa_info(in->op);
     for (uint32_t i = 0; i < info->nattrs; i++) {
         const struct attr *a = &p->attrs[in->attr + i];
         uint64_t value = a->slot == NONE ? 0 : exact_value(m, rank, a->slot);
@@ -176,7 +176,7 @@ static void store_operands(struct exact_machine *m, uint32_t rank, uint32_t insn
 {
     const struct program *p = m->ranks[rank].p;
     const struct insn *in = &p->insns[insn];
-    const struct isa_info *info = isa_info((enum op)in->op);
+    const struct isa_info *info = isa_info(in->op);
     struct memory *memory = &m->ranks[rank].memory;
     for (uint32_t i = 0; i < info->noperands; i++) {
         enum mark mark = (enum mark)p->operands[in->operand + i].mark;
@@ -204,9 +204,9 @@ bool exact_compute(struct exact_machine *m, uint32_t rank, uint32_t insn)
         .scratch = m->scratch, .fours = &m->fours, .vocab = m->ranks[rank].p->job.vocab, .garbage = field_bits(m->random, 4, 0)};
     struct place places[ISA_MAX_OPERANDS];
     struct arena_mark mark = arena_mark(m->scratch);
-    exact_kernel *kernel = exact_kernel_of((enum op)in->op);
+    exact_kernel *kernel = exact_kernel_of(in->op);
     if (!kernel)
-        return exact_fail(m, rank, insn, "%s has no exact form", isa_info((enum op)in->op)->name);
+        return exact_fail(m, rank, insn, "%s has no exact form", isa_info(in->op)->name);
     if (!load_operands(m, rank, insn, &k, places))
         return false;
     bind_attributes(m, rank, insn, &k);

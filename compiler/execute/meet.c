@@ -12,7 +12,7 @@ static uint32_t find_channel(struct exact_machine *m, uint32_t rank, const struc
                              const struct insn *in)
 {
     uint32_t value = (uint32_t)exact_value(m, rank, p->attrs[in->attr].slot);
-    if (isa_info((enum op)in->op)->unit == UNIT_COLLECTIVE)
+    if (isa_info(in->op)->unit == UNIT_COLLECTIVE)
         return value;
     uint32_t from = in->op == OP_SEND ? rank : value, to = in->op == OP_SEND ? value : rank;
     return m->plan->ranks->ngroups + from * m->nranks + to;
@@ -81,7 +81,7 @@ bool exact_may_post(const struct exact_machine *m, uint32_t rank, uint32_t insn)
 static bool gives(struct exact_machine *m, uint32_t rank, uint32_t insn, struct place *x)
 {
     const struct insn *in = &m->ranks[rank].p->insns[insn];
-    return in->op != OP_RECV && exact_place(m, rank, insn, isa_info((enum op)in->op)->noperands - 1u, x);
+    return in->op != OP_RECV && exact_place(m, rank, insn, isa_info(in->op)->noperands - 1u, x);
 }
 
 static bool receives(struct exact_machine *m, uint32_t rank, uint32_t insn, struct place *y)
@@ -128,12 +128,12 @@ static bool alike(struct exact_machine *m, uint32_t rank, uint32_t insn, const s
         const struct program *p = m->ranks[c->members[k]].p;
         const struct insn *other = &p->insns[c->insn[k]];
         struct place y, own;
-        bool p2p = isa_info((enum op)in->op)->unit == UNIT_P2P;
+        bool p2p = isa_info(in->op)->unit == UNIT_P2P;
         bool same = p2p ? other->op == (k ? OP_RECV : OP_SEND) : other->op == in->op;
-        for (uint32_t a = 1; same && a < isa_info((enum op)in->op)->nattrs; a++)
+        for (uint32_t a = 1; same && a < isa_info(in->op)->nattrs; a++)
             same = p->attrs[other->attr + a].u.i == r->p->attrs[in->attr + a].u.i;
         if (!same)
-            return exact_fail(m, rank, insn, "it meets %s of rank %u", isa_info((enum op)other->op)->name,
+            return exact_fail(m, rank, insn, "it meets %s of rank %u", isa_info(other->op)->name,
                               c->members[k]);
         if (!(p2p && k ? receives(m, c->members[k], c->insn[k], &y)
                        : gives(m, c->members[k], c->insn[k], &y)) ||
@@ -168,33 +168,25 @@ static uint64_t *result(struct exact_machine *m, const struct exact_channel *c, 
     bool max = in->op == OP_ALL_REDUCE && p->attrs[in->attr + ATTR(ALL_REDUCE, max)].u.i;
     uint64_t root = in->op == OP_BROADCAST ? (uint64_t)p->attrs[in->attr + ATTR(BROADCAST, root)].u.i : 0;
     uint64_t *out = ARENA_ARRAY(m->step, uint64_t, in->op == OP_ALL_GATHER ? n * size : n);
-    switch (in->op) {
-    case OP_ALL_REDUCE:
+    if (in->op == OP_ALL_REDUCE) {
         memcpy(out, given[0], n * sizeof *out);
         for (uint32_t i = 1; i < size; i++)
             combine(out, given[i], n, dtype, max);
-        break;
-    case OP_REDUCE_SCATTER:
+    } else if (in->op == OP_REDUCE_SCATTER) {
         memcpy(out, given[0] + k * part, part * sizeof *out);
         for (uint32_t i = 1; i < size; i++)
             combine(out, given[i] + k * part, part, dtype, false);
-        break;
-    case OP_ALL_GATHER:
+    } else if (in->op == OP_ALL_GATHER) {
         for (uint32_t i = 0; i < size; i++)
             memcpy(out + i * n, given[i], n * sizeof *out);
-        break;
-    case OP_SHIFT: {
+    } else if (in->op == OP_SHIFT) {
         int64_t by = p->attrs[in->attr + ATTR(SHIFT, by)].u.i % (int64_t)size;
         memcpy(out, given[((int64_t)(k + size) - by) % size], n * sizeof *out);
-        break;
-    }
-    case OP_ALL_TO_ALL:
+    } else if (in->op == OP_ALL_TO_ALL) {
         for (uint32_t i = 0; i < size; i++)
             memcpy(out + i * part, given[i] + k * part, part * sizeof *out);
-        break;
-    default: /* SEND, RECV: member 0's; BROADCAST: the root's */
+    } else { /* SEND, RECV: member 0's; BROADCAST: the root's */
         memcpy(out, given[root < size ? root : 0], n * sizeof *out);
-        break;
     }
     return out;
 }

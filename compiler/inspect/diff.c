@@ -73,7 +73,7 @@ static enum status add_event(struct diff *d, const char *path, const json_t *eve
     const struct program *program = d->p->train[role];
     uint32_t i = find_insn(program, json_integer_value(seq), queue);
     const char *op = strrchr(name, ' ');
-    if (i == NONE || strcmp(op ? op + 1 : name, isa_info((enum op)program->insns[i].op)->name) != 0)
+    if (i == NONE || strcmp(op ? op + 1 : name, isa_info(program->insns[i].op)->name) != 0)
         return refuse(d, path, "it is the trace of another plan");
     d->core_ns += core * 1e3;
     d->planned_core_ns += d->cores ? d->rows[role][i].planned_ns : 0;

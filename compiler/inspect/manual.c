@@ -101,8 +101,8 @@ static void print_row(const struct isa_info *info, FILE *out)
 bool manual_isa(FILE *out, const char *filter)
 {
     bool any = false;
-    for (unsigned op = 0; op < NOPS; op++) {
-        const struct isa_info *info = isa_info((enum op)op);
+    for (enum op op = 0; op < NOPS; op++) {
+        const struct isa_info *info = isa_info(op);
         if (!matches(info, filter))
             continue;
         if (any)
@@ -127,7 +127,7 @@ static void json_member(struct strbuf *b, const char *name, const char *value)
     strbuf_json_string(b, value);
 }
 
-static void json_row(struct strbuf *b, unsigned op, const struct isa_info *info)
+static void json_row(struct strbuf *b, enum op op, const struct isa_info *info)
 {
     strbuf_text(b, "    {");
     json_member(b, "name", info->name);
@@ -168,8 +168,8 @@ bool manual_isa_json(FILE *out, const char *filter)
     struct strbuf b = {0};
     bool any = false;
     strbuf_printf(&b, "{\"fingerprint\": \"%016" PRIx64 "\", \"instructions\": [\n", isa_fingerprint());
-    for (unsigned op = 0; op < NOPS; op++) {
-        const struct isa_info *info = isa_info((enum op)op);
+    for (enum op op = 0; op < NOPS; op++) {
+        const struct isa_info *info = isa_info(op);
         if (!matches(info, filter))
             continue;
         if (any)

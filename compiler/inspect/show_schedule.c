@@ -189,7 +189,7 @@ static void code_json(const struct plan *p, FILE *out, uint32_t role)
         strbuf_json_string(&b, text);
         free(text);
         fprintf(out, "%s\n  {\"seq\": %u, \"queue\": \"%s\", \"op\": \"%s\"", i ? "," : "", n->seq,
-                isa_queue_name((enum queue)n->queue), isa_info((enum op)n->op)->name);
+                isa_queue_name((enum queue)n->queue), isa_info(n->op)->name);
         if (n->action)
             fprintf(out, ", \"action\": \"%c\"", n->action);
         if (n->stage != UINT16_MAX)

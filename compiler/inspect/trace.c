@@ -102,7 +102,7 @@ static void write_insn(struct writer *w, uint32_t rank, const struct program *p,
                        uint32_t i)
 {
     const struct insn *n = &p->insns[i];
-    const char *op = isa_info((enum op)n->op)->name;
+    const char *op = isa_info(n->op)->name;
     begin_event(w);
     fprintf(w->out, "{\"ph\":\"X\",\"cat\":\"%s\",\"name\":\"", isa_queue_name((enum queue)n->queue));
     if (n->action && n->microbatch != NONE)
@@ -128,7 +128,7 @@ static void write_insn(struct writer *w, uint32_t rank, const struct program *p,
 static uint32_t peer_of(const struct plan *p, uint32_t rank, const struct program *program,
                         const struct insn *n)
 {
-    const struct isa_info *info = isa_info((enum op)n->op);
+    const struct isa_info *info = isa_info(n->op);
     for (uint32_t k = 0; k < info->nattrs; k++) {
         uint32_t slot = program->attrs[n->attr + k].slot;
         if (info->attr[k].kind != ATTR_PEER || slot >= program->nslots)

@@ -12,7 +12,7 @@
 #include <string.h>
 
 struct flow {
-    uint16_t op;
+    enum op op;
     uint8_t queue;
     bool peer; /* with: pipeline rank of the peer, else group mask */
     uint32_t with, count;
@@ -26,7 +26,7 @@ struct flows {
 static uint64_t insn_bytes(const struct program *p, const struct insn *n)
 {
     uint64_t most = 0;
-    for (uint32_t k = 0; k < isa_info((enum op)n->op)->noperands; k++) {
+    for (uint32_t k = 0; k < isa_info(n->op)->noperands; k++) {
         const struct operand *o = &p->operands[n->operand + k];
         if (o->buffer == NONE)
             continue;
@@ -39,7 +39,7 @@ static uint64_t insn_bytes(const struct program *p, const struct insn *n)
 /* the slot that says with whom, or NULL for an instruction that does not communicate */
 static const struct slot *partner_slot(const struct program *p, const struct insn *n)
 {
-    const struct isa_info *info = isa_info((enum op)n->op);
+    const struct isa_info *info = isa_info(n->op);
     for (uint32_t k = 0; k < info->nattrs; k++) {
         if (info->attr[k].kind == ATTR_PEER || info->attr[k].kind == ATTR_GROUP) {
             uint32_t slot = p->attrs[n->attr + k].slot;
@@ -124,7 +124,7 @@ static void print_flows(const struct plan *p, FILE *out, struct arena *a, const 
     for (size_t k = 0; k < f->of.n; k++) {
         const struct flow *flow = &f->of.at[k];
         fprintf(out, "%-6s  %-14s  %-14s  %7u  %-9s  %6u  %9s  %9s  %9s", k ? "" : ranks,
-                isa_info((enum op)flow->op)->name, group_text(a, p, flow, first), members(p, flow),
+                isa_info(flow->op)->name, group_text(a, p, flow, first), members(p, flow),
                 tier_name(p, flow), flow->count, units_show_bytes(flow->bytes / flow->count).s,
                 units_show_bytes(flow->bytes).s, units_show_seconds((double)flow->ns / 1e9).s);
         fprintf(out, flow->ns > 0 ? "  %9s\n" : "\n",
@@ -144,7 +144,7 @@ static void print_json(const struct plan *p, FILE *out, struct arena *a, uint32_
         for (size_t k = 0; k < f.of.n; k++) {
             const struct flow *flow = &f.of.at[k];
             strbuf_printf(&b, "%s\n  {\"role\": %u, \"op\": \"%s\", \"queue\": \"%s\", \"group\": ", comma, r,
-                          isa_info((enum op)flow->op)->name, isa_queue_name((enum queue)flow->queue));
+                          isa_info(flow->op)->name, isa_queue_name((enum queue)flow->queue));
             strbuf_json_string(&b, group_text(a, p, flow, r));
             strbuf_printf(&b, ", \"members\": %u, \"tier\": ", members(p, flow));
             strbuf_json_string(&b, tier_name(p, flow));

@@ -10,8 +10,8 @@
 /* by opcode: where its PEER or GROUP attribute is, NONE: it meets nobody */
 static void find_meetings(uint32_t attr[NOPS])
 {
-    for (unsigned op = 0; op < NOPS; op++) {
-        const struct isa_info *info = isa_info((enum op)op);
+    for (enum op op = 0; op < NOPS; op++) {
+        const struct isa_info *info = isa_info(op);
         bool meets = info->unit == UNIT_P2P || info->unit == UNIT_COLLECTIVE;
         attr[op] = NONE;
         for (uint32_t k = 0; meets && k < info->nattrs && attr[op] == NONE; k++)

@@ -272,7 +272,7 @@ static double start_ns(const struct lower *l, const struct watch *w, const struc
 {
     const struct insn *n = &l->p->insns[s->next];
     double at = fetches(l, n) ? 0 : w->queue_ns[n->queue];
-    for (uint32_t k = n->operand; k < n->operand + isa_info((enum op)n->op)->noperands; k++) {
+    for (uint32_t k = n->operand; k < n->operand + isa_info(n->op)->noperands; k++) {
         const struct operand *o = &l->p->operands[k];
         if (o->buffer == NONE)
             continue;
@@ -290,7 +290,7 @@ static void run_next(const struct lower *l, struct watch *w, struct strand *s)
     double takes = (double)cost_insn_ns(l->cost, l->p, s->next, false), start = start_ns(l, w, s), free = w->queue_ns[n->queue];
     double end = (free > start ? free : start) + takes;
     w->queue_ns[n->queue] = end;
-    for (uint32_t k = n->operand; k < n->operand + isa_info((enum op)n->op)->noperands; k++) {
+    for (uint32_t k = n->operand; k < n->operand + isa_info(n->op)->noperands; k++) {
         const struct operand *o = &l->p->operands[k];
         double *last = o->buffer == NONE ? NULL : o->mark == MARK_READ ? &w->read_ns[o->buffer] : &w->written_ns[o->buffer];
         if (last && end > *last)

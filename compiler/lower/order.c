@@ -123,7 +123,7 @@ static void find_deps(struct arena *list, struct arena *scratch, struct role *r,
         uint32_t i = order ? order[at] : at;
         const struct insn *n = &p->insns[i];
         struct access_state *touched[ISA_MAX_OPERANDS];
-        uint32_t ntouched = isa_info((enum op)n->op)->noperands;
+        uint32_t ntouched = isa_info(n->op)->noperands;
         const struct access *x = &all[n->operand];
         r->deps.first[at] = (uint32_t)r->deps.list.n;
         if (seams)

@@ -74,7 +74,7 @@ void lower_remember(struct lower *l, const struct schedule *s, const struct acti
 /* the attribute that counts samples, or NULL */
 static struct attr *sample_of(struct program *p, const struct insn *n)
 {
-    const struct isa_info *info = isa_info((enum op)n->op);
+    const struct isa_info *info = isa_info(n->op);
     for (uint32_t k = 0; k < info->nattrs && (n->op == OP_TOKENS || n->op == OP_TOKENS_AHEAD || n->op == OP_ROUTE); k++)
         if (!strcmp(info->attr[k].name, "sample"))
             return &p->attrs[n->attr + k];
@@ -87,11 +87,11 @@ static void repeat_insn(struct lower *l, uint32_t i, uint32_t microbatch)
     struct program *p = l->p;
     uint32_t moved = microbatch - p->insns[i].microbatch;
     bool samples = sample_of(p, &p->insns[i]) != NULL;
-    uint32_t copy = samples ? program_insn(p, (enum op)p->insns[i].op) : program_repeat(p, i);
+    uint32_t copy = samples ? program_insn(p, p->insns[i].op) : program_repeat(p, i);
     struct insn *n = &p->insns[copy];
     const struct insn *from = &p->insns[i];
     if (samples) {
-        const struct isa_info *info = isa_info((enum op)from->op);
+        const struct isa_info *info = isa_info(from->op);
         uint32_t operand = n->operand, attr = n->attr;
         memcpy(p->operands + operand, p->operands + from->operand, info->noperands * sizeof *p->operands);
         memcpy(p->attrs + attr, p->attrs + from->attr, info->nattrs * sizeof *p->attrs);

@@ -18,7 +18,7 @@ void lower_split_rings(struct arena *a, struct program *p)
     bool *late = ARENA_ARRAY(a, bool, p->nbuffers + 1u);
     for (uint32_t i = 0; i < p->ninsns; i++) {
         const struct insn *n = &p->insns[i];
-        for (uint32_t k = n->operand; n->action == 'W' && k < n->operand + isa_info((enum op)n->op)->noperands; k++)
+        for (uint32_t k = n->operand; n->action == 'W' && k < n->operand + isa_info(n->op)->noperands; k++)
             if (p->operands[k].buffer != NONE)
                 late[p->operands[k].buffer] = true;
     }
@@ -50,7 +50,7 @@ static struct body_rings find_rings(struct arena *a, const struct program *p)
     struct body_rings b = {ARENA_ARRAY(a, uint8_t, p->noperands + 1u), ARENA_ARRAY(a, uint32_t, p->noperands + 1u)};
     bool *seen = ARENA_ARRAY(a, bool, p->noperands + 1u);
     for (uint32_t i = 0; i < p->ninsns; i++) {
-        uint32_t first = p->insns[i].operand, count = isa_info((enum op)p->insns[i].op)->noperands;
+        uint32_t first = p->insns[i].operand, count = isa_info(p->insns[i].op)->noperands;
         for (uint32_t k = first; !seen[first] && k < first + count; k++) {
             uint32_t ring = p->operands[k].buffer == NONE ? NONE : p->buffers[p->operands[k].buffer].ring, x = 0;
             while (x < b.n[first] && b.list[first + x] != ring)
@@ -119,7 +119,7 @@ static void widen(struct folding *f)
 /* a list of operands for this instruction's slots */
 static uint32_t fold_operands(struct folding *f, const struct insn *n)
 {
-    uint32_t count = isa_info((enum op)n->op)->noperands, first = f->noperands;
+    uint32_t count = isa_info(n->op)->noperands, first = f->noperands;
     if (first + count > f->operands_room) {
         f->operands_room = f->operands_room ? 2 * f->operands_room : 4096;
         f->operands = program_alloc(f->operands, f->operands_room, sizeof *f->operands);

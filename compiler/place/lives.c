@@ -136,7 +136,7 @@ static void walk_back(struct walk *w, const struct lives *l, const struct progra
         w->parts[part] = (struct walked){.insn = NONE, .life = new_life(part)};
     for (uint32_t i = p->ninsns; i-- > 0;) {
         const struct insn *n = &p->insns[i];
-        for (uint32_t k = n->operand; k < n->operand + isa_info((enum op)n->op)->noperands; k++) {
+        for (uint32_t k = n->operand; k < n->operand + isa_info(n->op)->noperands; k++) {
             uint32_t part = part_of(l, &uses[k]);
             if (part == NONE)
                 continue;

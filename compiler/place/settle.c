@@ -91,7 +91,7 @@ static void move_operands(struct arena *a, struct settling *s)
     memcpy(at, l->first_life, l->nparts * sizeof *at);
     program_unshare(p);
     for (uint32_t i = 0; i < p->ninsns; i++) {
-        const struct isa_info *info = isa_info((enum op)p->insns[i].op);
+        const struct isa_info *info = isa_info(p->insns[i].op);
         for (struct operand *o = p->operands + p->insns[i].operand, *end = o + info->noperands; o < end; o++) {
             if (o->buffer == NONE || l->first_part[o->buffer] == l->first_part[o->buffer + 1])
                 continue;

@@ -23,7 +23,7 @@ enum { MEET_NONE, MEET_SEND, MEET_RECV, MEET_GROUP };
 static int meeting_kind(const struct program *p, uint32_t i, uint32_t nroles, uint32_t *with)
 {
     const struct insn *insn = &p->insns[i];
-    const struct isa_info *info = isa_info((enum op)insn->op);
+    const struct isa_info *info = isa_info(insn->op);
     if (info->unit != UNIT_P2P && info->unit != UNIT_COLLECTIVE)
         return MEET_NONE;
     for (uint32_t k = 0; k < info->nattrs; k++) {
@@ -377,7 +377,7 @@ static void describe_insn(struct strbuf *b, const struct program *p, uint32_t i)
         strbuf_printf(b, "%c%u ", insn->action, insn->microbatch);
     else if (insn->action)
         strbuf_printf(b, "%c ", insn->action);
-    strbuf_printf(b, "%s (instruction %u)", isa_info((enum op)insn->op)->name, i);
+    strbuf_printf(b, "%s (instruction %u)", isa_info(insn->op)->name, i);
 }
 
 static void describe_blocked(struct strbuf *b, const struct sim_engine *e, uint32_t actor)

@@ -13,7 +13,7 @@ const char *const idle_names[NIDLE] = {"warm-up", "cool-down", "exposed comm", "
 
 static bool is_transfer(const struct program *p, const struct sim_slot *slot)
 {
-    enum unit u = isa_info((enum op)p->insns[slot->insn].op)->unit;
+    enum unit u = isa_info(p->insns[slot->insn].op)->unit;
     return u == UNIT_P2P || u == UNIT_COLLECTIVE;
 }
 

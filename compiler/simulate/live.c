@@ -98,7 +98,7 @@ static void use_insn(struct live_run *run, uint32_t i)
 {
     const struct insn *insn = &run->p->insns[i];
     const struct operand *o = &run->p->operands[insn->operand];
-    uint32_t n = isa_info((enum op)insn->op)->noperands;
+    uint32_t n = isa_info(insn->op)->noperands;
     for (uint32_t k = 0; k < n; k++) {
         if (o[k].buffer == NONE || run->p->buffers[o[k].buffer].kind != BUFFER_STEP || run->p->buffers[o[k].buffer].host)
             continue;

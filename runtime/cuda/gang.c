@@ -105,7 +105,7 @@ static void measure_workspaces(struct gang *g, struct gang_rank *r)
                 exec_make_meeting(r->e, &r->e->play[w], i, &m);
             else
                 exec_resolve(r->e, p, i, &k);
-            size_t bytes = meets ? g->s.meet->workspace_bytes(&m) : g->s.plugin->workspace_bytes((enum op)p->insns[i].op, &k, g->sm);
+            size_t bytes = meets ? g->s.meet->workspace_bytes(&m) : g->s.plugin->workspace_bytes(p->insns[i].op, &k, g->sm);
             bytes = round_up(bytes, ALIGN);
             size_t *most = &r->workspace_bytes[p->insns[i].queue];
             *most = bytes > *most ? bytes : *most;
@@ -218,8 +218,8 @@ static const char *prepare_kernels(struct gang *g)
                 if (insn_is_meeting(&p->insns[j]))
                     continue;
                 gang_call(g, &g->ranks[i], w, j, &k, &c);
-                take_note(g, i == 0 && w == ROUTINE_TRAIN, (enum op)p->insns[j].op, &k);
-                const char *why = !g->s.plugin->prepare ? NULL : g->s.plugin->prepare((enum op)p->insns[j].op, &c);
+                take_note(g, i == 0 && w == ROUTINE_TRAIN, p->insns[j].op, &k);
+                const char *why = !g->s.plugin->prepare ? NULL : g->s.plugin->prepare(p->insns[j].op, &c);
                 if (why)
                     return why;
             }

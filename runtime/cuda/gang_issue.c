@@ -55,7 +55,7 @@ static const char *launch_kernel(const struct gang *g, const struct gang_rank *r
     struct cuda_call c;
     gang_call(g, r, which, i, &k, &c);
     if (!is_plain_copy(in, &k))
-        return g->s.plugin->launch((enum op)in->op, &c);
+        return g->s.plugin->launch(in->op, &c);
     const struct view *y = &k.operand[OPND(COPY, y)], *x = &k.operand[OPND(COPY, x)];
     size_t bytes = isa_dtype_bytes(y->dtype);
     return cuda_text(g, g->cu->Memcpy2DAsync(y->data, y->ld * bytes, x->data, x->ld * bytes, y->cols * bytes,
@@ -74,7 +74,7 @@ static const char *call_fused(const struct gang *g, const struct gang_rank *r, e
     struct cuda_call c, first;
     for (uint32_t at = 0; at < n; at++) {
         gang_call(g, r, which, order[at], &args[at], at ? &c : &first);
-        ops[at] = (enum op)play->p->insns[order[at]].op;
+        ops[at] = play->p->insns[order[at]].op;
         list[at] = &args[at];
     }
     return prepare ? g->s.plugin->prepare_fused(ops, list, n, &first) : g->s.plugin->launch_fused(ops, list, n, &first);

@@ -109,7 +109,7 @@ bool gang_dies(const struct program *p, uint32_t insn, uint32_t last)
     for (uint32_t i = last + 1; i < p->ninsns; i++) { /* in the order of the step */
         const struct insn *in = &p->insns[i];
         bool touched = false, over = true;
-        for (uint32_t k = 0; k < isa_info((enum op)in->op)->noperands; k++) {
+        for (uint32_t k = 0; k < isa_info(in->op)->noperands; k++) {
             const struct operand *o = &p->operands[in->operand + k];
             if (!share_bytes(own, o)) /* nor with an operand that is not there */
                 continue;
@@ -151,7 +151,7 @@ static void find_fused(const struct gang *g, const struct gang_rank *r, struct g
                 uint32_t i = order[at + room];
                 if (room && (play->p->insns[i].nwaits || gp->event[order[at + room - 1]]))
                     break;
-                ops[room] = (enum op)play->p->insns[i].op;
+                ops[room] = play->p->insns[i].op;
                 args[room] = (struct kernel_args){.scratch = NULL};
                 exec_resolve(r->e, play->p, i, &args[room]);
                 list[room] = &args[room];
@@ -187,7 +187,7 @@ size_t gang_stage_bytes(const struct exec *e, enum routine which)
     const struct program *p = e->play[which].p;
     size_t bytes = 0;
     for (uint32_t i = 0; p && i < p->ninsns; i++)
-        if (is_staged(e, which, (enum op)p->insns[i].op))
+        if (is_staged(e, which, p->insns[i].op))
             bytes += staged_bytes(p, &p->insns[i]);
     return bytes;
 }
@@ -214,7 +214,7 @@ static enum status plan_rank(struct gang *g, struct gang_rank *r, enum routine w
     TRY(make_events(g, r, which));
     for (uint32_t i = 0; i < play->p->ninsns; i++) {
         const struct insn *in = &play->p->insns[i];
-        if (!is_staged(r->e, which, (enum op)in->op))
+        if (!is_staged(r->e, which, in->op))
             continue;
         gp->staged[gp->nstaged++] = (struct staged){i, at};
         gp->data[i] = (const int32_t *)(const void *)(r->stage_device + at);
@@ -319,7 +319,7 @@ void gang_stage_fill(struct gang *g, struct gang_rank *r, enum routine which)
     (void)g;
     for (uint32_t s = 0; s < gp->nstaged; s++) {
         uint32_t i = gp->staged[s].insn;
-        enum op op = (enum op)play->p->insns[i].op;
+        enum op op = play->p->insns[i].op;
         int32_t *out = (int32_t *)(void *)(r->stage + gp->staged[s].at);
         struct kernel_args k = {.batch = play->batch};
         exec_resolve(e, play->p, i, &k);

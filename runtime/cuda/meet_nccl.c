@@ -58,7 +58,7 @@ static uint8_t *slots_used(const struct program *p, uint8_t *used)
 {
     for (uint32_t i = 0; p && i < p->ninsns; i++) {
         const struct insn *in = &p->insns[i];
-        enum unit unit = isa_info((enum op)in->op)->unit;
+        enum unit unit = isa_info(in->op)->unit;
         if (unit == UNIT_COLLECTIVE)
             used[p->attrs[in->attr].slot * NQUEUES + in->queue] = 1;
         else if (unit == UNIT_P2P)

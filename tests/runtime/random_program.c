@@ -257,10 +257,10 @@ static void finish_insn(struct maker *m, uint32_t i)
 static void repeat_insn(struct maker *m, uint32_t from, uint32_t shift)
 {
     struct program *p = m->p;
-    uint32_t i = program_insn(p, (enum op)p->insns[from].op);
+    uint32_t i = program_insn(p, p->insns[from].op);
     const struct insn *old = &p->insns[from];
     struct insn *in = &p->insns[i];
-    const struct isa_info *info = isa_info((enum op)old->op);
+    const struct isa_info *info = isa_info(old->op);
     in->queue = old->queue;
     in->line = old->line;
     for (uint32_t k = 0; k < info->noperands; k++) {

@@ -179,7 +179,7 @@ static bool go_together(const struct gang *g, const uint32_t *order)
     const struct kernel_args *list[2] = {&args[0], &args[1]};
     enum op ops[2];
     for (uint32_t i = 0; i < 2; i++) {
-        ops[i] = (enum op)p->insns[order[i]].op;
+        ops[i] = p->insns[order[i]].op;
         exec_resolve(r->e, p, order[i], &args[i]);
     }
     return g->s.plugin->fuse(ops, list, 2) == 2 && g->s.plugin->fused_hides(ops, 2) == 2;

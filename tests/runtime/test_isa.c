@@ -13,8 +13,8 @@ void suite_isa(void);
 
 static void test_rows(void)
 {
-    for (unsigned i = 0; i < NOPS; i++) {
-        const struct isa_info *info = isa_info((enum op)i);
+    for (enum op i = 0; i < NOPS; i++) {
+        const struct isa_info *info = isa_info(i);
         enum op found = NOPS;
         CU_ASSERT_PTR_NOT_NULL_FATAL(info);
         CU_ASSERT(isa_find(info->name, &found));
@@ -55,11 +55,11 @@ static void test_indices(void)
 
 static void test_queues(void)
 {
-    for (unsigned i = 0; i < NOPS; i++) {
-        const struct isa_info *info = isa_info((enum op)i);
+    for (enum op i = 0; i < NOPS; i++) {
+        const struct isa_info *info = isa_info(i);
         unsigned legal = 0;
         for (unsigned q = 0; q <= NQUEUES; q++)
-            legal |= (unsigned)isa_queue_legal((enum op)i, (enum queue)q) << q;
+            legal |= (unsigned)isa_queue_legal(i, (enum queue)q) << q;
         if (info->queue == QUEUE_ANY)
             CU_ASSERT_EQUAL(legal, 1u << QUEUE_COMPUTE | 1u << QUEUE_TP | 1u << QUEUE_DP)
         else
@@ -131,8 +131,8 @@ static char *manual(bool (*print)(FILE *, const char *), const char *filter, boo
 static void test_manual(void)
 {
     char *text = manual(manual_isa, NULL, true), *json = manual(manual_isa_json, NULL, true);
-    for (unsigned i = 0; i < NOPS; i++) {
-        const struct isa_info *info = isa_info((enum op)i);
+    for (enum op i = 0; i < NOPS; i++) {
+        const struct isa_info *info = isa_info(i);
         char name[64], row[128];
         struct strbuf meaning = {0};
         strbuf_wrap(&meaning, info->meaning, 2, 2, 110);

@@ -66,13 +66,13 @@ static void test_all_rows_seen(void)
     for (uint64_t seed = 0; seed < 10; seed++) {
         struct program *p = random_program(seed, 1000);
         for (uint32_t i = 0; i < p->ninsns; i++)
-            for (uint32_t k = 0; k < isa_info((enum op)p->insns[i].op)->noperands; k++)
+            for (uint32_t k = 0; k < isa_info(p->insns[i].op)->noperands; k++)
                 seen[p->insns[i].op][k] |= p->operands[p->insns[i].operand + k].buffer == NONE ? 1 : 2;
         program_free(p);
     }
-    for (unsigned op = 0; op < NOPS; op++)
-        for (uint32_t k = 0; k < isa_info((enum op)op)->noperands; k++)
-            CU_ASSERT_EQUAL(seen[op][k], isa_info((enum op)op)->operand[k].optional ? 3 : 2);
+    for (enum op op = 0; op < NOPS; op++)
+        for (uint32_t k = 0; k < isa_info(op)->noperands; k++)
+            CU_ASSERT_EQUAL(seen[op][k], isa_info(op)->operand[k].optional ? 3 : 2);
 }
 
 /* design: 100,000 instructions of repeating layers and microbatches take at most 1 MB */

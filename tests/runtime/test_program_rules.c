@@ -95,7 +95,7 @@ static void test_ranges(void)
     bool seen[NOPS] = {false};
     size_t n = 0;
     for (uint32_t i = 0; i < p->ninsns; i++) {
-        enum op op = (enum op)p->insns[i].op;
+        enum op op = p->insns[i].op;
         const struct isa_info *info = isa_info(op);
         for (uint32_t k = 0; k < info->nattrs && !seen[op]; k++) {
             struct attr *a = &p->attrs[p->insns[i].attr + k];

@@ -218,7 +218,7 @@ static void turn_operands(struct arena *a, struct program *p, uint32_t step)
     for (uint32_t k = 0; k < step && k < p->ninsns; k++)
         for (uint32_t i = p->ninsns - k; i > 0; i = i > step ? i - step : 0) {
             struct insn *x = &p->insns[i - 1];
-            uint32_t n = (uint32_t)isa_info((enum op)x->op)->noperands;
+            uint32_t n = (uint32_t)isa_info(x->op)->noperands;
             memcpy(turned + end, p->operands + x->operand, n * sizeof *turned);
             x->operand = end;
             end += n;

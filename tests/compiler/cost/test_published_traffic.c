@@ -42,7 +42,7 @@ static const struct operand *operand_of(const struct program *p, uint32_t i, uin
 static uint32_t group_of(const struct program *p, uint32_t i)
 {
     const struct insn *n = &p->insns[i];
-    const struct isa_info *info = isa_info((enum op)n->op);
+    const struct isa_info *info = isa_info(n->op);
     for (uint32_t k = 0; k < info->nattrs; k++)
         if (info->attr[k].kind == ATTR_GROUP)
             return p->slots[p->attrs[n->attr + k].slot].arg;
@@ -150,7 +150,7 @@ static void test_counts(void)
 static double sent_bytes(const struct plan *plan, const struct program *p, uint32_t i)
 {
     const struct insn *n = &p->insns[i];
-    const struct isa_info *info = isa_info((enum op)n->op);
+    const struct isa_info *info = isa_info(n->op);
     double whole = 0;
     for (uint32_t k = 0; k < info->noperands; k++) {
         const struct operand *o = operand_of(p, i, k);

@@ -183,10 +183,10 @@ static bool plain(const struct isa_info *info)
 static void test_written(void)
 {
     uint32_t nwritten = 0;
-    for (unsigned op = 0; op < NOPS; op++) {
+    for (enum op op = 0; op < NOPS; op++) {
         struct arena *a = arena_new();
-        const struct isa_info *info = isa_info((enum op)op);
-        exact_kernel *kernel = exact_kernel_of((enum op)op);
+        const struct isa_info *info = isa_info(op);
+        exact_kernel *kernel = exact_kernel_of(op);
         struct exact_args k = {.vocab = 97, .garbage = 1, .scratch = a};
         for (uint32_t i = 0; kernel && plain(info) && i < info->noperands; i++) {
             k.v[i] = (struct exact_view){NULL, size_of(info->operand[i].rows), size_of(info->operand[i].cols)};

@@ -320,7 +320,7 @@ static void test_not_compared(void)
     while (first->queue != QUEUE_COMPUTE)
         first++;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *op = cases[i].op && *cases[i].op ? cases[i].op : isa_info((enum op)first->op)->name;
+        const char *op = cases[i].op && *cases[i].op ? cases[i].op : isa_info(first->op)->name;
         uint32_t seq = cases[i].seq ? cases[i].seq : first->seq;
         const char *event = cases[i].op ? arena_printf(a, row, cases[i].rank, op, seq) : "";
         json_t *trace = json_loads(arena_printf(a, "{\"traceEvents\": [%s]}", event), 0, NULL);

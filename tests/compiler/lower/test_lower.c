@@ -82,7 +82,7 @@ static void test_placement_keeps_operands_apart(void)
         for (uint32_t r = 0; r < p->nroles; r++) {
             const struct program *g = p->train[r];
             for (uint32_t i = 0; i < g->ninsns; i++) {
-                uint32_t first = g->insns[i].operand, n = isa_info((enum op)g->insns[i].op)->noperands;
+                uint32_t first = g->insns[i].operand, n = isa_info(g->insns[i].op)->noperands;
                 for (uint32_t x = first; x < first + n; x++)
                     for (uint32_t y = x + 1; y < first + n; y++) {
                         uint32_t bx = g->operands[x].buffer, by = g->operands[y].buffer;
@@ -304,7 +304,7 @@ static void test_slots_are_free(void)
 /* the same operation on the same operands, with the same attributes */
 static bool equal_insns(const struct program *p, const struct insn *x, const struct insn *y)
 {
-    const struct isa_info *info = isa_info((enum op)x->op);
+    const struct isa_info *info = isa_info(x->op);
     const struct operand *o = &p->operands[x->operand], *other = &p->operands[y->operand];
     const struct attr *t = &p->attrs[x->attr], *beside = &p->attrs[y->attr];
     return x->op == y->op && !memcmp(o, other, info->noperands * sizeof *o) &&

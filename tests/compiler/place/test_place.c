@@ -104,7 +104,7 @@ static void test_bounds(void)
 static bool is_checked(const struct program *p, const struct part *x, uint32_t check)
 {
     for (uint32_t i = check; i < p->ninsns; i++)
-        for (uint32_t k = 0; k < isa_info((enum op)p->insns[i].op)->noperands; k++) {
+        for (uint32_t k = 0; k < isa_info(p->insns[i].op)->noperands; k++) {
             const struct operand *o = &p->operands[p->insns[i].operand + k];
             const struct buffer *b = &p->buffers[x->buffer];
             if (o->buffer == x->buffer && (b->ring == NONE || o->offset / b->stride == x->slot))
@@ -163,7 +163,7 @@ static bool find_place(const struct program *lowered, const struct program *plac
     const struct operand *now = placed->operands + placed->insns[insn].operand;
     bool one = true;
     *at = UINT64_MAX;
-    for (uint32_t k = 0; k < isa_info((enum op)lowered->insns[insn].op)->noperands; k++) {
+    for (uint32_t k = 0; k < isa_info(lowered->insns[insn].op)->noperands; k++) {
         if (o[k].buffer != x->buffer || o[k].offset / lowered->buffers[x->buffer].stride != x->slot)
             continue;
         one &= now[k].buffer == o[k].buffer && (*at == UINT64_MAX || *at == part_start(placed, &now[k]));

@@ -43,7 +43,7 @@ static bool pick_part(struct draw *d, bool operand)
     for (int tries = 0; tries < 64 && d->p->ninsns; tries++) {
         d->insn = random_below(d->random, d->p->ninsns);
         const struct insn *in = &d->p->insns[d->insn];
-        const struct isa_info *info = isa_info((enum op)in->op);
+        const struct isa_info *info = isa_info(in->op);
         uint32_t n = operand ? info->noperands : info->nattrs;
         if (!n)
             continue;
@@ -377,7 +377,7 @@ static void add_parts(struct plan *p, struct fields_site s, bool operand, struct
     const struct program *q = s.evaluation ? p->eval[s.role] : p->train[s.role];
     for (s.insn = 0; s.insn < q->ninsns; s.insn++) {
         const struct insn *in = &q->insns[s.insn];
-        const struct isa_info *info = isa_info((enum op)in->op);
+        const struct isa_info *info = isa_info(in->op);
         for (s.nth = 0; s.nth < (operand ? info->noperands : info->nattrs); s.nth++) {
             s.row = (operand ? in->operand : in->attr) + s.nth;
             bool there = operand

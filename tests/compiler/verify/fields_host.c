@@ -222,9 +222,9 @@ static const char *check_silent(struct arena *a, const struct plan *base, const 
     const struct program *q = kind ? p->eval[role] : p->train[role],
                          *b = kind ? base->eval[role] : base->train[role];
     for (uint32_t i = 0; i < b->ninsns && i < q->ninsns; i++) {
-        const struct isa_info *info = isa_info((enum op)b->insns[i].op);
+        const struct isa_info *info = isa_info(b->insns[i].op);
         for (uint32_t k = 0; k < info->nattrs && q->insns[i].op == b->insns[i].op; k++)
-            if (is_silent((enum op)b->insns[i].op, info->attr[k].name) &&
+            if (is_silent(b->insns[i].op, info->attr[k].name) &&
                 effective(p, rank, &q->attrs[q->insns[i].attr + k]) !=
                     effective(base, rank, &b->attrs[b->insns[i].attr + k]))
                 return arena_printf(a, "rank %u, %s %u: attribute %s is another", rank, info->name, i,

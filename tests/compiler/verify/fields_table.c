@@ -57,7 +57,8 @@ const struct field fields_all[] = {
     REAL(FIELDS_TENSOR, tensor, std), TENSOR(family), TENSOR(member), TENSOR(boxes), TENSOR_SLOT(member_slot),
     TENSOR(member_stride), ROW(FIELDS_TENSOR, tensor),
     {FIELDS_PLACE, "place", FIELDS_NUMBER, 0, sizeof(uint64_t), 0, FIELDS_PLACE, false},
-    CHOICE(FIELDS_INSN, insn, op, NOPS + 1), CHOICE(FIELDS_INSN, insn, queue, NQUEUES + 1), INSN(nwaits),
+    {FIELDS_INSN, "op", FIELDS_CHOICE, 0, sizeof(uint16_t), NOPS + 1, FIELDS_INSN, false}, /* a bit-field: it comes first */
+    CHOICE(FIELDS_INSN, insn, queue, NQUEUES + 1), INSN(nwaits),
     INDEX(FIELDS_INSN, insn, operand, FIELDS_OPERAND), INDEX(FIELDS_INSN, insn, attr, FIELDS_ATTR),
     INDEX(FIELDS_INSN, insn, wait, FIELDS_WAIT), INSN(seq), TAG(FIELDS_INSN, insn, action),
     TAG(FIELDS_INSN, insn, stage),

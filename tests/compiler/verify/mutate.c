@@ -77,7 +77,7 @@ void mutate_add_site(struct mutant *m, uint32_t role, bool evaluation, uint32_t 
 /* all bytes that an instruction touches */
 void mutate_add_operands(struct mutant *m, const struct program *p, uint32_t insn)
 {
-    for (uint32_t k = 0; k < isa_info((enum op)p->insns[insn].op)->noperands; k++) {
+    for (uint32_t k = 0; k < isa_info(p->insns[insn].op)->noperands; k++) {
         const struct operand *o = &p->operands[p->insns[insn].operand + k];
         if (o->buffer == NONE)
             continue;
@@ -99,12 +99,12 @@ void mutate_add_insn(struct mutant *m, const struct program *p, uint32_t insn)
 
 bool mutate_is_p2p(const struct program *p, uint32_t i)
 {
-    return isa_info((enum op)p->insns[i].op)->unit == UNIT_P2P;
+    return isa_info(p->insns[i].op)->unit == UNIT_P2P;
 }
 
 bool mutate_is_collective(const struct program *p, uint32_t i)
 {
-    return isa_info((enum op)p->insns[i].op)->unit == UNIT_COLLECTIVE;
+    return isa_info(p->insns[i].op)->unit == UNIT_COLLECTIVE;
 }
 
 bool mutate_is_comm(const struct program *p, uint32_t i)
@@ -125,7 +125,7 @@ bool mutate_is_gather_of_parameters(const struct program *p, uint32_t i)
 
 bool mutate_accumulates(const struct program *p, uint32_t i)
 {
-    for (uint32_t k = 0; k < isa_info((enum op)p->insns[i].op)->noperands; k++) {
+    for (uint32_t k = 0; k < isa_info(p->insns[i].op)->noperands; k++) {
         uint8_t mark = p->operands[p->insns[i].operand + k].mark;
         if (p->operands[p->insns[i].operand + k].buffer != NONE && (mark == MARK_ADD || mark == MARK_UPDATE))
             return true;
@@ -159,7 +159,7 @@ uint32_t mutate_pick(const struct mutate_draw *d, bool (*fits)(const struct prog
 /* a random present operand; NONE */
 uint32_t mutate_pick_operand(const struct mutate_draw *d, uint32_t insn)
 {
-    uint32_t n = isa_info((enum op)d->p->insns[insn].op)->noperands;
+    uint32_t n = isa_info(d->p->insns[insn].op)->noperands;
     for (int tries = 0; tries < 16; tries++) {
         uint32_t k = random_below(d->random, n);
         if (d->p->operands[d->p->insns[insn].operand + k].buffer != NONE)

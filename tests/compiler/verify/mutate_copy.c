@@ -38,8 +38,8 @@ struct program *mutate_rebuild(const struct program *p, const uint32_t *list, co
         at[p->insns[i].queue][old[p->insns[i].queue]++] = i;
     for (uint32_t k = 0; k < n; k++) {
         const struct insn *in = &p->insns[list[k]];
-        const struct isa_info *info = isa_info((enum op)in->op);
-        uint32_t i = program_insn(q, (enum op)in->op);
+        const struct isa_info *info = isa_info(in->op);
+        uint32_t i = program_insn(q, in->op);
         q->insns[i].queue = in->queue;
         q->insns[i].seq = seq ? seq[k] : in->seq;
         q->insns[i].action = in->action;

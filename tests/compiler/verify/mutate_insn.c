@@ -11,7 +11,7 @@ bool mutate_slot_of_comm(const struct mutate_draw *d, bool peer)
     if (i == NONE)
         return false;
     struct program *q = mutate_own(d->m, d->role, d->evaluation);
-    const struct isa_info *info = isa_info((enum op)q->insns[i].op);
+    const struct isa_info *info = isa_info(q->insns[i].op);
     for (uint32_t k = 0; k < info->nattrs; k++) {
         struct attr *at = &q->attrs[q->insns[i].attr + k];
         if (info->attr[k].kind != (peer ? ATTR_PEER : ATTR_GROUP))
@@ -60,13 +60,13 @@ bool mutate_operand(const struct mutate_draw *d)
         break;
     case MUTATE_SIZE_MATCHED: { /* all operands alike: the instruction stays well-formed */
         uint32_t how = random_below(d->random, 4);
-        for (uint32_t j = 0; j < isa_info((enum op)q->insns[i].op)->noperands; j++)
+        for (uint32_t j = 0; j < isa_info(q->insns[i].op)->noperands; j++)
             if (q->operands[q->insns[i].operand + j].buffer != NONE)
                 resize(&q->operands[q->insns[i].operand + j], how);
         break;
     }
     case MUTATE_DTYPE:
-        for (uint32_t j = 0; j < isa_info((enum op)q->insns[i].op)->noperands; j++) {
+        for (uint32_t j = 0; j < isa_info(q->insns[i].op)->noperands; j++) {
             struct operand *x = &q->operands[q->insns[i].operand + j];
             if (x->buffer != NONE && (j == k || random_below(d->random, 2)))
                 x->dtype = x->dtype == DTYPE_F32 ? DTYPE_BF16 : DTYPE_F32;
@@ -97,18 +97,18 @@ bool mutate_operand(const struct mutate_draw *d)
         }
         break;
     case MUTATE_MARK:
-        if (isa_info((enum op)q->insns[i].op)->operand[k].mark != MARK_ADD)
+        if (isa_info(q->insns[i].op)->operand[k].mark != MARK_ADD)
             return false;
-        for (uint32_t j = 0; j < isa_info((enum op)q->insns[i].op)->noperands; j++) {
+        for (uint32_t j = 0; j < isa_info(q->insns[i].op)->noperands; j++) {
             struct operand *x = &q->operands[q->insns[i].operand + j];
-            if (x->buffer != NONE && isa_info((enum op)q->insns[i].op)->operand[j].mark == MARK_ADD)
+            if (x->buffer != NONE && isa_info(q->insns[i].op)->operand[j].mark == MARK_ADD)
                 x->mark = x->mark == MARK_ADD ? MARK_WRITE : MARK_ADD;
         }
         break;
     }
     const struct operand *before = &d->p->operands[d->p->insns[i].operand];
     if (!memcmp(&q->operands[q->insns[i].operand], before,
-                isa_info((enum op)q->insns[i].op)->noperands * sizeof *before))
+                isa_info(q->insns[i].op)->noperands * sizeof *before))
         return false;
     if (o->rows && o->buffer != NONE)
         mutate_add_operands(d->m, q, i);
@@ -118,10 +118,10 @@ bool mutate_operand(const struct mutate_draw *d)
 bool mutate_attribute(const struct mutate_draw *d)
 {
     uint32_t i = mutate_pick(d, mutate_any);
-    if (i == NONE || !isa_info((enum op)d->p->insns[i].op)->nattrs)
+    if (i == NONE || !isa_info(d->p->insns[i].op)->nattrs)
         return false;
     struct program *q = mutate_own(d->m, d->role, d->evaluation);
-    const struct isa_info *info = isa_info((enum op)q->insns[i].op);
+    const struct isa_info *info = isa_info(q->insns[i].op);
     uint32_t k = random_below(d->random, info->nattrs);
     struct attr *at = &q->attrs[q->insns[i].attr + k];
     switch (info->attr[k].kind) {
@@ -147,7 +147,7 @@ bool mutate_attribute(const struct mutate_draw *d)
 
 static bool has_bound(const struct program *p, uint32_t i)
 {
-    const struct isa_info *info = isa_info((enum op)p->insns[i].op);
+    const struct isa_info *info = isa_info(p->insns[i].op);
     bool bound = false;
     for (uint32_t k = 0; k < info->nattrs; k++)
         bound |= info->attr[k].kind == ATTR_BIND;
@@ -156,7 +156,7 @@ static bool has_bound(const struct program *p, uint32_t i)
 
 static bool has_inputs(const struct program *p, uint32_t i)
 {
-    return isa_info((enum op)p->insns[i].op)->noperands > 2;
+    return isa_info(p->insns[i].op)->noperands > 2;
 }
 
 bool mutate_bind_slot(const struct mutate_draw *d)
@@ -164,7 +164,7 @@ bool mutate_bind_slot(const struct mutate_draw *d)
     uint32_t i = mutate_pick(d, has_bound), s = random_below(d->random, d->p->nslots ? d->p->nslots : 1);
     if (i == NONE || s >= d->p->nslots || (d->p->slots[s].kind != SLOT_COORD && d->p->slots[s].kind != SLOT_FIRST))
         return false;
-    const struct isa_info *info = isa_info((enum op)d->p->insns[i].op);
+    const struct isa_info *info = isa_info(d->p->insns[i].op);
     for (uint32_t k = 0; k < info->nattrs; k++) {
         const struct attr *before = &d->p->attrs[d->p->insns[i].attr + k];
         if (info->attr[k].kind != ATTR_BIND || before->slot == s || (before->slot == NONE && random_below(d->random, 2)))
@@ -185,7 +185,7 @@ bool mutate_exchanged(const struct mutate_draw *d)
     uint32_t i = mutate_pick(d, has_inputs);
     if (i == NONE)
         return false;
-    const struct isa_info *info = isa_info((enum op)d->p->insns[i].op);
+    const struct isa_info *info = isa_info(d->p->insns[i].op);
     uint32_t n = info->noperands, x = random_below(d->random, n), y = random_below(d->random, n);
     const struct operand *ox = &d->p->operands[d->p->insns[i].operand + x], *oy = &d->p->operands[d->p->insns[i].operand + y];
     bool alike = ox->buffer != NONE && oy->buffer != NONE && ox->rows == oy->rows && ox->cols == oy->cols &&

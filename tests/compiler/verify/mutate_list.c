@@ -171,7 +171,7 @@ bool mutate_layer_swapped(const struct mutate_draw *d)
     struct program *q = mutate_own(d->m, d->role, d->evaluation);
     for (uint32_t k = 0; k < q->ninsns; k++)
         for (uint32_t o = 0;
-             drops_layer(&q->insns[k], &like) && o < isa_info((enum op)q->insns[k].op)->noperands; o++) {
+             drops_layer(&q->insns[k], &like) && o < isa_info(q->insns[k].op)->noperands; o++) {
             struct operand *x = &q->operands[q->insns[k].operand + o];
             if (x->buffer == NONE || q->buffers[x->buffer].kind != BUFFER_PARAM)
                 continue;

@@ -9,7 +9,7 @@
 static bool overlaps_site(const struct mutant *m, uint32_t role, bool evaluation, uint32_t insn)
 {
     const struct program *p = evaluation ? m->plan.eval[role] : m->plan.train[role];
-    for (uint32_t k = 0; k < isa_info((enum op)p->insns[insn].op)->noperands; k++) {
+    for (uint32_t k = 0; k < isa_info(p->insns[insn].op)->noperands; k++) {
         const struct operand *o = &p->operands[p->insns[insn].operand + k];
         if (o->buffer == NONE)
             continue;
@@ -44,7 +44,7 @@ static bool meets_site(const struct mutant *m, uint32_t role, bool evaluation, u
 static bool member_overlaps(const struct mutant *m, uint32_t role, bool evaluation, uint32_t insn)
 {
     const struct program *p = evaluation ? m->plan.eval[role] : m->plan.train[role];
-    enum unit unit = isa_info((enum op)p->insns[insn].op)->unit;
+    enum unit unit = isa_info(p->insns[insn].op)->unit;
     if (unit != UNIT_COLLECTIVE && unit != UNIT_P2P)
         return false;
     for (uint32_t r = 0; r < m->plan.nroles; r++) {
@@ -66,8 +66,8 @@ static void hull(const struct program *p, const struct operand *o, uint64_t *sta
 
 static bool share_bytes(const struct program *p, uint32_t x, uint32_t y)
 {
-    for (uint32_t j = 0; j < isa_info((enum op)p->insns[x].op)->noperands; j++)
-        for (uint32_t k = 0; k < isa_info((enum op)p->insns[y].op)->noperands; k++) {
+    for (uint32_t j = 0; j < isa_info(p->insns[x].op)->noperands; j++)
+        for (uint32_t k = 0; k < isa_info(p->insns[y].op)->noperands; k++) {
             const struct operand *a = &p->operands[p->insns[x].operand + j], *b = &p->operands[p->insns[y].operand + k];
             uint64_t from, to, start, end;
             if (a->buffer == NONE || b->buffer == NONE)

@@ -24,7 +24,7 @@ static const struct program *program_of(const struct graph *g, uint32_t rank)
 static uint64_t slot_of(const struct graph *g, uint32_t rank, uint32_t insn, bool *p2p, bool *collective)
 {
     const struct program *p = program_of(g, rank);
-    const struct isa_info *info = isa_info((enum op)p->insns[insn].op);
+    const struct isa_info *info = isa_info(p->insns[insn].op);
     *p2p = info->unit == UNIT_P2P;
     *collective = info->unit == UNIT_COLLECTIVE;
     for (uint32_t k = 0; k < info->nattrs; k++)
@@ -35,7 +35,7 @@ static uint64_t slot_of(const struct graph *g, uint32_t rank, uint32_t insn, boo
 }
 
 /* the k-th instruction of a rank that meets the same partner in the same way; NONE */
-static uint32_t find_partner(const struct graph *g, uint32_t rank, uint16_t op, uint8_t queue, uint64_t value,
+static uint32_t find_partner(const struct graph *g, uint32_t rank, enum op op, uint8_t queue, uint64_t value,
                              uint32_t k)
 {
     const struct program *p = program_of(g, rank);
@@ -155,7 +155,7 @@ static const char *races(struct arena *a, const struct graph *g, uint32_t rank)
     const char *why = NULL;
     uint32_t n = 0;
     for (uint32_t i = 0; i < p->ninsns; i++)
-        for (uint32_t k = 0; k < isa_info((enum op)p->insns[i].op)->noperands; k++) {
+        for (uint32_t k = 0; k < isa_info(p->insns[i].op)->noperands; k++) {
             const struct operand *o = &p->operands[p->insns[i].operand + k];
             uint64_t size = isa_dtype_bytes((enum dtype)o->dtype), slot = 0;
             if (o->buffer == NONE)

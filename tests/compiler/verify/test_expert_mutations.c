@@ -58,7 +58,7 @@ static void expect_refused(struct plan *p, uint32_t insn, const char *what, cons
 static void change_attributes(struct plan *p, uint32_t insn, struct count *n)
 {
     struct program *q = p->train[0];
-    const struct isa_info *info = isa_info((enum op)q->insns[insn].op);
+    const struct isa_info *info = isa_info(q->insns[insn].op);
     for (uint32_t k = 0; k < info->nattrs; k++) {
         struct attr *at = &q->attrs[q->insns[insn].attr + k], keep = *at;
         if (info->attr[k].kind == ATTR_GROUP || info->attr[k].kind == ATTR_PEER)
@@ -97,7 +97,7 @@ static const struct operand *another(const struct program *q, uint32_t insn, uin
 static void change_operands(struct plan *p, uint32_t insn, struct count *n)
 {
     struct program *q = p->train[0];
-    const struct isa_info *info = isa_info((enum op)q->insns[insn].op);
+    const struct isa_info *info = isa_info(q->insns[insn].op);
     for (uint32_t k = 0; k < info->noperands; k++) {
         struct operand *o = &q->operands[q->insns[insn].operand + k], keep = *o;
         const struct operand *x = o->buffer == NONE ? NULL : another(q, insn, k);
@@ -151,7 +151,7 @@ static void test_mutations(void)
             printf("\n    %s: %s", cases[c].decision, valid->violations[0].message);
         CU_ASSERT_EQUAL_FATAL(valid->nviolations, 0);
         for (uint32_t i = 0; i < p->train[0]->ninsns; i++) {
-            if (!of_experts((enum op)p->train[0]->insns[i].op))
+            if (!of_experts(p->train[0]->insns[i].op))
                 continue;
             change_attributes(p, i, &n);
             change_operands(p, i, &n);

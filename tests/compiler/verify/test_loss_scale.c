@@ -66,7 +66,7 @@ static void another_limit(struct program *q, uint32_t i)
 static void in_bf16(struct program *q, uint32_t i)
 {
     const struct insn *x = &q->insns[i];
-    for (uint32_t k = 0; k < isa_info((enum op)x->op)->noperands; k++)
+    for (uint32_t k = 0; k < isa_info(x->op)->noperands; k++)
         if (q->operands[x->operand + k].dtype == DTYPE_F16)
             q->operands[x->operand + k].dtype = DTYPE_BF16;
 }

@@ -17,16 +17,10 @@ static const char fp8_job[] =
 /* place of the attribute; NONE: the instruction has none */
 static uint32_t fp8_attr(const struct insn *x)
 {
-    switch (x->op) {
-    case OP_MATMUL_NT:
-    case OP_MATMUL_NN:
-    case OP_MATMUL_TN:
+    if (x->op == OP_MATMUL_NT || x->op == OP_MATMUL_NN || x->op == OP_MATMUL_TN)
         return x->attr + ATTR(MATMUL_NT, fp8);
-    case OP_GROUPED_NT:
-    case OP_GROUPED_NN:
-    case OP_GROUPED_TN:
+    if (x->op == OP_GROUPED_NT || x->op == OP_GROUPED_NN || x->op == OP_GROUPED_TN)
         return x->attr + ATTR(GROUPED_NT, fp8);
-    }
     return NONE;
 }
 

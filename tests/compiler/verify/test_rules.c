@@ -456,12 +456,12 @@ static void test_in_place(void)
 /* every row that computes has a case */
 static void test_all(void)
 {
-    for (unsigned op = 0; op < NOPS; op++) {
+    for (enum op op = 0; op < NOPS; op++) {
         bool found = op == OP_ARRANGE || op == OP_ARRANGE_ONCE || op == OP_BIAS_MOVE || /* of a whole: no parts */
                      op == OP_TOKENS || op == OP_TOKENS_AHEAD || op == OP_FILL || op == OP_CLIP || op == OP_CLIP_SCALED || op == OP_SEAM ||
                      op == OP_COLUMNS_SPLIT || op == OP_COLUMNS_JOIN || /* parts of one are all of the other */
-                     isa_info((enum op)op)->unit == UNIT_P2P ||
-                     isa_info((enum op)op)->unit == UNIT_COLLECTIVE;
+                     isa_info(op)->unit == UNIT_P2P ||
+                     isa_info(op)->unit == UNIT_COLLECTIVE;
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
             found = found || cases[i].op == op;
         CU_ASSERT(found);
