@@ -1,7 +1,7 @@
 /* The instruction table as data.  Everything comes from isa.def; a row added there needs nothing here.
  *
- * The fingerprint covers every field of every row, in order, so that two builds agree on it exactly when they
- * agree on the meaning of every number in a program. */
+ * The fingerprint covers every field of every row that gives a number in a program its meaning, in order, so that two
+ * builds agree on it exactly when they agree on all of these. */
 
 #include "runtime/isa.h"
 #include "runtime/hash.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define OPERAND(n, m, o, d, r, c)                                                                            \
-    {.name = #n, .mark = m, .optional = o, .dtype = #d[0], .rows = #r, .cols = #c},
+    {.name = #n, .mark = m, .optional = o, .dtype = #d[0], .format = FORMAT_##d, .rows = #r, .cols = #c},
 #define R(n, d, r, c) OPERAND(n, MARK_READ, false, d, r, c)
 #define RO(n, d, r, c) OPERAND(n, MARK_READ, true, d, r, c)
 #define W(n, d, r, c) OPERAND(n, MARK_WRITE, false, d, r, c)

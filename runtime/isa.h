@@ -20,12 +20,18 @@ enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F64, DTYPE_I32, DTYPE_F16, NDTYPES }; 
 
 /* how an instruction uses one operand */
 enum mark { MARK_NONE, MARK_READ, MARK_WRITE, MARK_ADD /* accumulate: read and write */, MARK_UPDATE /* RW */ };
+/* what the table says of an operand's format, see isa.def: dtype, and for some G what the job calls it */
+enum isa_format {
+    FORMAT_C, FORMAT_G, FORMAT_F, FORMAT_I, FORMAT_D, FORMAT_A,
+    FORMAT_G_COMPUTE, FORMAT_G_GRADIENT, FORMAT_G_MASTER, FORMAT_G_MOMENT
+};
 /* what the table allows: MARK_ADD stands for "write or accumulate" */
 struct isa_operand {
     const char *name;
     enum mark mark;
     bool optional;
     char dtype; /* C G F I D A, see isa.def */
+    enum isa_format format;
     const char *rows, *cols;
 };
 enum attr_kind { ATTR_INT, ATTR_REAL, ATTR_BIND, ATTR_PEER, ATTR_GROUP };

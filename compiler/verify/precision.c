@@ -29,112 +29,33 @@ static struct formats job_formats(const struct train *t)
                             prove_format(t->master)};
 }
 
-/* format of an operand with a format of its own (G); NDTYPES = any */
-static enum dtype wanted(const struct formats *f, enum op op, size_t k)
+/* format of an operand that the table calls so; NDTYPES = any, or not the job's to say */
+static enum dtype wanted(const struct formats *f, enum isa_format format)
 {
-    switch (op) {
-    case OP_EMBED_W:
-    case OP_POSITION_W:
-    case OP_RMSNORM_W:
-    case OP_LAYERNORM_W:
-    case OP_HEADNORM_W:
-    case OP_SINK_W:
-    case OP_MATMUL_TN:
-    case OP_BIAS_W:
-    case OP_GROUPED_TN:
-    case OP_GROUPED_BIAS_W:
-    case OP_SQNORM:
-        return f->gradients;
-    case OP_ADAMW:
-        return k == OPND(ADAMW, p) ? f->master : k == OPND(ADAMW, copy) ? f->compute : k == OPND(ADAMW, g) ? f->gradients : f->moments;
-    case OP_ADAMW_AHEAD:
-        return k == OPND(ADAMW_AHEAD, p)      ? f->master
-               : k == OPND(ADAMW_AHEAD, copy) ? f->compute
-               : k == OPND(ADAMW_AHEAD, g)    ? f->gradients
-                                              : f->moments;
-    case OP_SGD:
-        return k == OPND(SGD, p) ? f->master : k == OPND(SGD, copy) ? f->compute : k == OPND(SGD, g) ? f->gradients : f->moments;
-    case OP_MATMUL_NT:
-    case OP_MATMUL_NN:
-    case OP_GROUPED_NT:
-    case OP_GROUPED_NN:
-    case OP_ROUTE_I:
+    switch (format) {
+    case FORMAT_C:
+    case FORMAT_G_COMPUTE:
         return f->compute;
-    case OP_TOKENS:
-    case OP_TOKENS_AHEAD:
-    case OP_FILL:
-    case OP_COPY:
-    case OP_ADD:
-    case OP_EMBED:
-    case OP_POSITION:
-    case OP_RMSNORM:
-    case OP_RMSNORM_I:
-    case OP_LAYERNORM:
-    case OP_LAYERNORM_I:
-    case OP_ROPE:
-    case OP_ATTENTION:
-    case OP_ATTENTION_I:
-    case OP_GELU:
-    case OP_GELU_I:
-    case OP_RELU:
-    case OP_RELU_I:
-    case OP_SWIGLU:
-    case OP_SWIGLU_I:
-    case OP_GEGLU:
-    case OP_GEGLU_I:
-    case OP_SCALE:
-    case OP_SOFTCAP:
-    case OP_SOFTCAP_I:
-    case OP_HEADNORM:
-    case OP_HEADNORM_I:
-    case OP_SINK:
-    case OP_MLA_KEYS:
-    case OP_MLA_KEYS_I:
-    case OP_CONCAT:
-    case OP_CONCAT_I:
-    case OP_XENT_MAX:
-    case OP_XENT_SUM:
-    case OP_XENT_LOSS:
-    case OP_XENT_I:
-    case OP_CLIP:
-    case OP_CLIP_SCALED:
-    case OP_SEAM:
-    case OP_SEND:
-    case OP_RECV:
-    case OP_ALL_REDUCE:
-    case OP_ALL_GATHER:
-    case OP_REDUCE_SCATTER:
-    case OP_BROADCAST:
-    case OP_ALL_TO_ALL:
-    case OP_ROUTE:
-    case OP_LOAD:
-    case OP_BALANCE:
-    case OP_BIAS_MOVE:
-    case OP_ARRANGE:
-    case OP_ARRANGE_ONCE:
-    case OP_DISPATCH:
-    case OP_COMBINE:
-    case OP_COMBINE_W:
-    case OP_WEIGH_I:
-    case OP_ATTENTION_PART:
-    case OP_ATTENTION_PART_I:
-    case OP_ATTENTION_MERGE:
-    case OP_COLUMNS_SPLIT:
-    case OP_COLUMNS_JOIN:
-    case OP_SHIFT:
-    case OP_QUANTIZE:
-    case OP_DEQUANTIZE:
-    case NOPS:
+    case FORMAT_G_GRADIENT:
+        return f->gradients;
+    case FORMAT_G_MASTER:
+        return f->master;
+    case FORMAT_G_MOMENT:
+        return f->moments;
+    case FORMAT_G:
+    case FORMAT_F:
+    case FORMAT_I:
+    case FORMAT_D:
+    case FORMAT_A:
         break;
     }
     return NDTYPES;
 }
 
-/* a complete gradient, which may have been summed between ranks */
-static bool takes_gradient(enum op op, size_t k)
+/* a complete gradient, which may have been summed between ranks: one that is read */
+static bool takes_gradient(const struct isa_operand *o)
 {
-    return op == OP_SQNORM || (op == OP_ADAMW && k == OPND(ADAMW, g)) || (op == OP_ADAMW_AHEAD && k == OPND(ADAMW_AHEAD, g)) ||
-           (op == OP_SGD && k == OPND(SGD, g));
+    return o->format == FORMAT_G_GRADIENT && o->mark == MARK_READ;
 }
 
 /* between the formats of gradients; of which values, and which way, conserve_formats.c says */
@@ -173,20 +94,18 @@ static bool check_insn(struct arena *a, const struct plan *p, const struct progr
     const struct isa_info *info = isa_info(op);
     for (uint32_t k = 0; k < info->noperands; k++) {
         const struct operand *o = prove_operand(q, at.insn, k);
-        enum dtype want = info->operand[k].dtype == 'C'   ? f->compute
-                          : info->operand[k].dtype == 'G' ? wanted(f, op, k)
-                                                          : NDTYPES;
+        enum dtype want = wanted(f, info->operand[k].format);
         if (op == OP_FILL && o->buffer != NONE && q->buffers[o->buffer].kind == BUFFER_METRICS)
             want = q->buffers[o->buffer].dtype; /* zeros of another format could leave some as they were */
         if (op == OP_COPY)
             want = prove_operand(q, at.insn, OPND(COPY, x))->dtype;
-        if (info->operand[k].dtype == 'C' && moves_weights(p, q, at.insn))
+        if (info->operand[k].format == FORMAT_C && moves_weights(p, q, at.insn))
             want = DTYPE_F32;
         if (op == OP_COPY && converts_gradient(f, want, (enum dtype)o->dtype))
             continue;
-        if (takes_gradient(op, k) && o->dtype == f->reduce)
+        if (takes_gradient(&info->operand[k]) && o->dtype == f->reduce)
             continue;
-        if (op == OP_DISPATCH && info->operand[k].dtype == 'A')
+        if (op == OP_DISPATCH && info->operand[k].format == FORMAT_A)
             want = dispatched(p, q, at.insn, f);
         if (op == OP_MATMUL_NT && o->dtype == DTYPE_F32 && k == OPND(MATMUL_NT, c))
             continue; /* a router's logits keep the accumulator's format */
