@@ -6,10 +6,15 @@
 
 exact_kernel *exact_kernel_of(enum op op)
 {
+#define EXACT_MATMUL(name) exact_##name
+#define EXACT_ATTENTION(name) exact_##name
+#define EXACT_STREAM(name) exact_##name
+#define EXACT_HOST(name) exact_##name
+#define EXACT_P2P(name) NULL
+#define EXACT_COLLECTIVE(name) NULL
     static exact_kernel *const table[NOPS] = {
-#define K(name) [OP_##name] = exact_##name,
-        EXACT_KERNELS(K)
-#undef K
+#define INSN(name, queue, unit, operands, attributes, meaning) [OP_##name] = EXACT_##unit(name),
+#include "runtime/isa.def"
     };
     return table[op];
 }

@@ -40,7 +40,7 @@ struct exact_args {
     struct exact_fours *fours;
 };
 typedef void exact_kernel(struct exact_args *k);
-/* NULL: this instruction has no exact form here */
+/* NULL: this instruction moves what others have made (meet.c) */
 exact_kernel *exact_kernel_of(enum op op);
 
 #define V(op, name) (&k->v[OPND(op, name)])
@@ -79,18 +79,20 @@ static inline int64_t exact_place_of(uint64_t part, uint64_t w, uint64_t sequenc
 /* attention's linear biases: what a score of that head, of so many in all, gets per place; 0 where there are none */
 uint64_t exact_slope(int64_t heads, int64_t head);
 
-#define EXACT_KERNELS(K)                                                                                                 \
-    K(TOKENS) K(FILL) K(COPY) K(ADD) K(EMBED) K(EMBED_W) K(POSITION) K(POSITION_W) K(RMSNORM) K(RMSNORM_I) K(RMSNORM_W)  \
-    K(LAYERNORM) K(LAYERNORM_I) K(LAYERNORM_W) K(MATMUL_NT) K(MATMUL_NN) K(MATMUL_TN) K(BIAS_W) K(ROPE) K(ATTENTION)    \
-    K(ATTENTION_I) K(GELU) K(GELU_I) K(RELU) K(RELU_I) K(SWIGLU) K(SWIGLU_I) K(GEGLU) K(GEGLU_I) K(XENT_MAX) K(XENT_SUM) \
-    K(XENT_LOSS) K(XENT_I) K(SQNORM) K(CLIP) K(CLIP_SCALED) K(ADAMW) K(SGD) K(ATTENTION_PART) K(ATTENTION_PART_I) K(ATTENTION_MERGE)    \
-    K(COLUMNS_SPLIT) K(COLUMNS_JOIN) K(ROUTE) K(ROUTE_I) K(LOAD) K(BALANCE) K(BIAS_MOVE) K(ARRANGE) K(DISPATCH)          \
-    K(COMBINE) K(COMBINE_W) K(GROUPED_NT) K(GROUPED_NN) K(GROUPED_TN) K(SCALE) K(SOFTCAP) K(SOFTCAP_I)                        \
-    K(HEADNORM) K(HEADNORM_I) K(HEADNORM_W) K(MLA_KEYS) K(MLA_KEYS_I) K(TOKENS_AHEAD) K(CONCAT)              \
-    K(CONCAT_I) K(WEIGH_I) K(ADAMW_AHEAD) K(SEAM) K(ARRANGE_ONCE) K(SINK) K(SINK_W)        \
-    K(GROUPED_BIAS_W) K(QUANTIZE) K(DEQUANTIZE)
-#define K(name) exact_kernel exact_##name;
-EXACT_KERNELS(K)
-#undef K
+/* exact_NAME for every row that computes; a row without one does not link */
+#define EXACT_MATMUL(name) exact_kernel exact_##name;
+#define EXACT_ATTENTION(name) exact_kernel exact_##name;
+#define EXACT_STREAM(name) exact_kernel exact_##name;
+#define EXACT_HOST(name) exact_kernel exact_##name;
+#define EXACT_P2P(name)
+#define EXACT_COLLECTIVE(name)
+#define INSN(name, queue, unit, operands, attributes, meaning) EXACT_##unit(name)
+#include "runtime/isa.def"
+#undef EXACT_MATMUL
+#undef EXACT_ATTENTION
+#undef EXACT_STREAM
+#undef EXACT_HOST
+#undef EXACT_P2P
+#undef EXACT_COLLECTIVE
 
 #endif
