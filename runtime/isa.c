@@ -8,6 +8,22 @@
 
 #include <string.h>
 
+#define INT(n)
+#define INTO(n)
+#define REAL(n)
+#define REALO(n)
+#define BIND(n)
+#define BINDO(n)
+#define PEER(n)
+#define GROUP(n)
+#define WHOLE(x, y) {#x, #y, RELATION_WHOLE},
+#define MOST(x, y) {#x, #y, RELATION_MOST},
+#define BELOW(x, y) {#x, #y, RELATION_BELOW},
+#define INSN(name, queue, unit, operands, attributes, meaning) {attributes{NULL, NULL, RELATION_WHOLE}},
+static const struct isa_relation relations[NOPS][ISA_MAX_RELATIONS + 1] = {
+#include "runtime/isa.def"
+};
+
 #define OPERAND(n, m, o, d, r, c)                                                                            \
     {.name = #n, .mark = m, .optional = o, .dtype = #d[0], .format = FORMAT_##d, .rows = #r, .cols = #c},
 #define R(n, d, r, c) OPERAND(n, MARK_READ, false, d, r, c)
@@ -26,6 +42,9 @@
 #define BINDO(n) {#n, ATTR_BIND, true},
 #define PEER(n) {#n, ATTR_PEER, false},
 #define GROUP(n) {#n, ATTR_GROUP, false},
+#define WHOLE(x, y)
+#define MOST(x, y)
+#define BELOW(x, y)
 #define INSN(opname, q, u, operands, attributes, text)                                                       \
     {.name = #opname,                                                                                        \
      .queue = QUEUE_##q,                                                                                     \
@@ -33,12 +52,31 @@
      .noperands = offsetof(struct isa_opnds_##opname, end_),                                                 \
      .nattrs = offsetof(struct isa_attrs_##opname, end_),                                                    \
      .operand = {operands},                                                                                  \
-     .attr = {attributes{NULL, ATTR_INT, false}},                                                                   \
+     .attr = {attributes{NULL, ATTR_INT, false}},                                                            \
+     .relation = relations[OP_##opname],                                                                     \
      .meaning = text},
 
 const struct isa_info isa_table[NOPS] = {
 #include "runtime/isa.def"
 };
+
+const struct isa_range *isa_range(const char *name)
+{
+    static const struct isa_range ranges[] = {
+#define INSN(name, queue, unit, operands, attributes, meaning)
+#define RANGE(name, least, most) {#name, least, most},
+#include "runtime/isa.def"
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (!strcmp(ranges[i].name, name))
+            return &ranges[i];
+    return NULL;
+}
+
+bool isa_holds(const struct isa_relation *r, uint64_t x, uint64_t y)
+{
+    return r->kind == RELATION_WHOLE ? y && x % y == 0 : r->kind == RELATION_MOST ? x <= y : x < y;
+}
 
 bool isa_find(const char *name, enum op *op)
 {

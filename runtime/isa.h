@@ -40,6 +40,18 @@ struct isa_attr {
     enum attr_kind kind;
     bool optional; /* 0 and not printed where nothing is said */
 };
+/* x is a multiple of y, at most y, below y; each a name of the row's shapes or attributes, or a number */
+enum relation_kind { RELATION_WHOLE, RELATION_MOST, RELATION_BELOW };
+struct isa_relation {
+    const char *x, *y;
+    enum relation_kind kind;
+};
+/* of integer attributes of that name */
+struct isa_range {
+    const char *name;
+    int64_t least, most;
+};
+#define ISA_MAX_RELATIONS 4
 #define ISA_MAX_OPERANDS 12
 #define ISA_MAX_ATTRS 16
 struct isa_info {
@@ -49,6 +61,7 @@ struct isa_info {
     uint8_t noperands, nattrs;
     struct isa_operand operand[ISA_MAX_OPERANDS];
     struct isa_attr attr[ISA_MAX_ATTRS + 1]; /* the last used one is followed by an empty one */
+    const struct isa_relation *relation;     /* likewise */
     const char *meaning;
 };
 
@@ -73,6 +86,9 @@ struct isa_info {
 #define BINDO(n) char n;
 #define PEER(n) char n;
 #define GROUP(n) char n;
+#define WHOLE(x, y)
+#define MOST(x, y)
+#define BELOW(x, y)
 #define INSN(name, queue, unit, operands, attributes, meaning)                                               \
     struct isa_opnds_##name {                                                                                \
         operands char end_;                                                                                  \
@@ -98,6 +114,8 @@ static inline const struct isa_info *isa_info(enum op op)
     return (unsigned)op < NOPS ? &isa_table[op] : NULL;
 }
 bool isa_find(const char *name, enum op *op);
+const struct isa_range *isa_range(const char *name); /* NULL: not bounded */
+bool isa_holds(const struct isa_relation *r, uint64_t x, uint64_t y);
 const char *isa_queue_name(enum queue q);
 const char *isa_unit_name(enum unit u);
 const char *isa_dtype_name(enum dtype d);

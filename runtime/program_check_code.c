@@ -2,9 +2,8 @@
  *
  * Shapes are unified as isa.def writes them.  The table's strings are compiled once per call into dimension
  * rules: first those that are a plain name, which bind it or compare with it, then products and constants,
- * where one unbound factor is found by exact division (ALL_TO_ALL: rows = group_n * t).  What a kernel needs
- * beyond shapes, or it would divide by zero or read outside its operands, stands in the two small tables
- * below: ranges of integer attributes by name, and relations by row.  Cost per instruction is linear in its
+ * where one unbound factor is found by exact division (ALL_TO_ALL: rows = group_n * t).  Then come the ranges and relations
+ * without which a kernel would divide by zero or read outside its operands.  Cost per instruction is linear in its
  * operands, attributes and waits. */
 
 #include "runtime/program.h"
@@ -17,61 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* inclusive ranges of INT attributes; others may be anything within +-LIMIT_BYTES */
-static const struct range {
-    const char *name;
-    int64_t least, most;
-} ranges[] = {{"sequence", 1, UINT32_MAX},
-              {"heads", 1, UINT32_MAX},
-              {"kv", 1, UINT32_MAX},
-              {"head", 1, UINT32_MAX},
-              {"dims", 2, UINT32_MAX},
-              {"from", 0, UINT32_MAX},
-              {"vocab", 1, UINT32_MAX},
-              {"root", 0, UINT32_MAX},
-              {"window", 0, UINT32_MAX},
-              {"scaling", 0, 15},
-              {"power", 1, 2},
-              {"adjacent", 0, 1},
-              {"inverse", 0, 1},
-              {"tanh", 0, 1},
-              {"max", 0, 1},
-              {"sigmoid", 0, 1},
-              {"normalize", 0, 1},
-              {"groups", 1, UINT32_MAX},
-              {"pick", 1, UINT32_MAX},
-              {"experts", 1, UINT32_MAX},
-              {"blocks", 1, UINT32_MAX},
-              {"rows", 1, UINT32_MAX},
-              {"capacity", 0, UINT32_MAX},
-              {"parts", 1, UINT32_MAX},
-              {"kparts", 1, UINT32_MAX},
-              {"by", 1, UINT32_MAX},
-              {"fp8", 0, 4},
-              {"alibi", 0, UINT32_MAX}};
-
-/* relations between names of a row: '%' divisible by, '<' less than, '=' at most */
-static const struct relation {
-    enum op op;
-    const char *left;
-    char sign;
-    const char *right;
-} relations[] = {{OP_TOKENS, "t", '%', "sequence"},     {OP_TOKENS_AHEAD, "t", '%', "sequence"},
-                   {OP_ATTENTION, "t", '%', "sequence"},
-                 {OP_ATTENTION, "heads", '%', "kv"},    {OP_ATTENTION_I, "t", '%', "sequence"},
-                 {OP_ATTENTION_I, "heads", '%', "kv"},  {OP_ROPE, "a", '%', "head"},
-                 {OP_ROPE, "dims", '=', "head"},        {OP_ROPE, "dims", '%', "2"},
-                 {OP_POSITION, "sequence", '=', "s"},   {OP_POSITION_W, "sequence", '=', "s"},
-                 {OP_BROADCAST, "root", '<', "group_n"}, {OP_ROUTE, "k", '=', "e"},
-                 {OP_ROUTE, "e", '%', "groups"},        {OP_ROUTE, "pick", '=', "groups"},
-                 {OP_ARRANGE, "experts", '%', "blocks"}, {OP_ARRANGE_ONCE, "experts", '%', "blocks"}, {OP_GROUPED_NT, "m", '%', "blocks"},
-                 {OP_GROUPED_NN, "m", '%', "blocks"},   {OP_GROUPED_TN, "m", '%', "blocks"}, {OP_GROUPED_BIAS_W, "m", '%', "blocks"},
-                 {OP_ATTENTION_PART, "t", '%', "sequence"},   {OP_ATTENTION_PART, "u", '%', "sequence"},
-                 {OP_ATTENTION_PART, "heads", '%', "kv"},     {OP_ATTENTION_PART, "sequence", '%', "2"},
-                 {OP_ATTENTION_PART_I, "t", '%', "sequence"}, {OP_ATTENTION_PART_I, "u", '%', "sequence"},
-                 {OP_ATTENTION_PART_I, "heads", '%', "kv"},   {OP_ATTENTION_PART_I, "sequence", '%', "2"},
-                 {OP_SHIFT, "by", '<', "group_n"}};
-
 enum term_kind { TERM_CONSTANT, TERM_NAME, TERM_ATTR, TERM_GROUP };
 struct term {
     uint8_t kind;
@@ -83,7 +27,6 @@ struct dimension {
     struct term factor[2];
 };
 #define MAX_NAMES 16
-#define MAX_RELATIONS 4
 struct row {
     const struct isa_info *info;
     uint8_t ndims, nplain, nrelations, nnames;
@@ -91,9 +34,9 @@ struct row {
     struct dimension dim[2 * ISA_MAX_OPERANDS];
     struct {
         struct term left, right;
-        const struct relation *source;
-    } relation[MAX_RELATIONS];
-    const struct range *range[ISA_MAX_ATTRS];
+        const struct isa_relation *source;
+    } relation[ISA_MAX_RELATIONS];
+    const struct isa_range *range[ISA_MAX_ATTRS];
 };
 
 struct check {
@@ -155,15 +98,11 @@ static void compile_row(struct row *row, enum op op)
             row->nplain = row->ndims;
     }
     for (uint8_t i = 0; i < row->info->nattrs; i++)
-        for (size_t k = 0; k < sizeof ranges / sizeof *ranges; k++)
-            if (row->info->attr[i].kind == ATTR_INT && !strcmp(row->info->attr[i].name, ranges[k].name))
-                row->range[i] = &ranges[k];
-    for (size_t i = 0; i < sizeof relations / sizeof *relations; i++) {
-        const struct relation *r = &relations[i];
-        if (r->op != op)
-            continue;
-        row->relation[row->nrelations].left = compile_term(row, r->left, strlen(r->left));
-        row->relation[row->nrelations].right = compile_term(row, r->right, strlen(r->right));
+        if (row->info->attr[i].kind == ATTR_INT)
+            row->range[i] = isa_range(row->info->attr[i].name);
+    for (const struct isa_relation *r = row->info->relation; r->x; r++) {
+        row->relation[row->nrelations].left = compile_term(row, r->x, strlen(r->x));
+        row->relation[row->nrelations].right = compile_term(row, r->y, strlen(r->y));
         row->relation[row->nrelations++].source = r;
     }
 }
@@ -307,12 +246,12 @@ static bool bind_fits(const struct program *p, const struct attr *a)
 
 static enum status check_attrs(const struct check *c, uint32_t i, const struct row *row)
 {
-    static const struct range any = {"", -(int64_t)LIMIT_BYTES, (int64_t)LIMIT_BYTES};
+    static const struct isa_range any = {"", -(int64_t)LIMIT_BYTES, (int64_t)LIMIT_BYTES};
     const struct program *p = c->p;
     for (uint8_t k = 0; k < row->info->nattrs; k++) {
         const struct attr *a = &p->attrs[p->insns[i].attr + k];
         const struct isa_attr *t = &row->info->attr[k];
-        const struct range *r = row->range[k] ? row->range[k] : &any;
+        const struct isa_range *r = row->range[k] ? row->range[k] : &any;
         bool fine = false;
         switch (t->kind) {
         case ATTR_INT:
@@ -395,15 +334,14 @@ static enum status check_shapes(const struct check *c, uint32_t i, const struct 
                               d->cols ? "columns" : "rows", d->cols ? t->cols : t->rows, want);
     }
     for (uint8_t k = 0; k < row->nrelations; k++) {
-        const struct relation *r = row->relation[k].source;
+        const struct isa_relation *r = row->relation[k].source;
         uint64_t x = term_value(b, row->relation[k].left), y = term_value(b, row->relation[k].right);
-        bool fine = r->sign == '%' ? y && x % y == 0 : r->sign == '<' ? x < y : x <= y;
-        if (!fine) {
-            const char *what = r->sign == '%' ? "divisible by" : r->sign == '<' ? "less than" : "at most";
+        if (!isa_holds(r, x, y)) {
+            static const char *const words[] = {
+                [RELATION_WHOLE] = "divisible by", [RELATION_MOST] = "at most", [RELATION_BELOW] = "less than"};
             return row->relation[k].right.kind == TERM_CONSTANT
-                       ? insn_fault(c, i, "%s = %" PRIu64 " must be %s %s", r->left, x, what, r->right)
-                       : insn_fault(c, i, "%s = %" PRIu64 " must be %s %s = %" PRIu64, r->left, x, what,
-                                    r->right, y);
+                       ? insn_fault(c, i, "%s = %" PRIu64 " must be %s %s", r->x, x, words[r->kind], r->y)
+                       : insn_fault(c, i, "%s = %" PRIu64 " must be %s %s = %" PRIu64, r->x, x, words[r->kind], r->y, y);
         }
     }
     return STATUS_OK;

@@ -25,6 +25,9 @@
 #define BINDO(n) .n = {.slot = NONE},
 #define PEER(n) .n = UNSAID_SLOT,
 #define GROUP(n) .n = UNSAID_SLOT,
+#define WHOLE(x, y)
+#define MOST(x, y)
+#define BELOW(x, y)
 #define INSN(name, queue, unit, operands, attributes, meaning)                                               \
     const struct emit_##name emit_none_##name = {operands attributes};
 #include "runtime/isa.def"
@@ -109,6 +112,9 @@ static void put_slot(struct emission *e, uint32_t slot)
 #define BINDO(n) put_bind(&at, e->n);
 #define PEER(n) put_slot(&at, e->n);
 #define GROUP(n) put_slot(&at, e->n);
+#define WHOLE(x, y)
+#define MOST(x, y)
+#define BELOW(x, y)
 #define INSN(name, queue, unit, operands, attributes, meaning)                                               \
     void emit_##name(struct lower *l, const struct emit_##name *e)                                     \
     {                                                                                                        \

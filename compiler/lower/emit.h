@@ -76,6 +76,9 @@ static inline struct bind bind_to(int64_t base, uint32_t slot, int64_t stride)
 #define BINDO(n) struct bind n;
 #define PEER(n) uint32_t n;
 #define GROUP(n) uint32_t n;
+#define WHOLE(x, y)
+#define MOST(x, y)
+#define BELOW(x, y)
 #define INSN(name, queue, unit, operands, attributes, meaning)                                               \
     struct emit_##name {                                                                                     \
         operands attributes                                                                                  \

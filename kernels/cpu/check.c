@@ -1,7 +1,37 @@
-/* What isa.def's shapes cannot say: the limits of attributes.  A kernel that is given arguments this file
- * accepts stays within its operands and never divides by zero. */
+/* The limits of attributes: the ranges and relations of isa.def, and what these cannot say.  A kernel that is given arguments
+ * this file accepts stays within its operands and never divides by zero. */
 
 #include "kernels/cpu/rows.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* what a name of the row stands for: an attribute, rows or columns of an operand, or itself; 0: it is nowhere */
+static uint64_t named(const struct isa_info *info, const struct kernel_args *k, const char *name)
+{
+    for (size_t i = 0; i < info->nattrs; i++)
+        if (!strcmp(info->attr[i].name, name))
+            return (uint64_t)k->attr[i].i;
+    for (size_t i = 0; i < info->noperands; i++)
+        if (!strcmp(info->operand[i].rows, name) && k->operand[i].rows)
+            return k->operand[i].rows;
+        else if (!strcmp(info->operand[i].cols, name) && k->operand[i].cols)
+            return k->operand[i].cols;
+    return strtoull(name, NULL, 10);
+}
+
+static const char *check_table(const struct isa_info *info, const struct kernel_args *k)
+{
+    for (size_t i = 0; i < info->nattrs; i++) {
+        const struct isa_range *r = info->attr[i].kind == ATTR_INT ? isa_range(info->attr[i].name) : NULL;
+        if (r && (k->attr[i].i < r->least || k->attr[i].i > r->most))
+            return "an attribute is out of its range";
+    }
+    for (const struct isa_relation *r = info->relation; r->x; r++)
+        if (!isa_holds(r, named(info, k, r->x), named(info, k, r->y)))
+            return "operands and attributes do not fit each other";
+    return NULL;
+}
 
 static bool whole(uint32_t n, int64_t part)
 {
@@ -9,18 +39,12 @@ static bool whole(uint32_t n, int64_t part)
 }
 
 static const char *check_heads(const struct view *q, const struct view *kv_view, const struct view *v,
-                               int64_t heads, int64_t kv, int64_t head, int64_t sequence, int64_t window,
-                               double softcap)
+                               int64_t heads, int64_t kv, int64_t head, double softcap)
 {
-    if (kv > 0 && (v->cols % kv || v->cols < kv))
+    if (v->cols % kv)
         return "kv does not fit the values";
-    if (heads < 1 || kv < 1 || head < 1 || heads % kv || heads > q->cols || head > q->cols ||
-        heads * head != q->cols || kv * head != kv_view->cols)
+    if (heads > q->cols || head > q->cols || heads * head != q->cols || kv * head != kv_view->cols)
         return "heads, kv and head do not fit the operands";
-    if (!whole(q->rows, sequence))
-        return "rows are not whole sequences";
-    if (window < 0 || window > UINT32_MAX)
-        return "window is out of range";
     return softcap >= 0 ? NULL : "softcap is negative";
 }
 
@@ -32,14 +56,11 @@ static const char *check_biases(int64_t alibi, int64_t first_head, int64_t heads
 
 static const char *check_rope(const struct kernel_args *k)
 {
-    int64_t head = INTEGER(ROPE, head), dims = INTEGER(ROPE, dims), scaling = INTEGER(ROPE, scaling);
-    if (!whole(V(ROPE, x)->cols, head) || dims < 2 || dims % 2 || dims > head || INTEGER(ROPE, from) < 0 ||
-        INTEGER(ROPE, from) > head - dims)
-        return "head and dims do not fit the operand";
-    if (INTEGER(ROPE, sequence) < 1 || INTEGER(ROPE, sequence) > UINT32_MAX || INTEGER(ROPE, start) < 0 ||
-        INTEGER(ROPE, first) < 0 || INTEGER(ROPE, shift) < 0)
+    if (INTEGER(ROPE, from) > INTEGER(ROPE, head) - INTEGER(ROPE, dims))
+        return "from and dims do not fit the head";
+    if (INTEGER(ROPE, start) < 0 || INTEGER(ROPE, first) < 0 || INTEGER(ROPE, shift) < 0)
         return "positions are out of range";
-    if (!(NUMBER(ROPE, theta) > 0) || scaling < 0 || scaling > 3)
+    if (!(NUMBER(ROPE, theta) > 0) || INTEGER(ROPE, scaling) > 3)
         return "theta or scaling is out of range";
     return NULL;
 }
@@ -48,8 +69,8 @@ static const char *check_positions(const struct view *table, int64_t start, int6
                                    int64_t shift)
 {
     int64_t rows = table->rows;
-    bool fine = start >= 0 && sequence >= 1 && first >= 0 && shift >= 0 && sequence <= rows &&
-                first <= rows && shift <= rows && sequence + first + shift <= rows;
+    bool fine = start >= 0 && first >= 0 && shift >= 0 && first <= rows && shift <= rows &&
+                sequence + first + shift <= rows;
     return fine ? NULL : "positions are out of the table's range";
 }
 
@@ -58,9 +79,9 @@ static const char *check_parts(const struct view *q, const struct view *keys, in
                                int64_t kparts, const union value *places, const union value *kplaces)
 {
     const int64_t most = (int64_t)1 << 60;
-    if (sequence % 2 || !whole(q->rows, parts) || !whole(keys->rows, kparts) ||
-        !whole(q->rows, parts * sequence) || q->rows / parts != keys->rows / kparts)
-        return "rows and keys are not the same sequences in halves";
+    if (!whole(q->rows, parts) || !whole(keys->rows, kparts) || q->rows / parts % sequence ||
+        q->rows / parts != keys->rows / kparts)
+        return "rows and keys are not the same sequences";
     for (int i = 0; i < 2; i++)
         if (places[i].i < 0 || places[i].i > most || kplaces[i].i < 0 || kplaces[i].i > most)
             return "places are out of range";
@@ -70,7 +91,7 @@ static const char *check_parts(const struct view *q, const struct view *keys, in
 #define HEAD_CHECKS(op)                                                                                      \
     const char *why =                                                                                        \
         check_heads(V(op, q), V(op, k), V(op, v), INTEGER(op, heads), INTEGER(op, kv), INTEGER(op, head),    \
-                    INTEGER(op, sequence), INTEGER(op, window), NUMBER(op, softcap));                        \
+                    NUMBER(op, softcap));                                                                    \
     why = why ? why : check_biases(INTEGER(op, alibi), INTEGER(op, first_head), INTEGER(op, heads))
 #define PART_CHECKS(op)                                                                                      \
     HEAD_CHECKS(op);                                                                                         \
@@ -105,11 +126,9 @@ static const char *check_attention_part_i(const struct kernel_args *k)
  */
 static const char *check_tokens(const struct kernel_args *k)
 {
-    int64_t sequence = INTEGER(TOKENS, sequence), first = INTEGER(TOKENS, first),
-            shift = INTEGER(TOKENS, shift);
-    bool fine = sequence >= 1 && sequence <= UINT32_MAX && INTEGER(TOKENS, sample) >= 0 && first >= 0 &&
-                first <= UINT32_MAX && shift >= 0 && shift <= UINT32_MAX;
-    return fine ? NULL : "sequence, sample or places are out of range";
+    int64_t first = INTEGER(TOKENS, first), shift = INTEGER(TOKENS, shift);
+    bool fine = INTEGER(TOKENS, sample) >= 0 && first >= 0 && first <= UINT32_MAX && shift >= 0 && shift <= UINT32_MAX;
+    return fine ? NULL : "sample or places are out of range";
 }
 
 static const char *check_tokens_ahead(const struct kernel_args *k)
@@ -122,46 +141,30 @@ static const char *check_tokens_ahead(const struct kernel_args *k)
 
 static const char *check_route(const struct kernel_args *k)
 {
-    int64_t e = V(ROUTE, logits)->cols, n = V(ROUTE, index)->cols, groups = INTEGER(ROUTE, groups),
-            pick = INTEGER(ROUTE, pick);
-    if (groups < 1 || pick < 1 || pick > groups || e % groups || n > pick * (e / groups))
+    int64_t e = V(ROUTE, logits)->cols, n = V(ROUTE, index)->cols;
+    if (n > INTEGER(ROUTE, pick) * (e / INTEGER(ROUTE, groups)))
         return "groups, pick and choices do not fit the experts";
-    return INTEGER(ROUTE, sequence) < 1 || INTEGER(ROUTE, start) < 0 || INTEGER(ROUTE, sample) < 0
-               ? "sequence, start or sample is out of range"
-               : NULL;
+    return INTEGER(ROUTE, start) < 0 || INTEGER(ROUTE, sample) < 0 ? "start or sample is out of range" : NULL;
 }
 
 static const char *check_arrange(const struct kernel_args *k)
 {
-    int64_t experts = INTEGER(ARRANGE, experts), blocks = INTEGER(ARRANGE, blocks),
-            rows = INTEGER(ARRANGE, rows);
-    if (experts < 1 || blocks < 1 || experts % blocks || rows < 1 || rows > INT32_MAX / blocks)
-        return "experts, blocks and rows do not fit";
-    return INTEGER(ARRANGE, sequence) < 1 || INTEGER(ARRANGE, start) < 0 || INTEGER(ARRANGE, capacity) < 0 ||
-                   INTEGER(ARRANGE, tokens) < 0
-               ? "sequence, start, capacity or tokens is out of range"
-               : NULL;
+    if (INTEGER(ARRANGE, rows) > INT32_MAX / INTEGER(ARRANGE, blocks))
+        return "blocks and rows do not fit";
+    return INTEGER(ARRANGE, start) < 0 || INTEGER(ARRANGE, tokens) < 0 ? "start or tokens is out of range" : NULL;
 }
 
 static const char *check_arrange_once(const struct kernel_args *k)
 {
-    int64_t experts = INTEGER(ARRANGE_ONCE, experts), blocks = INTEGER(ARRANGE_ONCE, blocks),
-            rows = INTEGER(ARRANGE_ONCE, rows);
-    if (experts < 1 || blocks < 1 || experts % blocks || rows < 1 || rows > INT32_MAX / blocks ||
-        V(ARRANGE_ONCE, chosen)->rows != rows * blocks)
-        return "experts, blocks and rows do not fit";
-    return INTEGER(ARRANGE_ONCE, sequence) < 1 || INTEGER(ARRANGE_ONCE, start) < 0 ||
-                   INTEGER(ARRANGE_ONCE, capacity) < 0 || !(NUMBER(ARRANGE_ONCE, mean) > 0)
-               ? "sequence, start, capacity or mean is out of range"
-               : NULL;
+    int64_t blocks = INTEGER(ARRANGE_ONCE, blocks), rows = INTEGER(ARRANGE_ONCE, rows);
+    if (rows > INT32_MAX / blocks || V(ARRANGE_ONCE, chosen)->rows != rows * blocks)
+        return "blocks and rows do not fit";
+    return INTEGER(ARRANGE_ONCE, start) < 0 || !(NUMBER(ARRANGE_ONCE, mean) > 0) ? "start or mean is out of range" : NULL;
 }
 
-static const char *check_grouped(const struct view *rows, const struct view *counts, int64_t experts,
-                                 int64_t blocks)
+static const char *check_grouped(const struct view *counts, int64_t experts, int64_t blocks)
 {
-    return experts < 1 || blocks < 1 || rows->rows % blocks || counts->rows != experts * blocks
-               ? "experts and blocks do not fit the operands"
-               : NULL;
+    return counts->rows == experts * blocks ? NULL : "experts and blocks do not fit the counts";
 }
 
 static const char *check_experts(enum op op, const struct kernel_args *k)
@@ -173,33 +176,24 @@ static const char *check_experts(enum op op, const struct kernel_args *k)
     if (op == OP_ARRANGE_ONCE)
         return check_arrange_once(k);
     if (op == OP_GROUPED_NT)
-        return check_grouped(V(GROUPED_NT, a), V(GROUPED_NT, counts), INTEGER(GROUPED_NT, experts),
-                             INTEGER(GROUPED_NT, blocks));
+        return check_grouped(V(GROUPED_NT, counts), INTEGER(GROUPED_NT, experts), INTEGER(GROUPED_NT, blocks));
     if (op == OP_GROUPED_NN)
-        return check_grouped(V(GROUPED_NN, a), V(GROUPED_NN, counts), INTEGER(GROUPED_NN, experts),
-                             INTEGER(GROUPED_NN, blocks));
+        return check_grouped(V(GROUPED_NN, counts), INTEGER(GROUPED_NN, experts), INTEGER(GROUPED_NN, blocks));
     if (op == OP_GROUPED_TN)
-        return check_grouped(V(GROUPED_TN, a), V(GROUPED_TN, counts), INTEGER(GROUPED_TN, experts),
-                             INTEGER(GROUPED_TN, blocks));
+        return check_grouped(V(GROUPED_TN, counts), INTEGER(GROUPED_TN, experts), INTEGER(GROUPED_TN, blocks));
     if (op == OP_GROUPED_BIAS_W)
-        return check_grouped(V(GROUPED_BIAS_W, dy), V(GROUPED_BIAS_W, counts), INTEGER(GROUPED_BIAS_W, experts),
-                             INTEGER(GROUPED_BIAS_W, blocks));
-    int64_t sequence = op == OP_LOAD      ? INTEGER(LOAD, sequence)
-                       : op == OP_BALANCE ? INTEGER(BALANCE, sequence)
-                       : op == OP_ROUTE_I ? INTEGER(ROUTE_I, sequence)
-                                          : 1;
+        return check_grouped(V(GROUPED_BIAS_W, counts), INTEGER(GROUPED_BIAS_W, experts), INTEGER(GROUPED_BIAS_W, blocks));
     int64_t start = op == OP_LOAD      ? INTEGER(LOAD, start)
                     : op == OP_BALANCE ? INTEGER(BALANCE, start)
                     : op == OP_ROUTE_I ? INTEGER(ROUTE_I, start)
                                        : 0;
-    return sequence < 1 || start < 0 ? "sequence or start is out of range" : NULL;
+    return start < 0 ? "start is out of range" : NULL;
 }
 
 static const char *check_latent(const struct view *k, const struct view *v, const struct view *kv,
                                 const struct view *rope, int64_t heads, int64_t head)
 {
-    if (heads < 1 || head < 1 || heads > k->cols || heads * head != k->cols || v->cols % heads ||
-        rope->cols > head)
+    if (heads > k->cols || heads * head != k->cols || v->cols % heads || rope->cols > head)
         return "heads and head do not fit the operands";
     uint64_t one = (uint64_t)head - rope->cols + v->cols / (uint64_t)heads;
     return one * (uint64_t)heads == kv->cols ? NULL : "the latent's columns are not those of keys and values";
@@ -207,7 +201,7 @@ static const char *check_latent(const struct view *k, const struct view *v, cons
 
 static const char *check_headnorm(const struct view *x, int64_t heads, int64_t head)
 {
-    return heads < 1 || head < 1 || heads > x->cols || heads * head != x->cols
+    return heads > x->cols || heads * head != x->cols
                ? "heads and head do not fit the operand"
                : NULL;
 }
@@ -222,7 +216,8 @@ static const char *check_dispatch(const struct view *y, const struct view *x, co
     return isa_dtype_real(y->dtype) || (y->dtype == DTYPE_I32 && x->data && !weight->data) ? NULL : "rows of this dtype have no weights";
 }
 
-const char *kernel_check(enum op op, const struct kernel_args *k)
+/* beyond what the table says */
+static const char *check_row(enum op op, const struct kernel_args *k)
 {
     if (op == OP_TOKENS)
         return check_tokens(k);
@@ -279,9 +274,11 @@ const char *kernel_check(enum op op, const struct kernel_args *k)
     if (op == OP_SOFTCAP || op == OP_SOFTCAP_I)
         return (op == OP_SOFTCAP ? NUMBER(SOFTCAP, cap) : NUMBER(SOFTCAP_I, cap)) > 0 ? NULL
                                                                                       : "cap is not positive";
-    if (op == OP_RELU || op == OP_RELU_I) {
-        int64_t power = op == OP_RELU ? INTEGER(RELU, power) : INTEGER(RELU_I, power);
-        return power == 1 || power == 2 ? NULL : "power is neither 1 nor 2";
-    }
     return check_experts(op, k);
+}
+
+const char *kernel_check(enum op op, const struct kernel_args *k)
+{
+    const char *why = check_table(isa_info(op), k);
+    return why ? why : check_row(op, k);
 }
