@@ -262,16 +262,6 @@ void conserve_attrs(const struct machine *m, uint32_t i, struct recipe *r)
         else if (info->attr[k].kind == ATTR_REAL)
             r->attr[k] = reference_real(a->u.f);
     }
-    if (r->op == OP_ROPE)
-        r->attr[ATTR(ROPE, sequence)] *= m->c->plan->decision.cp;
-    if (r->op == OP_POSITION || r->op == OP_POSITION_W)
-        r->attr[r->op == OP_POSITION ? ATTR(POSITION, sequence) : ATTR(POSITION_W, sequence)] *= m->c->plan->decision.cp;
-    if (r->op == OP_ATTENTION ||
-        r->op == OP_ATTENTION_I) /* heads of this rank: compared with its columns instead */
-        r->attr[ATTR(ATTENTION, heads)] = r->attr[ATTR(ATTENTION, kv)] = 0;
-    if (r->op == OP_HEADNORM || r->op == OP_HEADNORM_I || r->op == OP_HEADNORM_W || r->op == OP_MLA_KEYS ||
-        r->op == OP_MLA_KEYS_I || r->op == OP_SINK || r->op == OP_SINK_W)
-        r->attr[ATTR(HEADNORM, heads)] = 0; /* their first attribute */
 }
 
 static const char *attr_text(struct arena *a, const struct isa_attr *t, uint64_t bits)

@@ -109,7 +109,7 @@ struct value conserve_value(struct conserve *c, uint32_t node, const struct exte
 bool conserve_bind(struct machine *m, uint32_t i, size_t attr, int64_t len, struct extent *out);
 /* digits on whose first ranks an attribute is 1 (0 elsewhere); *never: it is 0 on this role */
 bool conserve_count(struct machine *m, uint32_t i, size_t attr, uint32_t *first, bool *never);
-/* attributes into a recipe; those that depend on how a matrix is split are left 0 */
+/* integers and reals among the attributes into a recipe; a rule whose attributes depend on how a matrix is split changes these */
 void conserve_attrs(const struct machine *m, uint32_t i, struct recipe *r);
 
 /* conserve_shards.c: a list that may be changed; one stretch added to a list that may hold zeros in its place (NULL, or

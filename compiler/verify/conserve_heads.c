@@ -189,6 +189,7 @@ static bool keys_input(struct machine *m, uint32_t i, struct recipe *r, int64_t 
     {                                                                                                        \
         struct recipe r = {.op = OP_##name};                                                                 \
         conserve_attrs(m, i, &r);                                                                            \
+        r.attr[ATTR(name, heads)] = 0; /* of this rank: they follow from its columns */                      \
         return rule(m, i, &r, prove_attr(m->program, i, ATTR(name, head))->u.i);                             \
     }
 RULE_OF_HEADS(HEADNORM, head_norm)

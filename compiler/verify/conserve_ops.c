@@ -13,6 +13,7 @@ struct rule {
     const char *whole;   /* must hold all its elements */
     const char *starts;  /* the BIND attribute `start` must be where this name's elements start */
     const char *rotates; /* the same, modulo the sequence */
+    bool attention;      /* of heads */
 };
 
 struct binding {
@@ -77,6 +78,14 @@ static bool read_inputs(struct machine *m, uint32_t i, struct recipe *r, struct 
         }
     }
     return true;
+}
+
+static size_t operand_index(const struct isa_info *info, const char *name)
+{
+    size_t k = 0;
+    while (k < info->noperands && strcmp(info->operand[k].name, name) != 0)
+        k++;
+    return k;
 }
 
 static size_t attr_index(const struct isa_info *info, const char *name)
@@ -194,21 +203,11 @@ static bool check_attention(struct machine *m, uint32_t i, const struct recipe *
     return conserve_biases(m, i, ATTR(ATTENTION, alibi), ATTR(ATTENTION, first_head), &heads);
 }
 
-/* columns of what a norm normalises */
-static int64_t normed_columns(const struct machine *m, const struct recipe *r)
-{
-    const size_t x = r->op == OP_RMSNORM     ? OPND(RMSNORM, x)
-                     : r->op == OP_RMSNORM_I ? OPND(RMSNORM_I, x)
-                     : r->op == OP_LAYERNORM ? OPND(LAYERNORM, x)
-                                             : OPND(LAYERNORM_I, x);
-    return m->c->nodes->at[r->input[x]].cols;
-}
-
 static bool check_special(struct machine *m, uint32_t i, const struct rule *rule, const struct recipe *r,
                           struct binding *b)
 {
     const struct shape *s = &m->c->shapes[r->op];
-    if ((r->op == OP_ATTENTION || r->op == OP_ATTENTION_I) && !check_attention(m, i, r, b))
+    if (rule->attention && !check_attention(m, i, r, b))
         return false;
     if (r->op == OP_ROPE && !multiple(&b->at[find_name(s, "a")], (int64_t)r->attr[ATTR(ROPE, head)]))
         return conserve_fail(m, i, "its columns are no whole heads");
@@ -224,7 +223,8 @@ static bool check_special(struct machine *m, uint32_t i, const struct rule *rule
     uint8_t whole = find_name(s, rule->whole);
     if (!whole)
         return true;
-    int64_t size = r->op == OP_POSITION ? (int64_t)m->c->plan->job->model.positions : normed_columns(m, r);
+    int64_t size = r->op == OP_POSITION ? (int64_t)m->c->plan->job->model.positions
+                                        : m->c->nodes->at[r->input[operand_index(recipe_info(r), "x")]].cols; /* a norm's */
     return extent_whole(&b->at[whole], size) ||
            conserve_fail(m, i, "it needs all %lld elements, but has %s", (long long)size,
                          extent_text(m->c->arena, &b->at[whole]));
@@ -276,6 +276,10 @@ static bool by_table(struct machine *m, uint32_t i, const struct rule *rule)
     struct value input[ISA_MAX_OPERANDS];
     struct binding b = {.input = input};
     conserve_attrs(m, i, &r);
+    if (rule->rotates) /* the model's sequence, not a rank's part of it */
+        r.attr[attr_index(isa_info(m->program->insns[i].op), "sequence")] *= m->c->plan->decision.cp;
+    if (rule->attention) /* heads of this rank: compared with its columns instead */
+        r.attr[ATTR(ATTENTION, heads)] = r.attr[ATTR(ATTENTION, kv)] = 0;
     return read_inputs(m, i, &r, &b) && check_special(m, i, rule, &r, &b) && bind_outputs(m, i, rule, &b) &&
            check_start(m, i, rule, &b) && write_outputs(m, i, rule, &r, &b);
 }
@@ -302,8 +306,8 @@ RULE(XENT_MAX, .over = "v", .starts = "v")
 RULE(XENT_SUM, .over = "v", .starts = "v")
 RULE(XENT_LOSS, .over = "t")
 RULE(XENT_I, .starts = "v")
-PLAIN_RULE(ATTENTION)
-PLAIN_RULE(ATTENTION_I)
+RULE(ATTENTION, .attention = true)
+RULE(ATTENTION_I, .attention = true)
 PLAIN_RULE(GELU)
 PLAIN_RULE(GELU_I)
 PLAIN_RULE(RELU)
