@@ -60,6 +60,50 @@ const struct isa_info isa_table[NOPS] = {
 #include "runtime/isa.def"
 };
 
+/* Rows that are alike are asked for operands and attributes by the name of one of them. */
+#define SAME_OPERAND(x, y, name) _Static_assert(OPND(x, name) == OPND(y, name), #x " and " #y " differ in " #name)
+#define SAME_ATTR(x, y, name) _Static_assert(ATTR(x, name) == ATTR(y, name), #x " and " #y " differ in " #name)
+#define SAME_PRODUCT(x, y)                                                                                   \
+    SAME_OPERAND(x, y, c);                                                                                   \
+    SAME_OPERAND(x, y, a);                                                                                   \
+    SAME_OPERAND(x, y, b)
+#define SAME_GROUPED(x, y)                                                                                   \
+    SAME_PRODUCT(x, y);                                                                                      \
+    SAME_OPERAND(x, y, counts);                                                                              \
+    SAME_ATTR(x, y, experts);                                                                                \
+    SAME_ATTR(x, y, blocks);                                                                                 \
+    SAME_ATTR(x, y, fp8)
+#define SAME_ATTENTION(x, y)                                                                                 \
+    SAME_ATTR(x, y, heads);                                                                                  \
+    SAME_ATTR(x, y, kv);                                                                                     \
+    SAME_ATTR(x, y, head);                                                                                   \
+    SAME_ATTR(x, y, sequence);                                                                               \
+    SAME_ATTR(x, y, scale);                                                                                  \
+    SAME_ATTR(x, y, window);                                                                                 \
+    SAME_ATTR(x, y, softcap);                                                                                \
+    SAME_ATTR(x, y, alibi);                                                                                  \
+    SAME_ATTR(x, y, first_head)
+SAME_PRODUCT(MATMUL_NT, MATMUL_NN);
+SAME_PRODUCT(MATMUL_NT, MATMUL_TN);
+SAME_PRODUCT(MATMUL_NT, GROUPED_NT);
+SAME_ATTR(MATMUL_NT, MATMUL_NN, fp8);
+SAME_ATTR(MATMUL_NT, MATMUL_TN, fp8);
+SAME_GROUPED(GROUPED_NT, GROUPED_NN);
+SAME_GROUPED(GROUPED_NT, GROUPED_TN);
+SAME_ATTENTION(ATTENTION, ATTENTION_I);
+SAME_ATTENTION(ATTENTION_PART, ATTENTION_PART_I);
+SAME_ATTR(ATTENTION_PART, ATTENTION_PART_I, kparts);
+SAME_OPERAND(TOKENS, TOKENS_AHEAD, tokens);
+SAME_OPERAND(TOKENS, TOKENS_AHEAD, targets);
+SAME_OPERAND(TOKENS, TOKENS_AHEAD, step);
+SAME_ATTR(TOKENS, TOKENS_AHEAD, sample);
+SAME_ATTR(TOKENS, TOKENS_AHEAD, sequence);
+SAME_ATTR(TOKENS, TOKENS_AHEAD, first);
+SAME_ATTR(TOKENS, TOKENS_AHEAD, shift);
+SAME_OPERAND(CLIP, CLIP_SCALED, scale);
+SAME_OPERAND(CLIP, CLIP_SCALED, sum);
+SAME_OPERAND(ADAMW, SGD, p);
+
 const struct isa_range *isa_range(const char *name)
 {
     static const struct isa_range ranges[] = {

@@ -133,6 +133,16 @@ static inline uint64_t isa_eight_words(uint64_t cols)
 {
     return (cols + 3) / 4 + (cols + 127) / 128;
 }
+/* products; those of experts' rows, each with its own expert's weights.  isa.c asserts that what one of a kind is asked by
+ * another's name lies where all have it. */
+static inline bool isa_product(enum op op)
+{
+    return op == OP_MATMUL_NT || op == OP_MATMUL_NN || op == OP_MATMUL_TN;
+}
+static inline bool isa_grouped(enum op op)
+{
+    return op == OP_GROUPED_NT || op == OP_GROUPED_NN || op == OP_GROUPED_TN;
+}
 /* may an instruction run there?  Rows of queue ANY run on COMPUTE, TP or DP */
 bool isa_queue_legal(enum op op, enum queue q);
 /* hash of all rows: programs carry it, the loader refuses another */

@@ -130,18 +130,9 @@ static uint64_t stream(enum op op, const struct workspace_of *w)
     return op == OP_SQNORM || op == OP_XENT_LOSS || op == OP_BALANCE ? WORKSPACE_PARTS * sizeof(double) : 0;
 }
 
-static bool is_single(enum op op)
-{
-    return op == OP_MATMUL_NT || op == OP_MATMUL_NN || op == OP_MATMUL_TN;
-}
-static bool is_grouped(enum op op)
-{
-    return op == OP_GROUPED_NT || op == OP_GROUPED_NN || op == OP_GROUPED_TN;
-}
-
 int64_t workspace_recipe(enum op op, const int64_t *attr)
 {
-    return is_single(op) ? attr[ATTR(MATMUL_NT, fp8)] : is_grouped(op) ? attr[ATTR(GROUPED_NT, fp8)] : 0;
+    return isa_product(op) ? attr[ATTR(MATMUL_NT, fp8)] : isa_grouped(op) ? attr[ATTR(GROUPED_NT, fp8)] : 0;
 }
 
 /* an operand's copy: rows of ld bytes */
@@ -155,7 +146,7 @@ static void eight_shapes(enum op op, const struct workspace_of *w, struct eight 
     uint64_t m = ROWS(MATMUL_NT, c), n = COLS(MATMUL_NT, c), ka = COLS(MATMUL_NT, a), groups = 1, experts = 1;
     if (op == OP_MATMUL_TN)
         ka = ROWS(MATMUL_TN, a);
-    if (is_grouped(op)) {
+    if (isa_grouped(op)) {
         experts = (uint64_t)GET(GROUPED_NT, experts);
         groups = ROWS(GROUPED_NT, counts);
     }
@@ -184,7 +175,7 @@ const char *workspace_fp8(enum op op, const struct workspace_of *w, uint32_t sm,
         return recipe ? "its recipe is not there on GPUs" : "";
     if (sm < 89)
         return "the GPU is older than sm_89";
-    bool grouped = is_grouped(op);
+    bool grouped = isa_grouped(op);
     eight_shapes(op, w, &a, &b);
     if (COLS(MATMUL_NT, c) % 16 || COLS(MATMUL_NT, a) % 16 || COLS(MATMUL_NT, b) % 16 || (!grouped && (a.rows % 16 || a.ld % 16)))
         return "its dimensions are no multiples of 16";
@@ -200,7 +191,7 @@ uint64_t workspace_bytes(enum op op, const struct workspace_of *w, uint32_t sm)
         return 0;
     if (!workspace_fp8(op, w, sm, &eight))
         return eight.total;
-    if (is_single(op))
+    if (isa_product(op))
         return WORKSPACE_PRODUCT;
     if (op == OP_GROUPED_NT)
         return workspace_experts(ROWS(GROUPED_NT, a), ROWS(GROUPED_NT, counts));

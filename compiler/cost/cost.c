@@ -33,9 +33,9 @@ static bool writes(const struct program *p, const struct insn *x, const struct o
  * one conversion, as long as nothing else is written where it lay. */
 static bool finds_converted(const struct program *p, const struct insn *x)
 {
-    const struct operand *a = operand_at(p, x, 1);
+    const struct operand *a = operand_at(p, x, OPND(MATMUL_NT, a));
     for (const struct insn *y = x; y > p->insns && x - y < 8;) {
-        const struct operand *b = operand_at(p, --y, 1);
+        const struct operand *b = operand_at(p, --y, OPND(MATMUL_NT, a));
         if (writes(p, y, a))
             break;
         if (y->op == x->op && y->action == x->action && y->microbatch == x->microbatch && b->buffer == a->buffer &&
@@ -52,7 +52,7 @@ static double quantize_insn_s(const struct cost *c, const struct program *p, con
 
 static double matmul_insn_s(const struct cost *c, const struct program *p, const struct insn *x)
 {
-    const struct operand *out = operand_at(p, x, 0), *in = operand_at(p, x, 1);
+    const struct operand *out = operand_at(p, x, OPND(MATMUL_NT, c)), *in = operand_at(p, x, OPND(MATMUL_NT, a));
     bool reduces_rows = x->op == OP_MATMUL_TN; /* c[m, n] = a[k, m]' b[k, n] */
     uint64_t k = reduces_rows ? in->rows : in->cols;
     enum product product = reduces_rows ? PRODUCT_WEIGHT : PRODUCT_FORWARD; /* gradients of weights are fp32 */
@@ -78,7 +78,8 @@ static double expert_rows(const struct cost *c, uint64_t experts)
 
 static double grouped_insn_s(const struct cost *c, const struct program *p, const struct insn *x)
 {
-    const struct operand *out = operand_at(p, x, 0), *a = operand_at(p, x, 1), *b = operand_at(p, x, 2);
+    const struct operand *out = operand_at(p, x, OPND(GROUPED_NT, c)), *a = operand_at(p, x, OPND(GROUPED_NT, a)),
+                         *b = operand_at(p, x, OPND(GROUPED_NT, b));
     uint64_t experts = (uint64_t)p->attrs[x->attr + ATTR(GROUPED_NT, experts)].u.i;
     bool forward = x->op == OP_GROUPED_NT, weight = x->op == OP_GROUPED_TN;
     enum product product = forward ? PRODUCT_FORWARD : weight ? PRODUCT_WEIGHT : PRODUCT_INPUT;
@@ -94,15 +95,12 @@ static double attention_insn_s(const struct cost *c, const struct program *p, co
 {
     bool backward = x->op == OP_ATTENTION_I;
     const struct attr *at = &p->attrs[x->attr];
-    int64_t heads = at[backward ? ATTR(ATTENTION_I, heads) : ATTR(ATTENTION, heads)].u.i;
-    int64_t head = at[backward ? ATTR(ATTENTION_I, head) : ATTR(ATTENTION, head)].u.i;
-    int64_t context = at[backward ? ATTR(ATTENTION_I, sequence) : ATTR(ATTENTION, sequence)].u.i;
-    int64_t window = at[backward ? ATTR(ATTENTION_I, window) : ATTR(ATTENTION, window)].u.i;
-    double kv = (double)at[backward ? ATTR(ATTENTION_I, kv) : ATTR(ATTENTION, kv)].u.i;
+    double kv = (double)at[ATTR(ATTENTION, kv)].u.i;
     const struct operand *q = operand_at(p, x, backward ? OPND(ATTENTION_I, q) : OPND(ATTENTION, q));
     const struct operand *v = operand_at(p, x, backward ? OPND(ATTENTION_I, v) : OPND(ATTENTION, v));
-    struct cost_attention a = {.tokens = q->rows, .context = (double)context, .window = (double)window, .heads = (double)heads,
-                               .kv = kv, .qk = (double)head, .v = v->cols / kv};
+    struct cost_attention a = {.tokens = q->rows, .context = (double)at[ATTR(ATTENTION, sequence)].u.i,
+                               .window = (double)at[ATTR(ATTENTION, window)].u.i, .heads = (double)at[ATTR(ATTENTION, heads)].u.i,
+                               .kv = kv, .qk = (double)at[ATTR(ATTENTION, head)].u.i, .v = v->cols / kv};
     return cost_attention_s(c, &a, (enum dtype)q->dtype, backward);
 }
 
@@ -113,11 +111,11 @@ static double attention_part_s(const struct cost *c, const struct program *p, co
     bool backward = x->op == OP_ATTENTION_PART_I;
     const struct attr *at = &p->attrs[x->attr];
     const struct operand *q = operand_at(p, x, backward ? OPND(ATTENTION_PART_I, q) : OPND(ATTENTION_PART, q));
-    double head = (double)at[backward ? ATTR(ATTENTION_PART_I, head) : ATTR(ATTENTION_PART, head)].u.i;
-    double kv = (double)at[backward ? ATTR(ATTENTION_PART_I, kv) : ATTR(ATTENTION_PART, kv)].u.i;
-    double window = (double)at[backward ? ATTR(ATTENTION_PART_I, window) : ATTR(ATTENTION_PART, window)].u.i;
-    double part = (double)at[backward ? ATTR(ATTENTION_PART_I, sequence) : ATTR(ATTENTION_PART, sequence)].u.i;
-    double parts = (double)at[backward ? ATTR(ATTENTION_PART_I, kparts) : ATTR(ATTENTION_PART, kparts)].u.i;
+    double head = (double)at[ATTR(ATTENTION_PART, head)].u.i;
+    double kv = (double)at[ATTR(ATTENTION_PART, kv)].u.i;
+    double window = (double)at[ATTR(ATTENTION_PART, window)].u.i;
+    double part = (double)at[ATTR(ATTENTION_PART, sequence)].u.i;
+    double parts = (double)at[ATTR(ATTENTION_PART, kparts)].u.i;
     double sequence = (double)c->job->train.sequence;
     const struct operand *v = operand_at(p, x, backward ? OPND(ATTENTION_PART_I, v) : OPND(ATTENTION_PART, v));
     struct cost_attention a = {.tokens = q->rows, .context = sequence, .window = window, .heads = q->cols / head, .kv = kv,
@@ -193,8 +191,7 @@ static bool in_8_bits(const struct program *p, const struct insn *x)
 {
     if (isa_info(x->op)->unit != UNIT_MATMUL)
         return false;
-    bool grouped = x->op == OP_GROUPED_NT || x->op == OP_GROUPED_NN || x->op == OP_GROUPED_TN;
-    return p->attrs[x->attr + (grouped ? ATTR(GROUPED_NT, fp8) : ATTR(MATMUL_NT, fp8))].u.i != 0;
+    return p->attrs[x->attr + (isa_grouped(x->op) ? ATTR(GROUPED_NT, fp8) : ATTR(MATMUL_NT, fp8))].u.i != 0;
 }
 
 /* A body takes its own time, but for what joins its neighbours; products in 8 bits take two, with and without the conversion. */
@@ -217,8 +214,7 @@ int64_t cost_insn_ns(const struct cost *c, const struct program *p, uint32_t i, 
     double seconds = 0;
     switch (isa_info(x->op)->unit) {
     case UNIT_MATMUL:
-        seconds = x->op == OP_GROUPED_NT || x->op == OP_GROUPED_NN || x->op == OP_GROUPED_TN ? grouped_insn_s(c, p, x)
-                                                                                             : matmul_insn_s(c, p, x);
+        seconds = isa_grouped(x->op) ? grouped_insn_s(c, p, x) : matmul_insn_s(c, p, x);
         break;
     case UNIT_ATTENTION:
         seconds = x->op == OP_ATTENTION_PART || x->op == OP_ATTENTION_PART_I ? attention_part_s(c, p, x)

@@ -58,6 +58,11 @@ VARIANTS void cpu_ADD(struct kernel_args *k)
     }
 }
 
+static size_t larger(size_t x, size_t y)
+{
+    return x > y ? x : y;
+}
+
 /* Upper bounds rather than exact figures: rows in flight, whole converted matrices where the kernel needs
  * them. The attention figure mirrors the layout at the top of attention.c. */
 size_t kernel_scratch_floats(enum op op, const struct kernel_args *k)
@@ -76,25 +81,18 @@ size_t kernel_scratch_floats(enum op op, const struct kernel_args *k)
     case UNIT_MATMUL:
         return all + rows;
     case UNIT_ATTENTION: {
-        bool forward = op == OP_ATTENTION;
-        if (op == OP_ATTENTION_PART || op == OP_ATTENTION_PART_I) {
-            forward = op == OP_ATTENTION_PART;
-            size_t d = (size_t)(forward ? INTEGER(ATTENTION_PART, head) : INTEGER(ATTENTION_PART_I, head));
-            size_t u = forward ? V(ATTENTION_PART, v)->cols / (size_t)INTEGER(ATTENTION_PART, kv)
-                               : V(ATTENTION_PART_I, v)->cols / (size_t)INTEGER(ATTENTION_PART_I, kv);
-            d = d > u ? d : u;
-            size_t parts =
-                (size_t)(forward ? INTEGER(ATTENTION_PART, kparts) : INTEGER(ATTENTION_PART_I, kparts));
-            size_t part =
-                (size_t)(forward ? INTEGER(ATTENTION_PART, sequence) : INTEGER(ATTENTION_PART_I, sequence));
-            return 32 * parts + parts * part * (2 * ATTENTION_BLOCK + 4 * d) + 5 * ATTENTION_BLOCK * d;
+        const struct view *v = op == OP_ATTENTION        ? V(ATTENTION, v)
+                               : op == OP_ATTENTION_I    ? V(ATTENTION_I, v)
+                               : op == OP_ATTENTION_PART ? V(ATTENTION_PART, v)
+                                                         : V(ATTENTION_PART_I, v);
+        if (op == OP_ATTENTION || op == OP_ATTENTION_I) {
+            size_t d = larger((size_t)INTEGER(ATTENTION, head), v->cols / (size_t)INTEGER(ATTENTION, kv));
+            size_t sequence = (size_t)INTEGER(ATTENTION, sequence);
+            return 2 * ATTENTION_BLOCK * sequence + 4 * sequence * d + 5 * ATTENTION_BLOCK * d;
         }
-        size_t head = (size_t)(forward ? INTEGER(ATTENTION, head) : INTEGER(ATTENTION_I, head));
-        size_t sequence = (size_t)(forward ? INTEGER(ATTENTION, sequence) : INTEGER(ATTENTION_I, sequence));
-        size_t kv = (size_t)(forward ? INTEGER(ATTENTION, kv) : INTEGER(ATTENTION_I, kv));
-        size_t u = (forward ? V(ATTENTION, v) : V(ATTENTION_I, v))->cols / kv;
-        head = head > u ? head : u;
-        return 2 * ATTENTION_BLOCK * sequence + 4 * sequence * head + 5 * ATTENTION_BLOCK * head;
+        size_t d = larger((size_t)INTEGER(ATTENTION_PART, head), v->cols / (size_t)INTEGER(ATTENTION_PART, kv));
+        size_t parts = (size_t)INTEGER(ATTENTION_PART, kparts), part = (size_t)INTEGER(ATTENTION_PART, sequence);
+        return 32 * parts + parts * part * (2 * ATTENTION_BLOCK + 4 * d) + 5 * ATTENTION_BLOCK * d;
     }
     case UNIT_STREAM:
         if (op == OP_ROPE)

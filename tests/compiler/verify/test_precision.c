@@ -17,9 +17,9 @@ static const char fp8_job[] =
 /* place of the attribute; NONE: the instruction has none */
 static uint32_t fp8_attr(const struct insn *x)
 {
-    if (x->op == OP_MATMUL_NT || x->op == OP_MATMUL_NN || x->op == OP_MATMUL_TN)
+    if (isa_product(x->op))
         return x->attr + ATTR(MATMUL_NT, fp8);
-    if (x->op == OP_GROUPED_NT || x->op == OP_GROUPED_NN || x->op == OP_GROUPED_TN)
+    if (isa_grouped(x->op))
         return x->attr + ATTR(GROUPED_NT, fp8);
     return NONE;
 }
