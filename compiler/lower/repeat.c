@@ -75,8 +75,8 @@ void lower_remember(struct lower *l, const struct schedule *s, const struct acti
 static struct attr *sample_of(struct program *p, const struct insn *n)
 {
     const struct isa_info *info = isa_info(n->op);
-    for (uint32_t k = 0; k < info->nattrs && (n->op == OP_TOKENS || n->op == OP_TOKENS_AHEAD || n->op == OP_ROUTE); k++)
-        if (!strcmp(info->attr[k].name, "sample"))
+    for (uint32_t k = 0; k < info->nattrs; k++)
+        if (info->attr[k].kind == ATTR_BIND && !strcmp(info->attr[k].name, "sample"))
             return &p->attrs[n->attr + k];
     return NULL;
 }
