@@ -73,8 +73,8 @@ struct conserve {
     uint32_t suspect_insn;
 };
 
-/* An instruction's rule: what it does to values, rule_NAME for every row of isa.def, in the file that fits (conserve_ops.c where
- * most follows from the table, and others of that name).  False after a report; m->waits: it could not do it yet. */
+/* rule_NAME for every row of isa.def: what the instruction does to values.  In conserve_ops.c where most follows from the table,
+ * else in the file of its kind.  False after a report; m->waits: it could not do it yet. */
 #define INSN(name, queue, unit, operands, attributes, meaning) bool rule_##name(struct machine *m, uint32_t i);
 #include "runtime/isa.def"
 
@@ -127,8 +127,8 @@ bool conserve_convert(struct machine *m, uint32_t i, bool *done);
  * of that */
 void conserve_spread(struct conserve *c, struct value *v);
 uint32_t conserve_fold(struct conserve *c, struct value *v, uint32_t mask);
-/* conserve_context.c: sequences that are split over ranks.  Heads for rows; tokens of a sequence per rank; rows + the own place in their microbatch; are an instruction's `first` and
- * `shift` the places of these rows? */
+/* conserve_context.c: sequences that are split over ranks.  Heads for rows; tokens of a sequence per rank; rows + the own place
+ * in their microbatch; are an instruction's `first` and `shift` the places of these rows? */
 bool conserve_exchange(struct machine *m, uint32_t i);
 int64_t conserve_sequence(const struct machine *m);
 void conserve_own_rows(const struct machine *m, struct extent *row);
