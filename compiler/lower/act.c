@@ -65,7 +65,8 @@ void lower_act(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     bool kept = l->recomputing && l->pieces[piece].saved[o->in[0]];
-    lower_activation(l, o->ffn, (kept ? lower_kept : lower_value)(l, piece, o->in[0]), lower_value(l, piece, o->out));
+    struct mat y = lower_value(l, piece, o->out);
+    lower_activation(l, o->ffn, (kept ? lower_kept : lower_value)(l, piece, o->in[0]), y);
 }
 
 void lower_act_back(struct lower *l, uint32_t piece, uint32_t opr)

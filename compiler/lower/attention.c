@@ -18,7 +18,8 @@ static struct operands split_qkv(const struct lower *l, const struct opr *o, str
 
 struct operands lower_attention_values(struct lower *l, uint32_t piece, const struct opr *o)
 {
-    return split_qkv(l, o, lower_value(l, piece, o->in[0]), lower_value(l, piece, o->in[o->in[1] != NONE]));
+    struct mat second = lower_value(l, piece, o->in[o->in[1] != NONE]);
+    return split_qkv(l, o, lower_value(l, piece, o->in[0]), second);
 }
 
 struct operands lower_attention_gradients(struct lower *l, uint32_t piece, const struct opr *o)

@@ -58,8 +58,10 @@ void lower_keep(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct piece *pc = &l->pieces[piece];
     uint32_t value = pc->e->oprs[opr].out;
-    if (value != NONE && pc->eight[value] && (l->recomputing || pc->saved[value]))
-        lower_quantize(l, lower_value(l, piece, value), words_of(l, piece, value), pc->eight[value]);
+    if (value == NONE || !pc->eight[value] || !(l->recomputing || pc->saved[value]))
+        return;
+    struct mat words = words_of(l, piece, value);
+    lower_quantize(l, lower_value(l, piece, value), words, pc->eight[value]);
 }
 
 struct mat lower_kept(struct lower *l, uint32_t piece, uint32_t value)

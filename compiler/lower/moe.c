@@ -385,7 +385,8 @@ void lower_experts(struct lower *l, uint32_t piece, uint32_t opr)
     project(l, piece, &e, down, out, hidden);
     if (exchanges(l))
         exchange_back(l, out, back, "summed");
-    sum_rows(l, &e, send_sums(l, &e, back, e.weight), e.weight, lower_value(l, piece, e.o->out), MARK_WRITE);
+    struct mat y = lower_value(l, piece, e.o->out);
+    sum_rows(l, &e, send_sums(l, &e, back, e.weight), e.weight, y, MARK_WRITE);
 }
 
 /* Gradients of the choices' weights, from those of the rows' weights, on their way home: small, but perhaps behind large transfers

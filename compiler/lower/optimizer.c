@@ -102,8 +102,10 @@ static struct mat place_of(struct lower *l, const char *name, uint32_t place, st
 static struct state places_of(struct lower *l, uint32_t bucket, uint32_t place)
 {
     struct state s = state_at(l, bucket);
-    return (struct state){place_of(l, "master", place, s.master), place_of(l, "m", place, s.m),
-                          place_of(l, "v", place, s.v)};
+    s.master = place_of(l, "master", place, s.master);
+    s.m = place_of(l, "m", place, s.m);
+    s.v = place_of(l, "v", place, s.v);
+    return s;
 }
 
 void lower_copy(struct lower *l, struct mat to, struct mat from)
