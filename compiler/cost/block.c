@@ -448,7 +448,7 @@ static void make(struct arena *a, const struct cost *c, const struct expansion *
     b->runs = d->sp ? b->cuts : 1;
     b->walk.arena = a;
     if (b->d->recompute != RECOMPUTE_NONE)
-        b->plan = backward_new(a, e, backward_again(b->d), d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL);
+        b->plan = backward_new(a, e, backward_again(b->d->recompute, b->d->parts), decision_exchanges_heads(d));
     b->words = cost_words(a, c, b->d, e, layer);
     double kept_s = 0; /* of forward, to where the last value is kept */
     for (uint32_t i = 0; i < e->noprs; i++) {

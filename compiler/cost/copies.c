@@ -130,11 +130,9 @@ static void reader_init(struct reader *m, struct arena *a, const struct cost *c,
     static const uint32_t passes[] = {WALK_F, WALK_B, WALK_I, WALK_W};
     const struct cost_lives_later *later = b->lives;
     const struct decision *d = c->decision;
-    uint32_t again = later->recompute == RECOMPUTE_FULL        ? BACKWARD_RUN_ALL
-                     : later->recompute == RECOMPUTE_SELECTIVE ? later->parts
-                                                               : 0;
+    uint32_t again = backward_again(later->recompute, later->parts);
     struct walk w;
-    *m = (struct reader){.arena = a, .e = b->e, .plan = backward_new(a, b->e, again, d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL)};
+    *m = (struct reader){.arena = a, .e = b->e, .plan = backward_new(a, b->e, again, decision_exchanges_heads(d))};
     cost_block_walk(a, c, s, b, &w);
     for (int k = 0; k < 4; k++)
         m->pass[k] = shares_new(a, b->e, &w, passes[k]);

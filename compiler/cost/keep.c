@@ -123,7 +123,7 @@ static void attention(struct keep *b, const struct opr *o)
         b->stack += scores - 4 * rows;
     }
     /* attention to exchanged heads keeps its output in its own layout too: the product behind it reads the local one */
-    if (b->c->decision->cp > 1 && b->c->decision->context == CONTEXT_ALL_TO_ALL && !recomputes(b, PART_CORE_ATTN))
+    if (decision_exchanges_heads(b->c->decision) && !recomputes(b, PART_CORE_ATTN))
         b->extra += value_bytes(b, o->out);
 }
 
@@ -237,7 +237,7 @@ static double selective_bytes(struct keep *b)
 static void forget(struct arena *a, struct keep *b)
 {
     const struct decision *d = b->c->decision;
-    bool exchanges = b->c->buffers->allocator < 0.5 && d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL;
+    bool exchanges = b->c->buffers->allocator < 0.5 && decision_exchanges_heads(d);
     const bool *dropped = backward_dropped(a, b->e, b->parts, exchanges);
     for (uint32_t v = 0; v < b->e->nvalues; v++)
         b->kept[v] = b->kept[v] && !dropped[v];

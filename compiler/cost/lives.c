@@ -504,8 +504,8 @@ static void follow_block(struct arena *a, const struct cost *c, const struct dec
 {
     struct lives l = {.arena = a, .c = c, .d = d, .e = e, .kind = kind, .each = each, .levels_arena = levels};
     bool recomputes = kind == LIVES_LAYER || kind == LIVES_PREDICT;
-    l.again = recomputes ? backward_again(d) : 0;
-    l.plan = backward_new(a, e, l.again, d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL);
+    l.again = recomputes ? backward_again(d->recompute, d->parts) : 0;
+    l.plan = backward_new(a, e, l.again, decision_exchanges_heads(d));
     l.element = c->job->train.precision == DT_FP32 ? 4 : 2;
     l.tokens = (double)c->job->train.sequence * d->microbatch / d->cp;
     l.sp = d->sp && d->tp > 1;

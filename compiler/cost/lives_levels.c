@@ -54,13 +54,11 @@ void lives_find_order(struct lives *l)
     cost_expansion_walk(l->arena, l->c, l->e, l->kind == LIVES_LAYER || l->kind == LIVES_PREDICT, &w);
     for (int k = 0; k < 2; k++) {
         struct lives_order *x = &l->order[k];
-        size_t again = 0, plain = 0;
+        size_t plain = 0;
         x->strand = walk_strand_new(l->arena, &w, passes[k]);
-        for (size_t i = 0; k && i < w.forward.n; i++)
-            again += (w.forward.at[i].passes & WALK_B) != 0;
         for (size_t i = 0; k && i < w.steps.n; i++)
             plain += (w.steps.at[i].passes & WALK_B) != 0;
-        again = k ? x->strand.n - plain : 0; /* a transfer that is asked for ahead of them takes two more */
+        size_t again = k ? x->strand.n - plain : 0; /* a transfer that is asked for ahead of them takes two more */
         x->first = (uint32_t)again;
         add_seconds(l, x, again);
     }

@@ -9,10 +9,10 @@ struct cost_words *cost_words(struct arena *a, const struct cost *c, const struc
 {
     if (!c->job->train.fp8_kept || !layer || c->profile->allocator > 0.5)
         return NULL;
-    uint32_t again = backward_again(d);
+    uint32_t again = backward_again(d->recompute, d->parts);
     struct cost_words *w = ARENA_NEW(a, struct cost_words);
     w->again = again;
-    w->plan = backward_new(a, e, again, d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL);
+    w->plan = backward_new(a, e, again, decision_exchanges_heads(d));
     w->eight = backward_eight(a, e);
     return w;
 }

@@ -96,7 +96,7 @@ uint32_t lower_sequence(const struct lower *l)
 
 bool lower_exchanges_heads(const struct lower *l)
 {
-    return l->d->cp > 1 && l->d->context == CONTEXT_ALL_TO_ALL;
+    return decision_exchanges_heads(l->d);
 }
 
 static uint32_t value_dims(const struct attn *t)

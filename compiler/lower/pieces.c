@@ -128,7 +128,7 @@ static void add_pieces(struct lower *l, const struct stage *stage)
     const struct model *m = &l->job->model;
     const struct layer *previous = NULL;
     const struct expansion *e = NULL;
-    uint32_t parts = backward_again(l->d);
+    uint32_t parts = backward_again(l->d->recompute, l->d->parts);
     if (stage->embed)
         add_piece(l, expand_embed(l->arena, m), NONE, 0);
     for (uint32_t i = 0; i < stage->count; i++) {

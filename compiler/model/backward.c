@@ -53,9 +53,9 @@ const bool *backward_dropped(struct arena *a, const struct expansion *e, uint32_
     return dropped;
 }
 
-uint32_t backward_again(const struct decision *d)
+uint32_t backward_again(enum recompute recompute, uint32_t parts)
 {
-    return d->recompute == RECOMPUTE_FULL ? BACKWARD_RUN_ALL : d->recompute == RECOMPUTE_SELECTIVE ? d->parts : 0;
+    return recompute == RECOMPUTE_FULL ? BACKWARD_RUN_ALL : recompute == RECOMPUTE_SELECTIVE ? parts : 0;
 }
 
 struct backward backward_new(struct arena *a, const struct expansion *e, uint32_t again, bool exchanges)

@@ -16,8 +16,8 @@ struct backward {
     bool *unread;           /* and then for what it keeps beside its output, which nothing reads */
     bool *weighed, *weighs; /* by value: output, input of an operator whose weight gradient may come in a W */
 };
-/* the words of `recompute` of a decision, as backward_new() takes them */
-uint32_t backward_again(const struct decision *d);
+/* the words of `recompute`, as backward_new() takes them */
+uint32_t backward_again(enum recompute recompute, uint32_t parts);
 /* again: bits of recompute_part, or BACKWARD_RUN_ALL; exchanges: attention to exchanged heads keeps its operands itself */
 struct backward backward_new(struct arena *a, const struct expansion *e, uint32_t again, bool exchanges);
 

@@ -137,7 +137,7 @@ static bool legal_attention(struct arena *a, const struct attn *at, const struct
     if (at->kind == ATTN_GQA && at->kv % d->tp && d->tp % at->kv)
         REFUSE("tp = %u does not divide kv = %u, nor kv tp", d->tp, at->kv);
     uint32_t kv = at->kv / model_key_parts(at->kv, d->tp);
-    if (d->context == CONTEXT_ALL_TO_ALL && d->cp > 1 &&
+    if (decision_exchanges_heads(d) &&
         (at->heads / d->tp % d->cp || (at->kind == ATTN_GQA && kv % d->cp)))
         REFUSE("cp = %u by all_to_all does not divide the %u heads (kv %u) of a tp rank", d->cp,
                at->heads / d->tp, kv);
@@ -474,7 +474,7 @@ static bool emittable_chunk(struct arena *a, const struct job *job, const struct
         REFUSE("chunks of %u tokens in sequences of %llu", t->chunk, (unsigned long long)job->train.sequence);
     if (d->cp > 1 && !attn_local(t, job->train.sequence, d->cp))
         REFUSE("chunks of %u tokens across the %u runs that cp = %u cuts a sequence into", t->chunk, 2 * d->cp, d->cp);
-    if (d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL)
+    if (decision_exchanges_heads(d))
         REFUSE("attention in chunks with heads exchanged over cp = %u", d->cp);
     return true;
 }
@@ -489,9 +489,9 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
         const struct layer *l = model_layer(&job->model, i);
         if (l->attn.qk_norm == QK_NORM_FULL && d->tp > 1)
             REFUSE("tp = %u with queries normalised over all heads", d->tp);
-        if (l->attn.sinks && d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL)
+        if (l->attn.sinks && decision_exchanges_heads(d))
             REFUSE("sinks with heads exchanged over cp = %u", d->cp);
-        if (l->attn.alibi && d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL)
+        if (l->attn.alibi && decision_exchanges_heads(d))
             REFUSE("alibi with heads exchanged over cp = %u", d->cp);
         if (attn_reach(&l->attn, job->train.sequence) < job->train.sequence && !emittable_chunk(a, job, &l->attn, d, why))
             return false;

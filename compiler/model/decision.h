@@ -94,6 +94,11 @@ uint64_t decision_gpu_bytes(const struct job *job, const struct topo_gpu *g);
 uint64_t decision_memory_bytes(const struct job *job, const struct topo *topo, const struct decision *d);
 /* does it run forward and backward of two microbatches in pairs, one's transfers under the other's products? */
 bool decision_pairs(enum schedule_kind k);
+/* do context ranks exchange heads for rows around attention? */
+static inline bool decision_exchanges_heads(const struct decision *d)
+{
+    return d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL;
+}
 /* Parts that the rows of a microbatch are cut into where transfers of tensor parallelism hide behind the products that they
  * belong to (`overlap tp with compute`): 4, as Transformer Engine's; 2 where a rank's rows do not divide by 4; 1 where they
  * do not by 2, or where experts choose among them or what is kept becomes 8 bits wide, which want all rows of a rank at once. */

@@ -13,13 +13,13 @@ static bool refuse(const char **why, const char *what)
 
 static bool reruns_eight(struct arena *a, const struct decision *d, uint32_t again, const struct expansion *e)
 {
-    struct backward b = backward_new(a, e, again, d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL);
+    struct backward b = backward_new(a, e, again, decision_exchanges_heads(d));
     return backward_reruns_eight(e, &b, backward_eight(a, e), again);
 }
 
 bool decision_keeps_eight(struct arena *a, const struct job *job, const struct decision *d, const char **why)
 {
-    uint32_t again = backward_again(d);
+    uint32_t again = backward_again(d->recompute, d->parts);
     if (job->wishes.offload & OFFLOAD_ACTIVATIONS)
         return refuse(why, "activations=fp8 with activations in host memory");
     if (job->model.norm.place == NORM_POST)

@@ -423,7 +423,7 @@ static bool move_routed(struct machine *m, uint32_t i, uint32_t mask, bool *done
     return !mask || prove_crosses(mask) || conserve_routed(m, i, mask, done);
 }
 
-bool rule_ALL_GATHER(struct machine *m, uint32_t i)
+static bool gather_or_scatter(struct machine *m, uint32_t i, bool gather)
 {
     uint32_t mask = group_mask(m, i);
     bool done, fine = move_routed(m, i, mask, &done);
@@ -431,18 +431,19 @@ bool rule_ALL_GATHER(struct machine *m, uint32_t i)
         return fine;
     if (!mask || prove_crosses(mask))
         return no_rule(m, i);
-    return is_flat(m, i, true, mask) ? gather_flat(m, i, mask) : gather_rows(m, i, mask);
+    if (is_flat(m, i, gather, mask))
+        return gather ? gather_flat(m, i, mask) : scatter_flat(m, i, mask);
+    return gather ? gather_rows(m, i, mask) : scatter_rows(m, i, mask);
+}
+
+bool rule_ALL_GATHER(struct machine *m, uint32_t i)
+{
+    return gather_or_scatter(m, i, true);
 }
 
 bool rule_REDUCE_SCATTER(struct machine *m, uint32_t i)
 {
-    uint32_t mask = group_mask(m, i);
-    bool done, fine = move_routed(m, i, mask, &done);
-    if (done)
-        return fine;
-    if (!mask || prove_crosses(mask))
-        return no_rule(m, i);
-    return is_flat(m, i, false, mask) ? scatter_flat(m, i, mask) : scatter_rows(m, i, mask);
+    return gather_or_scatter(m, i, false);
 }
 
 bool rule_ALL_TO_ALL(struct machine *m, uint32_t i)
