@@ -203,7 +203,7 @@ DRY := $(if $(SAN)$(FUZZ),,$(B)/tests/fake/llmrun-fake.so $(B)/tests/gpu/kernels
 
 # the tests drive the real binaries and check the tree itself; they learn from the environment what was built and how
 run-tests: all $(B)/tests/run $(B)/tests/bench/accuracy $(BENCHES:%=$(B)/tests/bench/%) $(B)/tests/fake/libcuda.so $(DRY) $(if $(PLUGIN),$(if $(QUICK),,cuda-archs))
-	$(Q)LLMC_BUILD=$(B) LLMC_QUICK=$(QUICK) LLMC_PLUGIN=$(PLUGIN) LLMC_CC='$(CC) $(filter-out $(SANITIZE),$(CFLAGS))' $(B)/tests/run $(SUITE)
+	$(Q)LLMC_BUILD=$(B) LLMC_JOBS=$(or $(JOBS),$(shell nproc)) LLMC_QUICK=$(QUICK) LLMC_PLUGIN=$(PLUGIN) LLMC_CC='$(CC) $(filter-out $(SANITIZE),$(CFLAGS))' $(B)/tests/run $(SUITE)
 
 # a thousand and more drawn layouts against one rank: LAYOUTS of each of three models, a sixteenth as many of the others; in
 # parts with LAYOUTS_FROM=SEED and LAYOUT_MODELS='llama mixtral'; JOBS=1 on one core

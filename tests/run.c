@@ -1,6 +1,8 @@
 /* Entry of all tests: every suite of suites.def, or those whose name contains argv[1], or where that is =NAME
- * the one suite of that name.  The last line counts tests, not assertions: "N passed, N failed", and ", N
- * skipped" behind it where there are such.  Exit 1 on any failure, and where no test ran. */
+ * the one suite of that name.  Where there are several, each runs in a process of its own, LLMC_JOBS of them at a
+ * time, and what it prints comes out once it has ended: a suite that crashes is a failure, and the others go on.
+ * The last line counts tests, not assertions: "N passed, N failed", and ", N skipped" behind it where there are
+ * such.  Exit 1 on any failure, and where no test ran. */
 
 #include "tests/skip.h"
 
@@ -8,7 +10,11 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define SUITE(name) void suite_##name(void);
 #include "tests/suites.def"
@@ -22,6 +28,9 @@ static const struct {
 #include "tests/suites.def"
 #undef SUITE
 };
+enum { NSUITES = sizeof suites / sizeof *suites };
+
+/* ---- tests that were skipped ---- */
 
 enum { MOST_SKIPS = 1024 };
 static CU_pTest skipped[MOST_SKIPS];
@@ -51,28 +60,147 @@ static unsigned count_skipped(void)
     return n;
 }
 
-static bool wanted(const char *suite, const char *what)
+/* ---- one suite ---- */
+
+struct counts {
+    unsigned passed, failed, skipped;
+    bool ended; /* and all of its tests have run */
+};
+
+static struct counts run_suite(unsigned suite)
 {
-    return *what == '=' ? !strcmp(suite, what + 1) : strstr(suite, what) != NULL;
+    if (CU_initialize_registry() != CUE_SUCCESS)
+        return (struct counts){0};
+    suites[suite].add();
+    setvbuf(stdout, NULL, _IOLBF, 0); /* a test that crashes is the last one named */
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    bool ended = CU_basic_run_tests() == CUE_SUCCESS;
+    struct counts c = {.failed = CU_get_number_of_tests_failed(), .skipped = count_skipped(), .ended = ended};
+    c.passed = CU_get_number_of_tests_run() - c.failed - c.skipped;
+    CU_cleanup_registry();
+    return c;
+}
+
+/* ---- several ---- */
+
+struct child {
+    pid_t pid; /* 0: the place is free */
+    unsigned suite;
+    FILE *output;
+};
+
+/* Begins a suite; its counts go to memory that both processes have. */
+static void start(struct child *x, unsigned suite, struct counts *out)
+{
+    *x = (struct child){.suite = suite, .output = tmpfile()};
+    fflush(stdout);
+    x->pid = x->output ? fork() : -1;
+    if (x->pid < 0) {
+        perror("tests/run");
+        exit(1);
+    }
+    if (x->pid)
+        return;
+    dup2(fileno(x->output), STDOUT_FILENO);
+    dup2(fileno(x->output), STDERR_FILENO);
+    *out = run_suite(suite);
+    fflush(stdout);
+    _exit(0);
+}
+
+/* all that a suite printed but CUnit's banner and summary */
+static void print_output(FILE *output)
+{
+    char line[4096];
+    bool body = false;
+    rewind(output);
+    while (fgets(line, sizeof line, output)) {
+        body |= !strncmp(line, "Suite: ", 7);
+        if (!strncmp(line, "Run Summary:", 12))
+            break;
+        if (body && *line != '\n')
+            fputs(line, stdout);
+    }
+    fclose(output);
+}
+
+static void finish(struct child *x, int status, struct counts *c, struct counts *all)
+{
+    print_output(x->output);
+    if (!c->ended) {
+        printf("\nsuite %s did not end: %s %d\n", suites[x->suite].name, WIFSIGNALED(status) ? "signal" : "exit status",
+               WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        c->failed += !c->failed;
+    }
+    fflush(stdout);
+    all->passed += c->passed;
+    all->failed += c->failed;
+    all->skipped += c->skipped;
+    x->pid = 0;
+}
+
+static struct child *child_of(struct child *at, unsigned jobs, pid_t pid)
+{
+    for (unsigned k = 0; k < jobs; k++)
+        if (at[k].pid == pid)
+            return &at[k];
+    return NULL;
+}
+
+static struct counts run_all(const bool *wanted, unsigned jobs)
+{
+    struct counts all = {.ended = true};
+    struct child *children = calloc(jobs, sizeof *children);
+    struct counts *of = mmap(NULL, sizeof *of * NSUITES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (!children || of == MAP_FAILED)
+        return (struct counts){0};
+    unsigned running = 0;
+    for (unsigned next = 0; next < NSUITES || running;) {
+        struct child *place = running < jobs ? child_of(children, jobs, 0) : NULL;
+        if (next < NSUITES && place) {
+            if (wanted[next])
+                start(place, next, &of[next]);
+            running += wanted[next++];
+            continue;
+        }
+        int status;
+        struct child *x = child_of(children, jobs, wait(&status));
+        if (!x)
+            continue;
+        finish(x, status, &of[x->suite], &all);
+        running--;
+    }
+    free(children);
+    munmap(of, sizeof *of * NSUITES);
+    return all;
+}
+
+static unsigned find_wanted(const char *what, bool *wanted)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < NSUITES; i++) {
+        wanted[i] = *what == '=' ? !strcmp(suites[i].name, what + 1) : strstr(suites[i].name, what) != NULL;
+        n += wanted[i];
+    }
+    return n;
 }
 
 int main(int argc, char **argv)
 {
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    for (size_t i = 0; i < sizeof suites / sizeof *suites; i++) {
-        if (argc < 2 || wanted(suites[i].name, argv[1]))
-            suites[i].add();
-    }
-    setvbuf(stdout, NULL, _IOLBF, 0); /* a test that crashes is the last one named */
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_ErrorCode error = CU_basic_run_tests();
-    unsigned left_out = count_skipped(), failed = CU_get_number_of_tests_failed(),
-             passed = CU_get_number_of_tests_run() - failed - left_out;
-    CU_cleanup_registry();
-    printf("%u passed, %u failed", passed, failed);
-    if (left_out)
-        printf(", %u skipped", left_out);
+    bool wanted[NSUITES];
+    const char *jobs = getenv("LLMC_JOBS");
+    long njobs = jobs ? strtol(jobs, NULL, 10) : 1;
+    unsigned n = find_wanted(argc > 1 ? argv[1] : "", wanted), first = 0;
+    while (n && !wanted[first])
+        first++;
+    struct counts c = {0};
+    if (n == 1)
+        c = run_suite(first);
+    else if (n)
+        c = run_all(wanted, njobs < 1 ? 1 : njobs > NSUITES ? NSUITES : (unsigned)njobs);
+    printf("%u passed, %u failed", c.passed, c.failed);
+    if (c.skipped)
+        printf(", %u skipped", c.skipped);
     printf("\n");
-    return failed || !(passed + left_out) || error != CUE_SUCCESS;
+    return c.failed || !(c.passed + c.skipped) || !c.ended;
 }

@@ -4,6 +4,7 @@
 
 #include "tests/e2e/e2e.h"
 
+#include <CUnit/CUnit.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
@@ -29,7 +30,8 @@ bool e2e_quick(void)
 void e2e_folder(char *path, const char *name)
 {
     char command[E2E_PATH + 64];
-    snprintf(path, E2E_PATH, "%s/e2e/%s", e2e_build(), name);
+    const struct CU_Suite *suite = CU_get_current_suite();
+    snprintf(path, E2E_PATH, "%s/e2e/%s/%s", e2e_build(), suite ? suite->pName : "", name);
     snprintf(command, sizeof command, "rm -rf '%s' && mkdir -p '%s'", path, path);
     if (system(command) != 0)
         fprintf(stderr, "cannot make %s\n", path);

@@ -29,7 +29,7 @@ struct e2e_log {
 const char *e2e_build(void);
 /* true where few cases are wanted (sanitizer runs) */
 bool e2e_quick(void);
-/* an empty folder of this name below the build folder; its path, E2E_PATH bytes */
+/* an empty folder of this name, of the running suite's own, below the build folder; its path, E2E_PATH bytes */
 void e2e_folder(char *path, const char *name);
 /* run a shell command; exit status.  Output goes to LOG; on failure its end is printed. */
 int e2e_command(const char *log, const char *format, ...) __attribute__((format(printf, 2, 3)));
