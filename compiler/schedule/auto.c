@@ -58,29 +58,15 @@ static uint32_t stage_slot(const struct auto_job *job, uint32_t s)
 }
 
 static void fill_stage(const struct auto_job *job, const struct schedule_costs *c, uint32_t s,
-                       struct auto_stage *st)
+                       struct relay_stage *st)
 {
-    const struct pipeline_stage *from = &c->times->stages[s];
     uint32_t n = job->p * job->v, rank = stage_rank(job, s);
-    double held = c->times->held;
-    bool sends = s + 1 < n && stage_rank(job, s + 1) != rank;
-    bool sends_back = s > 0 && stage_rank(job, s - 1) != rank;
-    st->forward_held = sends ? held * from->next_s : 0;
-    st->backward_held = sends_back ? held * from->back_s : 0;
-    st->forward_hidden = from->forward_hidden_s;
-    st->backward_hidden = from->backward_hidden_s;
-    st->takes[AUTO_F] = from->forward_s + st->forward_held;
-    st->takes[AUTO_I] = from->input_s + st->backward_held;
-    st->takes[AUTO_W] = from->weight_s;
-    st->takes[AUTO_B] = from->backward_s + st->backward_held;
-    st->next_s = sends ? (1 - held) * from->next_s : 0;
-    st->back_s = sends_back ? (1 - held) * from->back_s : 0;
+    relay_stage_times(st, c->times, s, s + 1 < n && stage_rank(job, s + 1) != rank, s > 0 && stage_rank(job, s - 1) != rank);
     st->next = s + 1 < n ? stage_slot(job, s + 1) : NONE;
     st->back = s > 0 ? stage_slot(job, s - 1) : NONE;
     st->keep = c->keep_bytes ? c->keep_bytes[s] : 1;
     st->late = c->late_bytes ? c->late_bytes[s] : st->keep;
     st->rank = rank;
-    st->stage = s;
 }
 
 static void make_job(struct arena *a, const struct decision *d, const struct schedule_costs *c,
@@ -93,7 +79,7 @@ static void make_job(struct arena *a, const struct decision *d, const struct sch
                              .skews = c->times->skewed,
                              .pairs = c->times->pairs,
                              .most = c->most_bytes};
-    job->slot = ARENA_ARRAY(a, struct auto_stage, (size_t)d->pp * d->vpp);
+    job->slot = ARENA_ARRAY(a, struct relay_stage, (size_t)d->pp * d->vpp);
     for (uint32_t s = 0; s < d->pp * d->vpp; s++)
         fill_stage(job, c, s, &job->slot[stage_slot(job, s)]);
 }
@@ -172,9 +158,9 @@ static void emit_rank(const struct auto_job *job, const struct auto_order *o, ui
     for (uint32_t k = 0; k < o->n[r]; k++) {
         uint16_t y = o->at[r][k];
         uint32_t c = AUTO_CHUNK(y), microbatch;
-        enum auto_kind kind = AUTO_KIND(y);
-        microbatch = kind == AUTO_F ? f[c]++ : kind == AUTO_W ? split[c * m + w[c]++] : i[c]++;
-        if (kind == AUTO_I)
+        enum relay_kind kind = AUTO_KIND(y);
+        microbatch = kind == RELAY_F ? f[c]++ : kind == RELAY_W ? split[c * m + w[c]++] : i[c]++;
+        if (kind == RELAY_I)
             split[c * m + splits[c]++] = microbatch;
         schedule_append(s, r, "FIWB"[kind], job -> slot[r * v + c].stage, microbatch);
         s->actions[r][s->nactions[r] - 1].pair = y & AUTO_PAIR;

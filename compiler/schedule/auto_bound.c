@@ -30,14 +30,14 @@ struct machine_job {
     bool weight;
 };
 
-static double input_s(const struct auto_stage *st)
+static double input_s(const struct relay_stage *st)
 {
-    return fmin(st->takes[AUTO_I], st->takes[AUTO_B]);
+    return fmin(st->takes[RELAY_I], st->takes[RELAY_B]);
 }
 
-static double weight_s(const struct auto_stage *st)
+static double weight_s(const struct relay_stage *st)
 {
-    return fmin(st->takes[AUTO_I] + st->takes[AUTO_W], st->takes[AUTO_B]) - input_s(st);
+    return fmin(st->takes[RELAY_I] + st->takes[RELAY_W], st->takes[RELAY_B]) - input_s(st);
 }
 
 static int compare_jobs(const void *x, const void *y)
@@ -54,11 +54,11 @@ static void earliest_forwards(struct bound *b)
     for (uint32_t r = 0; r < job->p; r++)
         shallower[r] = 0;
     for (uint32_t s = 0; s < n; s++) {
-        const struct auto_stage *st = &job->slot[b->slot_of[s]];
-        double *own = b->forward + (size_t)s * m, takes = st->takes[AUTO_F];
+        const struct relay_stage *st = &job->slot[b->slot_of[s]];
+        double *own = b->forward + (size_t)s * m, takes = st->takes[RELAY_F];
         for (uint32_t i = 0; i < m; i++) {
-            const struct auto_stage *from = s ? &job->slot[b->slot_of[s - 1]] : NULL;
-            own[i] = from ? own[i - (size_t)m] + from->takes[AUTO_F] + from->next_s : 0;
+            const struct relay_stage *from = s ? &job->slot[b->slot_of[s - 1]] : NULL;
+            own[i] = from ? own[i - (size_t)m] + from->takes[RELAY_F] + from->next_s : 0;
             if (s < job->p)
                 b->begins[st->rank] = i ? b->begins[st->rank] : own[0];
             if (i)
@@ -77,15 +77,15 @@ static void earliest_backwards(struct bound *b)
     for (uint32_t r = 0; r < job->p; r++) {
         done[r] = 0;
         for (uint32_t c = 0; c < job->v; c++)
-            done[r] += job->slot[r * job->v + c].takes[AUTO_F];
+            done[r] += job->slot[r * job->v + c].takes[RELAY_F];
     }
     for (uint32_t s = n; s-- > 0;) {
-        const struct auto_stage *st = &job->slot[b->slot_of[s]];
+        const struct relay_stage *st = &job->slot[b->slot_of[s]];
         double *own = b->backward + (size_t)s * m, takes = input_s(st);
         for (uint32_t i = 0; i < m; i++) {
-            const struct auto_stage *from = s + 1 < n ? &job->slot[b->slot_of[s + 1]] : NULL;
-            own[i] = from ? own[i + (size_t)m] + input_s(from) + from->back_s
-                          : b->forward[(size_t)s * m + i] + st->takes[AUTO_F];
+            const struct relay_stage *from = s + 1 < n ? &job->slot[b->slot_of[s + 1]] : NULL;
+            own[i] = from ? own[i + (size_t)m] + input_s(from) + auto_back_s(job, from)
+                          : b->forward[(size_t)s * m + i] + st->takes[RELAY_F] - st->lead_s;
             if (i)
                 own[i] = fmax(own[i], own[i - 1] + takes);
             own[i] = fmax(own[i], b->begins[st->rank] + (i + 1) * (done[st->rank] + takes) - takes);
@@ -100,10 +100,10 @@ static double machine_s(const struct bound *b, struct machine_job *jobs, uint32_
     const struct auto_job *job = b->job;
     uint32_t n = 0;
     for (uint32_t c = 0; c < job->v; c++) {
-        const struct auto_stage *st = &job->slot[r * job->v + c];
+        const struct relay_stage *st = &job->slot[r * job->v + c];
         for (uint32_t i = 0; i < job->m; i++) {
             size_t here = (size_t)st->stage * job->m + i;
-            jobs[n++] = (struct machine_job){b->forward[here], st->takes[AUTO_F], false};
+            jobs[n++] = (struct machine_job){b->forward[here], st->takes[RELAY_F], false};
             jobs[n++] = (struct machine_job){b->backward[here], input_s(st), false};
             jobs[n++] = (struct machine_job){b->backward[here] + input_s(st), weight_s(st), true};
         }
@@ -124,10 +124,10 @@ static double machine_s(const struct bound *b, struct machine_job *jobs, uint32_
  */
 static double trip_s(const struct bound *b, uint32_t r)
 {
-    double s = b->job->slot[b->slot_of[r]].takes[AUTO_F];
+    double s = b->job->slot[b->slot_of[r]].takes[RELAY_F];
     for (uint32_t q = r; q + 1 < b->job->p; q++) {
-        const struct auto_stage *next = &b->job->slot[b->slot_of[q + 1]];
-        s += b->job->slot[b->slot_of[q]].next_s + next->takes[AUTO_F] + input_s(next) + next->back_s;
+        const struct relay_stage *next = &b->job->slot[b->slot_of[q + 1]];
+        s += b->job->slot[b->slot_of[q]].next_s + next->takes[RELAY_F] + input_s(next) + auto_back_s(b->job, next);
     }
     return s;
 }
@@ -151,8 +151,8 @@ static double held(const struct auto_job *job, uint32_t r)
 
 static struct ends ends_with(const struct bound *b, uint32_t r, double trip, double x)
 {
-    const struct auto_stage *st = &b->job->slot[b->slot_of[r]];
-    double m = b->job->m, k = held(b->job, r), f = st->takes[AUTO_F], i = input_s(st), w = weight_s(st), rest = m;
+    const struct relay_stage *st = &b->job->slot[b->slot_of[r]];
+    double m = b->job->m, k = held(b->job, r), f = st->takes[RELAY_F], i = input_s(st), w = weight_s(st), rest = m;
     if (b->job->most && st->late > 0)
         rest = floor((b->job->most[r] * (1 + 1e-9) - x * st->keep) / st->late);
     struct ends e = {.before_s = fmax(0, trip - k * f), .without_w = fmin(m, x + rest)};
@@ -167,11 +167,11 @@ static double way_back_s(const struct bound *b, uint32_t r)
     const struct auto_job *job = b->job;
     double longest = 0, way = 0;
     for (uint32_t q = r + 1; q-- > 0;) {
-        const struct auto_stage *st = &job->slot[b->slot_of[q]];
+        const struct relay_stage *st = &job->slot[b->slot_of[q]];
         double before = job->skews ? b->begins[r] - b->begins[q] : b->begins[r];
         longest = fmax(longest, before + way + weight_s(st));
         if (q)
-            way += st->back_s + input_s(&job->slot[b->slot_of[q - 1]]);
+            way += auto_back_s(job, st) + input_s(&job->slot[b->slot_of[q - 1]]);
     }
     return longest;
 }
@@ -182,8 +182,8 @@ static double linear_s(const struct bound *b)
     const struct auto_job *job = b->job;
     double longest = 0;
     for (uint32_t r = 0; r < job->p; r++) {
-        const struct auto_stage *st = &job->slot[b->slot_of[r]];
-        double m = job->m, chain = m * (st->takes[AUTO_F] + input_s(st)), w = weight_s(st), least = INFINITY;
+        const struct relay_stage *st = &job->slot[b->slot_of[r]];
+        double m = job->m, chain = m * (st->takes[RELAY_F] + input_s(st)), w = weight_s(st), least = INFINITY;
         double trip = trip_s(b, r), way = way_back_s(b, r);
         for (double x = held(job, r); x >= 1; x--) {
             struct ends e = ends_with(b, r, trip, x);
@@ -201,8 +201,8 @@ static double work_s(const struct auto_job *job)
     for (uint32_t r = 0; r < job->p; r++) {
         double s = 0;
         for (uint32_t c = 0; c < job->v; c++) {
-            const struct auto_stage *st = &job->slot[r * job->v + c];
-            s += job->m * (st->takes[AUTO_F] + input_s(st) + weight_s(st));
+            const struct relay_stage *st = &job->slot[r * job->v + c];
+            s += job->m * (st->takes[RELAY_F] + input_s(st) + weight_s(st));
         }
         longest = fmax(longest, s);
     }
@@ -224,10 +224,10 @@ static void fill_line(struct arena *a, const struct bound *b, struct auto_line *
     for (uint32_t x = 0; x < n; x++) {
         bool forward = x < stages;
         uint32_t s = forward ? x : n - 1 - x;
-        const struct auto_stage *st = &job->slot[b->slot_of[s]];
+        const struct relay_stage *st = &job->slot[b->slot_of[s]];
         l->rank[x] = st->rank;
-        l->takes[x] = forward ? st->takes[AUTO_F] : input_s(st);
-        l->gap[x] = forward ? st->next_s : st->back_s;
+        l->takes[x] = forward ? st->takes[RELAY_F] : input_s(st);
+        l->gap[x] = forward ? st->next_s : auto_back_s(job, st);
         l->weight[x] = forward ? 0 : weight_s(st);
         l->head[x] = (forward ? b->forward : b->backward) + (size_t)s * job->m;
     }
@@ -266,9 +266,9 @@ double auto_bound_s(struct arena *a, const struct auto_job *job, bool closely)
     struct machine_job *jobs = ARENA_ARRAY(a, struct machine_job, (size_t)3 * job->v * job->m);
     double longest = job->v == 1 ? linear_s(&b) : work_s(job), way = weight_s(&job->slot[b.slot_of[0]]);
     for (uint32_t r = 0; r < job->p && !job->skews; r++) {
-        const struct auto_stage *first = &job->slot[b.slot_of[r]]; /* stage r is the rank's first */
+        const struct relay_stage *first = &job->slot[b.slot_of[r]]; /* stage r is the rank's first */
         if (r)
-            way += first->back_s + input_s(&job->slot[b.slot_of[r - 1]]);
+            way += auto_back_s(job, first) + input_s(&job->slot[b.slot_of[r - 1]]);
         longest = fmax(longest, machine_s(&b, jobs, r, way));
     }
     if (closely && !job->skews)

@@ -19,15 +19,13 @@
 
 struct slot_state {
     uint32_t f, i, w, b; /* done; b: of them without a W */
-    uint32_t forward_there, backward_there;
-    double next_free, back_free;
 };
 struct auto_greedy {
     const struct auto_job *job;
     const struct auto_rules *rules;
     struct auto_order *out;
     struct slot_state *slot;
-    double *forward_in, *backward_in;
+    struct relay *relay;
     double *live;      /* bytes, by rank */
     uint32_t *inside;  /* by rank: chunks of microbatches between F and I */
     uint32_t *waiting; /* by rank: W to do */
@@ -48,8 +46,7 @@ struct auto_greedy *auto_greedy_new(struct arena *a, const struct auto_job *job)
     uint32_t slots = job->p * job->v;
     g->job = job;
     g->slot = ARENA_ARRAY(a, struct slot_state, slots);
-    g->forward_in = ARENA_ARRAY(a, double, (size_t)slots * job->m);
-    g->backward_in = ARENA_ARRAY(a, double, (size_t)slots * job->m);
+    g->relay = relay_new(a, job->slot, slots, 0, job->m, job->pairs);
     g->live = ARENA_ARRAY(a, double, job->p);
     g->inside = ARENA_ARRAY(a, uint32_t, job->p);
     g->waiting = ARENA_ARRAY(a, uint32_t, job->p);
@@ -68,11 +65,8 @@ static void reset(struct auto_greedy *g)
     memset(g->idle, 0, job->p * sizeof *g->idle);
     memset(g->out->n, 0, job->p * sizeof *g->out->n);
     auto_turns_reset(&g->turns, job->p);
-    for (uint32_t s = 0; s < job->p * job->v; s++)
-        if (job->slot[s].back == NONE) {
-            g->slot[s].forward_there = job->m;
-            memset(&g->forward_in[(size_t)s * job->m], 0, job->m * sizeof *g->forward_in);
-        }
+    relay_begin(g->relay);
+    relay_free_channels(g->relay);
 }
 
 /* --- what happens --- */
@@ -83,68 +77,51 @@ static void arrive(struct auto_greedy *g, uint32_t rank, double at)
         auto_turns_set(&g->turns, rank, at);
 }
 
-static void send_forward(struct auto_greedy *g, uint32_t slot, double end)
+static void end_forward(struct auto_greedy *g, uint32_t slot, double end)
 {
-    const struct auto_stage *st = &g->job->slot[slot];
-    struct slot_state *k = &g->slot[slot];
-    size_t m = g->job->m, i = k->f++;
-    if (st->next == NONE) {
-        g->backward_in[slot * m + i] = end;
-        k->backward_there++;
-        return;
-    }
-    if (st->next_s > 0)
-        k->next_free = end = fmax(k->next_free, end) + st->next_s;
-    g->forward_in[st->next * m + i] = end;
-    g->slot[st->next].forward_there++;
-    arrive(g, g->job->slot[st->next].rank, end);
+    uint32_t i = g->slot[slot].f++, to = relay_end_forward(g->relay, slot, i, end);
+    if (to != NONE)
+        arrive(g, g->job->slot[to].rank, relay_forward_s(g->relay, to, i));
 }
 
-static void send_backward(struct auto_greedy *g, uint32_t slot, double end)
+static void end_backward(struct auto_greedy *g, uint32_t slot, double end)
 {
-    const struct auto_stage *st = &g->job->slot[slot];
-    struct slot_state *k = &g->slot[slot];
-    size_t m = g->job->m, i = k->i++;
-    if (st->back == NONE)
-        return;
-    if (st->back_s > 0)
-        k->back_free = end = fmax(k->back_free, end) + st->back_s;
-    g->backward_in[st->back * m + i] = end;
-    g->slot[st->back].backward_there++;
-    arrive(g, g->job->slot[st->back].rank, end);
+    uint32_t i = g->slot[slot].i++, to = relay_end_backward(g->relay, slot, i, end);
+    if (to != NONE)
+        arrive(g, g->job->slot[to].rank, relay_backward_s(g->relay, to, i));
 }
 
-static void begin(struct auto_greedy *g, uint32_t r, uint32_t chunk, enum auto_kind kind, double now)
+static void begin(struct auto_greedy *g, uint32_t r, uint32_t chunk, enum relay_kind kind, double now)
 {
     uint32_t slot = r * g->job->v + chunk;
-    const struct auto_stage *st = &g->job->slot[slot];
+    const struct relay_stage *st = &g->job->slot[slot];
     double end = now + st->takes[kind];
     g->out->at[r][g->out->n[r]++] = AUTO_SYMBOL(kind, chunk);
     g->idle[r] = false;
     switch (kind) {
-    case AUTO_F:
+    case RELAY_F:
         g->live[r] += st->keep;
         g->inside[r]++;
-        send_forward(g, slot, end);
+        end_forward(g, slot, end);
         break;
-    case AUTO_I:
+    case RELAY_I:
         g->inside[r]--;
         g->live[r] += st->late - st->keep;
         g->waiting[r]++;
-        send_backward(g, slot, end);
+        end_backward(g, slot, end);
         break;
-    case AUTO_B:
+    case RELAY_B:
         g->inside[r]--;
         g->live[r] -= st->keep;
         g->slot[slot].b++;
-        send_backward(g, slot, end);
+        end_backward(g, slot, end);
         break;
-    case AUTO_W:
+    case RELAY_W:
         g->waiting[r]--;
         g->live[r] -= st->late;
         g->slot[slot].w++;
         break;
-    case AUTO_KINDS:
+    case RELAY_KINDS:
         break;
     }
     auto_turns_set(&g->turns, r, end);
@@ -158,7 +135,7 @@ static bool holds(const struct slot_state *k)
 }
 
 /* what a microbatch that enters the chunk lacks, at most */
-static double lacks(const struct auto_stage *st, const struct slot_state *k)
+static double lacks(const struct relay_stage *st, const struct slot_state *k)
 {
     return k->f > k->i ? 0 : fmax(0, st->keep - (k->i - k->w - k->b) * st->late);
 }
@@ -169,7 +146,7 @@ static bool admitted(const struct auto_greedy *g, uint32_t r, uint32_t chunk)
     const struct auto_job *job = g->job;
     if (!job->most)
         return true;
-    const struct auto_stage *st = &job->slot[r * job->v];
+    const struct relay_stage *st = &job->slot[r * job->v];
     const struct slot_state *k = &g->slot[r * job->v];
     double need = g->live[r] + st[chunk].keep;
     uint32_t shallow = 0;
@@ -208,18 +185,16 @@ static struct offers look(const struct auto_greedy *g, uint32_t r, double now)
     for (uint32_t c = 0; c < job->v; c++) {
         uint32_t slot = r * job->v + c;
         const struct slot_state *k = &g->slot[slot];
-        if (k->i < k->backward_there) {
-            double at = g->backward_in[(size_t)slot * job->m + k->i];
-            if (at <= now)
-                take(&o.i, c, key_of(u->group_back, u->spread_back, job->v, job->v - 1 - c, k->i));
-            else
-                o.back_soon = fmin(o.back_soon, at);
-        }
+        double at = k->i < job->m ? relay_backward_s(g->relay, slot, k->i) : RELAY_NOT_YET;
+        if (at > now)
+            o.back_soon = fmin(o.back_soon, at);
+        else if (at >= 0)
+            take(&o.i, c, key_of(u->group_back, u->spread_back, job->v, job->v - 1 - c, k->i));
         if (k->w + k->b < k->i)
             take(&o.w, c, key_of(u->group_back, u->spread_back, job->v, job->v - 1 - c, k->w + k->b));
-        if (k->f >= k->forward_there || (c == 0 && g->inside[r] >= u->rank[r].window))
+        at = k->f < job->m ? relay_forward_s(g->relay, slot, k->f) : RELAY_NOT_YET;
+        if (at < 0 || (c == 0 && g->inside[r] >= u->rank[r].window))
             continue;
-        double at = g->forward_in[(size_t)slot * job->m + k->f];
         if (at > now)
             o.soon = fmin(o.soon, at);
         else if (admitted(g, r, c))
@@ -231,20 +206,20 @@ static struct offers look(const struct auto_greedy *g, uint32_t r, double now)
     return o;
 }
 
-static enum auto_kind backward_kind(const struct auto_greedy *g, uint32_t slot)
+static enum relay_kind backward_kind(const struct auto_greedy *g, uint32_t slot)
 {
     const struct auto_rules *u = g->rules;
-    const struct auto_stage *st = &g->job->slot[slot];
+    const struct relay_stage *st = &g->job->slot[slot];
     bool entry = u->fuse_entry && st->back == NONE;
     bool full = g->job->most && g->live[st->rank] + st->late - st->keep > g->job->most[st->rank];
-    return entry || full || g->slot[slot].i < u->fuse ? AUTO_B : AUTO_I;
+    return entry || full || g->slot[slot].i < u->fuse ? RELAY_B : RELAY_I;
 }
 
 /* one choice of rank r: an action begun, or a time to look again */
 static void choose(struct auto_greedy *g, uint32_t r, double now)
 {
     const struct auto_rank_rule *rule = &g->rules->rank[r];
-    const struct auto_stage *st = &g->job->slot[r * g->job->v];
+    const struct relay_stage *st = &g->job->slot[r * g->job->v];
     struct offers o = look(g, r, now);
     bool behind = g->inside[r] < rule->ahead; /* more forwards are wanted ahead */
     uint32_t lag = g->slot[r * g->job->v].f < g->rules->turn ? rule->lag : rule->late;
@@ -252,14 +227,14 @@ static void choose(struct auto_greedy *g, uint32_t r, double now)
     if (o.i.any && !(behind && (o.f.any || (o.blocked && o.w.any)))) {
         begin(g, r, o.i.chunk, backward_kind(g, r * g->job->v + o.i.chunk), now);
     } else if (o.f.any && !crowded) {
-        if (!behind && o.back_soon < now + g->rules->eager * st[o.f.chunk].takes[AUTO_F]) {
+        if (!behind && o.back_soon < now + g->rules->eager * st[o.f.chunk].takes[RELAY_F]) {
             g->idle[r] = true;
             auto_turns_set(&g->turns, r, o.back_soon);
         } else {
-            begin(g, r, o.f.chunk, AUTO_F, now);
+            begin(g, r, o.f.chunk, RELAY_F, now);
         }
-    } else if (o.w.any && (crowded || o.soon >= now + g->rules->patience * st[o.w.chunk].takes[AUTO_W])) {
-        begin(g, r, o.w.chunk, AUTO_W, now);
+    } else if (o.w.any && (crowded || o.soon >= now + g->rules->patience * st[o.w.chunk].takes[RELAY_W])) {
+        begin(g, r, o.w.chunk, RELAY_W, now);
     } else {
         g->idle[r] = true;
         auto_turns_set(&g->turns, r, o.soon);

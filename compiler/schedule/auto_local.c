@@ -32,11 +32,11 @@ static bool cause(const struct local *x, uint32_t *r, uint32_t *k)
     const struct auto_trace *t = auto_run_trace(x->search->run);
     uint16_t y = x->order->at[*r][*k];
     uint32_t slot = *r * job->v + AUTO_CHUNK(y), i = t->microbatch[*r][*k];
-    const struct auto_stage *st = &job->slot[slot];
+    const struct relay_stage *st = &job->slot[slot];
     const uint32_t *place = t->forward;
-    if (AUTO_KIND(y) == AUTO_W || y & AUTO_PAIR)
+    if (AUTO_KIND(y) == RELAY_W || y & AUTO_PAIR)
         return false;
-    if (AUTO_KIND(y) == AUTO_F) {
+    if (AUTO_KIND(y) == RELAY_F) {
         slot = st->back;
     } else if (st->next != NONE) {
         slot = st->next;

@@ -7,33 +7,30 @@
  * actions is then, per rank, a string of (kind, chunk), and microbatches follow by counting.  A stage is
  * addressed by its slot, rank * v + chunk, with a rank's chunks in the order of its stages. */
 
-#include "compiler/cost/pairs.h"
 #include "compiler/schedule/family.h"
+#include "compiler/schedule/relay.h"
 
-enum auto_kind { AUTO_F, AUTO_I, AUTO_W, AUTO_B, AUTO_KINDS }; /* B: I and W in one */
 /* a symbol: kind, pair (as in struct action), chunk */
-#define AUTO_PAIR AUTO_KINDS
-#define AUTO_SYMBOL(kind, chunk) ((uint16_t)((kind) + 2 * AUTO_KINDS * (chunk)))
-#define AUTO_KIND(x) ((enum auto_kind)((x) & (AUTO_KINDS - 1u)))
-#define AUTO_CHUNK(x) ((x) / (2u * AUTO_KINDS))
+#define AUTO_PAIR RELAY_KINDS
+#define AUTO_SYMBOL(kind, chunk) ((uint16_t)((kind) + 2 * RELAY_KINDS * (chunk)))
+#define AUTO_KIND(x) ((enum relay_kind)((x) & (RELAY_KINDS - 1u)))
+#define AUTO_CHUNK(x) ((x) / (2u * RELAY_KINDS))
 
-/* durations with what sends hold of them and latencies of transfers, as simulate_actions() has them */
-struct auto_stage {
-    double takes[AUTO_KINDS];
-    double next_s, back_s;
-    double forward_held, backward_held, forward_hidden, backward_hidden;
-    double keep, late;   /* bytes from F to I or B; from I to W */
-    uint32_t next, back; /* slots; NONE: no stage there */
-    uint32_t rank, stage;
-};
 struct auto_job {
     uint32_t p, v, m;
     bool folds;
     struct cost_pairs *pairs; /* NULL: two that run together hide what they can */
     bool skews;              /* seconds count from a rank's first action to its last */
-    struct auto_stage *slot; /* p * v */
+    struct relay_stage *slot; /* p * v */
     const double *most;      /* bytes by rank; NULL: no limit */
 };
+/* seconds between the end of a slot's I and the earliest begin of the one in front of it; what that does without a gradient makes
+ * them less, even below 0 */
+static inline double auto_back_s(const struct auto_job *job, const struct relay_stage *st)
+{
+    return st->back == NONE ? 0 : st->back_s - job->slot[st->back].lead_s;
+}
+
 struct auto_order {
     uint32_t *n;   /* by rank */
     uint16_t **at; /* room for 3 v m each */

@@ -53,8 +53,8 @@ static void copy_rules(const struct auto_job *job, struct auto_rules *to, const 
 static bool fusing_pays(const struct auto_job *job)
 {
     for (uint32_t k = 0; k < job->p * job->v; k++)
-        if (job->slot[k].takes[AUTO_B] <
-            (job->slot[k].takes[AUTO_I] + job->slot[k].takes[AUTO_W]) * (1 - 1e-9))
+        if (job->slot[k].takes[RELAY_B] <
+            (job->slot[k].takes[RELAY_I] + job->slot[k].takes[RELAY_W]) * (1 - 1e-9))
             return true;
     return false;
 }

@@ -1,5 +1,5 @@
-/* Runs of orders for schedule_auto(): simulate_actions() on strings of (kind, chunk), several times faster,
- * and with the same result to the last bit; memory along an order; and the bound of a placement. */
+/* Runs of orders for schedule_auto(): what simulate_actions() does, on strings of (kind, chunk) and without what only reports
+ * need, with the same result to the last bit; and memory along an order. */
 
 #include "compiler/schedule/auto_private.h"
 
@@ -8,13 +8,10 @@
 
 struct auto_run {
     const struct auto_job *job;
-    double *forward_in, *backward_in;         /* arrivals, by slot * m + microbatch */
-    double *next_free, *back_free;            /* by slot */
-    uint32_t *f, *i;                          /* done, by slot */
-    uint32_t *forward_there, *backward_there; /* arrived or on the way, by slot */
-    double *start, *end, *before;             /* by rank */
-    uint32_t *position, *stack, nstack;
-    bool *stacked;
+    struct relay *relay;
+    uint32_t *f, *i;               /* done, by slot */
+    double *start, *end, *before;  /* by rank */
+    uint32_t *position;
     bool records;
     struct auto_trace trace;
 };
@@ -41,20 +38,13 @@ struct auto_run *auto_run_new(struct arena *a, const struct auto_job *job)
     struct auto_run *run = ARENA_NEW(a, struct auto_run);
     uint32_t slots = job->p * job->v;
     run->job = job;
-    run->forward_in = ARENA_ARRAY(a, double, (size_t)slots * job->m);
-    run->backward_in = ARENA_ARRAY(a, double, (size_t)slots * job->m);
-    run->next_free = ARENA_ARRAY(a, double, slots);
-    run->back_free = ARENA_ARRAY(a, double, slots);
+    run->relay = relay_new(a, job->slot, slots, job->p, job->m, job->pairs);
     run->f = ARENA_ARRAY(a, uint32_t, slots);
     run->i = ARENA_ARRAY(a, uint32_t, slots);
-    run->forward_there = ARENA_ARRAY(a, uint32_t, slots);
-    run->backward_there = ARENA_ARRAY(a, uint32_t, slots);
     run->start = ARENA_ARRAY(a, double, job->p);
     run->end = ARENA_ARRAY(a, double, job->p);
     run->before = ARENA_ARRAY(a, double, job->p);
     run->position = ARENA_ARRAY(a, uint32_t, job->p);
-    run->stack = ARENA_ARRAY(a, uint32_t, job->p);
-    run->stacked = ARENA_ARRAY(a, bool, job->p);
     struct auto_trace *t = &run->trace;
     t->start = ARENA_ARRAY(a, double *, job->p);
     t->end = ARENA_ARRAY(a, double *, job->p);
@@ -69,94 +59,46 @@ struct auto_run *auto_run_new(struct arena *a, const struct auto_job *job)
     return run;
 }
 
-static double later(double a, double b)
+static void end_forward(struct auto_run *run, uint32_t slot, double end)
 {
-    return a > b ? a : b;
+    uint32_t to = relay_end_forward(run->relay, slot, run->f[slot]++, end);
+    if (to != NONE)
+        relay_wake(run->relay, run->job->slot[to].rank);
 }
 
-static void wake(struct auto_run *run, uint32_t rank)
+static void end_backward(struct auto_run *run, uint32_t slot, double end)
 {
-    if (!run->stacked[rank]) {
-        run->stacked[rank] = true;
-        run->stack[run->nstack++] = rank;
-    }
-}
-
-static void send_forward(struct auto_run *run, uint32_t slot, double end)
-{
-    const struct auto_stage *st = &run->job->slot[slot];
-    size_t m = run->job->m, i = run->f[slot]++;
-    if (st->next == NONE) {
-        run->backward_in[slot * m + i] = end;
-        run->backward_there[slot]++;
-        return;
-    }
-    if (st->next_s > 0)
-        run->next_free[slot] = end = later(run->next_free[slot], end) + st->next_s;
-    run->forward_in[st->next * m + i] = end;
-    run->forward_there[st->next]++;
-    wake(run, run->job->slot[st->next].rank);
-}
-
-static void send_backward(struct auto_run *run, uint32_t slot, double end)
-{
-    const struct auto_stage *st = &run->job->slot[slot];
-    size_t m = run->job->m, i = run->i[slot]++;
-    if (st->back == NONE)
-        return;
-    if (st->back_s > 0)
-        run->back_free[slot] = end = later(run->back_free[slot], end) + st->back_s;
-    run->backward_in[st->back * m + i] = end;
-    run->backward_there[st->back]++;
-    wake(run, run->job->slot[st->back].rank);
-}
-
-/* when the input of a slot's next F, or of its next I or B, is there; negative if it has not been made */
-static double forward_ready_s(const struct auto_run *run, uint32_t slot)
-{
-    uint32_t i = run->f[slot];
-    return i < run->forward_there[slot] ? run->forward_in[(size_t)slot * run->job->m + i] : -1;
-}
-
-static double backward_ready_s(const struct auto_run *run, uint32_t slot)
-{
-    uint32_t i = run->i[slot];
-    return i < run->backward_there[slot] ? run->backward_in[(size_t)slot * run->job->m + i] : -1;
-}
-
-static struct cost_pair pair_s(const struct auto_run *run, const struct auto_stage *f, const struct auto_stage *b)
-{
-    double f_s = f->takes[AUTO_F] - f->forward_held, b_s = b->takes[AUTO_B] - b->backward_held;
-    double held = f->forward_held + b->backward_held, hidden = f->forward_hidden + b->backward_hidden;
-    struct cost_pair p = cost_pair(run->job->pairs, f->stage, b->stage, f_s, b_s, hidden);
-    return (struct cost_pair){p.forward_s + held, p.backward_s + held, p.end_s + held};
+    uint32_t to = relay_end_backward(run->relay, slot, run->i[slot]++, end);
+    if (to != NONE)
+        relay_wake(run->relay, run->job->slot[to].rank);
 }
 
 /* false where an input is missing */
 static bool run_pair(struct auto_run *run, uint32_t r, uint32_t f, uint32_t b)
 {
-    double x = forward_ready_s(run, f), y = backward_ready_s(run, b);
+    double x = relay_forward_s(run->relay, f, run->f[f]), y = relay_backward_s(run->relay, b, run->i[b]);
     if (x < 0 || y < 0)
         return false;
-    struct cost_pair p = pair_s(run, &run->job->slot[f], &run->job->slot[b]);
-    double end = run->end[r] = later(run->end[r], later(x, y)) + p.end_s;
-    send_forward(run, f, end - (p.end_s - p.forward_s));
-    send_backward(run, b, end - (p.end_s - p.backward_s));
+    struct cost_pair p = relay_pair(run->relay, &run->job->slot[f], &run->job->slot[b]);
+    double start = relay_later(run->end[r], relay_later(x, y));
+    run->end[r] = start + p.end_s;
+    end_forward(run, f, start + p.forward_s);
+    end_backward(run, b, start + p.backward_s);
     return true;
 }
 
-static bool run_action(struct auto_run *run, uint32_t r, uint32_t slot, enum auto_kind kind)
+static bool run_action(struct auto_run *run, uint32_t r, uint32_t slot, enum relay_kind kind)
 {
-    double ready = kind == AUTO_F   ? forward_ready_s(run, slot)
-                   : kind == AUTO_W ? 0
-                                    : backward_ready_s(run, slot);
+    double ready = kind == RELAY_F   ? relay_forward_s(run->relay, slot, run->f[slot])
+                   : kind == RELAY_W ? 0
+                                     : relay_backward_s(run->relay, slot, run->i[slot]);
     if (ready < 0)
         return false;
-    double end = run->end[r] = later(run->end[r], ready) + run->job->slot[slot].takes[kind];
-    if (kind == AUTO_F)
-        send_forward(run, slot, end);
-    else if (kind != AUTO_W)
-        send_backward(run, slot, end);
+    double end = run->end[r] = relay_later(run->end[r], ready) + run->job->slot[slot].takes[kind];
+    if (kind == RELAY_F)
+        end_forward(run, slot, end);
+    else if (kind != RELAY_W)
+        end_backward(run, slot, end);
     return true;
 }
 
@@ -167,10 +109,10 @@ static void record(struct auto_run *run, uint32_t r, uint32_t k, uint16_t x, dou
     size_t first = (size_t)slot * run->job->m;
     t->start[r][k] = start;
     t->end[r][k] = run->end[r];
-    if (AUTO_KIND(x) == AUTO_F) {
+    if (AUTO_KIND(x) == RELAY_F) {
         t->microbatch[r][k] = run->f[slot] - 1;
         t->forward[first + run->f[slot] - 1] = k;
-    } else if (AUTO_KIND(x) != AUTO_W) {
+    } else if (AUTO_KIND(x) != RELAY_W) {
         t->microbatch[r][k] = run->i[slot] - 1;
         t->backward[first + run->i[slot] - 1] = k;
     }
@@ -179,13 +121,13 @@ static void record(struct auto_run *run, uint32_t r, uint32_t k, uint16_t x, dou
 static void advance(struct auto_run *run, const struct auto_order *order, uint32_t r)
 {
     const uint16_t *all = order->at[r];
-    const struct auto_stage *st = &run->job->slot[r * run->job->v];
+    const struct relay_stage *st = &run->job->slot[r * run->job->v];
     uint32_t k = run->position[r], n = order->n[r], first = r * run->job->v;
     if (k == 0) { /* the first action is a forward */
-        run->start[r] = forward_ready_s(run, first);
+        run->start[r] = relay_forward_s(run->relay, first, 0);
         if (run->start[r] < 0)
             return;
-        run->start[r] = later(run->start[r], run->end[r]);
+        run->start[r] = relay_later(run->start[r], run->end[r]);
     }
     for (; k < n; k++) {
         uint16_t x = all[k];
@@ -196,7 +138,7 @@ static void advance(struct auto_run *run, const struct auto_order *order, uint32
         if (!ran)
             break;
         if (run->records) {
-            double takes = pair ? pair_s(run, &st[c], &st[AUTO_CHUNK(all[k + 1])]).end_s : st[c].takes[AUTO_KIND(x)];
+            double takes = pair ? relay_pair(run->relay, &st[c], &st[AUTO_CHUNK(all[k + 1])]).end_s : st[c].takes[AUTO_KIND(x)];
             record(run, r, k, x, run->end[r] - takes);
             if (pair)
                 record(run, r, k + 1, all[k + 1], run->end[r] - takes);
@@ -213,18 +155,13 @@ static bool run_step(struct auto_run *run, const struct auto_order *order)
     uint32_t slots = job->p * job->v;
     memset(run->f, 0, slots * sizeof *run->f);
     memset(run->i, 0, slots * sizeof *run->i);
-    memset(run->backward_there, 0, slots * sizeof *run->backward_there);
-    for (uint32_t s = 0; s < slots; s++)
-        run->forward_there[s] = job->slot[s].back == NONE ? job->m : 0;
+    relay_begin(run->relay);
     for (uint32_t r = job->p; r-- > 0;) {
         run->position[r] = 0;
-        wake(run, r);
+        relay_wake(run->relay, r);
     }
-    while (run->nstack) {
-        uint32_t r = run->stack[--run->nstack];
-        run->stacked[r] = false;
+    for (uint32_t r; relay_next_rank(run->relay, &r);)
         advance(run, order, r);
-    }
     for (uint32_t r = 0; r < job->p; r++)
         if (run->position[r] < order->n[r])
             return false;
@@ -233,11 +170,8 @@ static bool run_step(struct auto_run *run, const struct auto_order *order)
 
 static bool run_first(struct auto_run *run, const struct auto_order *order)
 {
-    const struct auto_job *job = run->job;
-    uint32_t slots = job->p * job->v;
-    memset(run->end, 0, job->p * sizeof *run->end);
-    memset(run->next_free, 0, slots * sizeof *run->next_free);
-    memset(run->back_free, 0, slots * sizeof *run->back_free);
+    memset(run->end, 0, run->job->p * sizeof *run->end);
+    relay_free_channels(run->relay);
     return run_step(run, order);
 }
 
@@ -249,7 +183,7 @@ struct auto_score auto_run_order(struct auto_run *run, const struct auto_order *
         return (struct auto_score){INFINITY, INFINITY};
     for (uint32_t r = 0; r < job->p; r++) {
         double s = run->end[r] - (job->skews ? run->start[r] : 0);
-        score.longest_s = later(score.longest_s, s);
+        score.longest_s = relay_later(score.longest_s, s);
         score.sum_s += s;
     }
     return score;
@@ -269,7 +203,7 @@ double auto_run_step_s(struct auto_run *run, const struct auto_order *order)
         run_step(run, order);
     }
     for (uint32_t r = 0; r < job->p; r++)
-        longest = later(longest, run->end[r] - before[r]);
+        longest = relay_later(longest, run->end[r] - before[r]);
     return longest;
 }
 
@@ -303,24 +237,24 @@ bool auto_order_fits(const struct auto_job *job, const struct auto_order *order,
         uint32_t c = AUTO_CHUNK(order->at[r][k]);
         double keep = job->slot[r * job->v + c].keep, later_bytes = job->slot[r * job->v + c].late;
         switch (AUTO_KIND(order->at[r][k])) {
-        case AUTO_F:
+        case RELAY_F:
             f[c]++;
             live += keep;
             break;
-        case AUTO_I:
+        case RELAY_I:
             i[c]++;
             live += later_bytes - keep;
             break;
-        case AUTO_W:
+        case RELAY_W:
             w[c]++;
             live -= later_bytes;
             break;
-        case AUTO_B:
+        case RELAY_B:
             i[c]++;
             w[c]++;
             live -= keep;
             break;
-        case AUTO_KINDS:
+        case RELAY_KINDS:
             break;
         }
         if (i[c] > f[c] || w[c] > i[c] || live > most)
@@ -336,10 +270,10 @@ void auto_order_of(const struct auto_job *job, const struct schedule *s, struct 
         for (uint32_t k = 0; s->actions[r][k].kind != 'O'; k++) { /* which is a rank's last */
             const struct action *t = &s->actions[r][k];
             uint32_t chunk = t->stage / job->p; /* of looped and of folded placement */
-            enum auto_kind kind = t->kind == 'F'   ? AUTO_F
-                                  : t->kind == 'I' ? AUTO_I
-                                  : t->kind == 'W' ? AUTO_W
-                                                   : AUTO_B;
+            enum relay_kind kind = t->kind == 'F'   ? RELAY_F
+                                  : t->kind == 'I' ? RELAY_I
+                                  : t->kind == 'W' ? RELAY_W
+                                                   : RELAY_B;
             out->at[r][out->n[r]++] = (uint16_t)(AUTO_SYMBOL(kind, chunk) | (t->pair ? AUTO_PAIR : 0));
         }
     }

@@ -53,32 +53,32 @@ static void release(struct urgent *u, uint32_t node, double at)
 }
 
 /* what comes behind an action that ends at `end`, in the direction of the pass */
-static void release_next(struct urgent *u, enum auto_kind kind, uint32_t slot, uint32_t microbatch,
+static void release_next(struct urgent *u, enum relay_kind kind, uint32_t slot, uint32_t microbatch,
                          double end)
 {
-    const struct auto_stage *st = &u->job->slot[slot];
-    uint32_t m = u->job->m, n = u->nodes, f = AUTO_F * n + microbatch, i = AUTO_I * n + microbatch;
+    const struct relay_stage *st = &u->job->slot[slot];
+    uint32_t m = u->job->m, n = u->nodes, f = RELAY_F * n + microbatch, i = RELAY_I * n + microbatch;
     bool last = st->next == NONE, first = st->back == NONE;
-    if (kind == AUTO_F && !u->backward)
+    if (kind == RELAY_F && !u->backward)
         release(u, last ? i + slot * m : f + st->next * m, end + (last ? 0 : st->next_s));
-    else if (kind == AUTO_F && !first)
+    else if (kind == RELAY_F && !first)
         release(u, f + st->back * m, end + u->job->slot[st->back].next_s);
-    else if (kind == AUTO_I && !u->backward && !first)
-        release(u, i + st->back * m, end + st->back_s);
-    else if (kind == AUTO_I && u->backward)
-        release(u, last ? f + slot * m : i + st->next * m, end + (last ? 0 : u->job->slot[st->next].back_s));
-    else if (kind == AUTO_W && u->backward)
+    else if (kind == RELAY_I && !u->backward && !first)
+        release(u, i + st->back * m, end + auto_back_s(u->job, st));
+    else if (kind == RELAY_I && u->backward)
+        release(u, last ? f + slot * m : i + st->next * m, end + (last ? 0 : auto_back_s(u->job, &u->job->slot[st->next])));
+    else if (kind == RELAY_W && u->backward)
         release(u, i + slot * m, end);
-    if (kind == AUTO_I && !u->backward)
-        release(u, AUTO_W * n + slot * m + microbatch, end);
+    if (kind == RELAY_I && !u->backward)
+        release(u, RELAY_W * n + slot * m + microbatch, end);
 }
 
 /* how much there is before an action: behind is before in the backward pass */
-static uint8_t pending_of(const struct urgent *u, enum auto_kind kind, const struct auto_stage *st)
+static uint8_t pending_of(const struct urgent *u, enum relay_kind kind, const struct relay_stage *st)
 {
-    if (kind == AUTO_W)
+    if (kind == RELAY_W)
         return !u->backward;
-    if (kind == AUTO_I)
+    if (kind == RELAY_I)
         return u->backward ? 1 + (st->back != NONE) : 1;
     return u->backward || st->back != NONE;
 }
@@ -92,11 +92,11 @@ static void reset(struct urgent *u)
     for (uint32_t kind = 0; kind < KINDS; kind++)
         for (uint32_t s = 0; s < job->p * job->v; s++)
             memset(u->pending + kind * u->nodes + s * job->m,
-                   pending_of(u, (enum auto_kind)kind, &job->slot[s]), job->m);
+                   pending_of(u, (enum relay_kind)kind, &job->slot[s]), job->m);
     auto_turns_reset(&u->turns, job->p);
 }
 
-static void begin(struct urgent *u, uint32_t r, enum auto_kind kind, uint32_t slot, double now)
+static void begin(struct urgent *u, uint32_t r, enum relay_kind kind, uint32_t slot, double now)
 {
     uint32_t node = node_of(u, kind, slot, u->done[kind * u->job->p * u->job->v + slot]++);
     double end = now + u->job->slot[slot].takes[kind];
@@ -137,7 +137,7 @@ static void choose(struct urgent *u, uint32_t r, double now)
         if (coming[k].urgency < urgency && coming[k].at < until)
             wait = fmin(wait, coming[k].at);
     if (best != NONE && isinf(wait)) {
-        begin(u, r, (enum auto_kind)(best / slots), best % slots, now);
+        begin(u, r, (enum relay_kind)(best / slots), best % slots, now);
     } else {
         u->idle[r] = true;
         auto_turns_set(&u->turns, r, wait);
@@ -180,12 +180,12 @@ static void read_starts(struct urgent *u, const struct auto_order *o)
     memset(u->done, 0, (size_t)KINDS * slots * sizeof *u->done);
     for (uint32_t r = 0; r < job->p; r++)
         for (uint32_t k = 0; k < o->n[r]; k++) {
-            enum auto_kind kind = AUTO_KIND(o->at[r][k]), first = kind == AUTO_B ? AUTO_I : kind;
+            enum relay_kind kind = AUTO_KIND(o->at[r][k]), first = kind == RELAY_B ? RELAY_I : kind;
             uint32_t slot = r * job->v + AUTO_CHUNK(o->at[r][k]);
             u->start[node_of(u, first, slot, u->done[first * slots + slot]++)] = t->start[r][k];
-            if (kind == AUTO_B)
-                u->start[node_of(u, AUTO_W, slot, u->done[AUTO_W * slots + slot]++)] =
-                    t->start[r][k] + job->slot[slot].takes[AUTO_I];
+            if (kind == RELAY_B)
+                u->start[node_of(u, RELAY_W, slot, u->done[RELAY_W * slots + slot]++)] =
+                    t->start[r][k] + job->slot[slot].takes[RELAY_I];
         }
 }
 

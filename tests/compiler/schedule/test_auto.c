@@ -55,7 +55,7 @@ static void draw_vector(uint64_t *state, bool fused, struct vector *x)
     double forward = draw(state, 0.5, 2), input = draw(state, 0.7, 1.6), weight = draw(state, 0.5, 1.2);
     double transfer = draw(state, 0, 1) < 0.3 ? 0 : draw(state, 0, 0.2), uneven = draw(state, 0, 0.3);
     double saved = fused ? draw(state, 0.95, 1) : 1, hidden = fused ? draw(state, 0, 0.2) : 0;
-    double heavier = draw(state, 0, 1) < 0.5 ? 0 : 0.3, room = draw(state, 0.6, 2.2) * p;
+    double heavier = draw(state, 0, 1) < 0.5 ? 0 : 0.3, lead = draw(state, 0, 1) < 0.5 ? 0 : draw(state, 0, 0.3), room = draw(state, 0.6, 2.2) * p;
     for (uint32_t s = 0; s < p * v; s++) {
         double size = wild ? draw(state, 0.5, 1.5) : 1 + (draw(state, 0, 1) < 0.3 ? uneven : 0);
         double head = s + 1 == p * v ? draw(state, 0, 0.4) : 0;
@@ -66,6 +66,7 @@ static void draw_vector(uint64_t *state, bool fused, struct vector *x)
         st->backward_s = (st->input_s + st->weight_s) * saved;
         st->next_s = transfer * (wild ? draw(state, 0, 3) : 1);
         st->back_s = transfer * (wild ? draw(state, 0, 3) : 1);
+        st->lead_s = s + 1 < p * v ? lead * st->input_s : 0;
         st->forward_hidden_s = hidden * st->forward_s;
         st->backward_hidden_s = hidden * st->backward_s;
         x->keep[s] = x->late[s] = 1 + draw(state, 0, heavier);
@@ -379,7 +380,8 @@ static void test_units(void)
             for (uint32_t s = 0; s < y.d.nstages; s++) {
                 struct pipeline_stage *st = &y.stages[s];
                 double *seconds[] = {&st->forward_s, &st->input_s, &st->weight_s, &st->backward_s,
-                                     &st->next_s, &st->back_s, &st->forward_hidden_s, &st->backward_hidden_s};
+                                     &st->next_s, &st->back_s, &st->lead_s, &st->forward_hidden_s,
+                                     &st->backward_hidden_s};
                 for (size_t n = 0; n < sizeof seconds / sizeof *seconds; n++)
                     *seconds[n] *= units[i];
             }
