@@ -72,24 +72,8 @@ template <int D, int U, int BM, int BN> __global__ void __launch_bounds__(BM * 2
         __syncthreads();
         const bf16 *keys = tile_k + stage * BN * LDK, *values = tile_v + stage * BN * LDV;
         float s[TILES][4] = {}, ds[TILES][4] = {};
-        UNROLL for (int d = 0; d < D; d += 16) {
-            frag_a a = load_a(tile_q, LDK, warp * 16, d);
-            UNROLL for (int t = 0; t < TILES; t += 2) {
-                frag_b b[2];
-                load_b(b, keys, LDK, t * 8, d);
-                mma_bf16(s[t], a, b[0]);
-                mma_bf16(s[t + 1], a, b[1]);
-            }
-        }
-        UNROLL for (int u = 0; u < U; u += 16) {
-            frag_a a = load_a(tile_do, LDV, warp * 16, u);
-            UNROLL for (int t = 0; t < TILES; t += 2) {
-                frag_b b[2];
-                load_b(b, values, LDV, t * 8, u);
-                mma_bf16(ds[t], a, b[0]);
-                mma_bf16(ds[t + 1], a, b[1]);
-            }
-        }
+        add_scores<D, TILES>(s, tile_q, warp * 16, keys);
+        add_scores<U, TILES>(ds, tile_do, warp * 16, values);
         const float near = (float)(now.at + lane % 4 * 2 - wrow - now.reach); /* places from row to key of element c0 */
         UNROLL for (int t = 0; t < TILES; t++)
             UNROLL for (int i = 0; i < 4; i++) {
@@ -97,15 +81,8 @@ template <int D, int U, int BM, int BN> __global__ void __launch_bounds__(BM * 2
                 bool seen = ahead <= now.reach && key < now.end && (!j.window || ahead > now.reach - j.window);
                 gradient(j, seen, steep * (near + (float)(t * 8 + i % 2 - i / 2 * 8)), lse[row], delta[row], s[t][i], ds[t][i]);
             }
-        UNROLL for (int t = 0; t < TILES; t += 2) {
-            frag_a a = pack_a(ds[t], ds[t + 1]);
-            UNROLL for (int d = 0; d < D / 8; d += 2) {
-                frag_b b[2];
-                load_b_transposed(b, keys, LDK, t * 8, d * 8);
-                mma_bf16(dq[d], a, b[0]);
-                mma_bf16(dq[d + 1], a, b[1]);
-            }
-        }
+        UNROLL for (int t = 0; t < TILES; t += 2)
+            add_weighted<D>(dq, ds, t, keys);
         __syncthreads();
         now = next;
         more = another;
@@ -185,26 +162,9 @@ __global__ void __launch_bounds__(BN * 2) attention_dkv(attention_job j)
         const bf16 *query = tile_q + stage * BM * LDK, *dout = tile_do + stage * BM * LDV;
         const float *lse = rows + stage * 2 * BM, *delta = lse + BM;
         float s[TILES][4] = {}, ds[TILES][4] = {};
-        UNROLL for (int d = 0; d < D; d += 16) {
-            frag_a a = load_a(tile_k, LDK, warp * 16, d);
-            UNROLL for (int t = 0; t < TILES; t += 2) {
-                frag_b b[2];
-                load_b(b, query, LDK, t * 8, d);
-                mma_bf16(s[t], a, b[0]);
-                mma_bf16(s[t + 1], a, b[1]);
-            }
-        }
-        if constexpr (WITH_K) {
-            UNROLL for (int u = 0; u < U; u += 16) {
-                frag_a a = load_a(tile_v, LDV, warp * 16, u);
-                UNROLL for (int t = 0; t < TILES; t += 2) {
-                    frag_b b[2];
-                    load_b(b, dout, LDV, t * 8, u);
-                    mma_bf16(ds[t], a, b[0]);
-                    mma_bf16(ds[t + 1], a, b[1]);
-                }
-            }
-        }
+        add_scores<D, TILES>(s, tile_k, warp * 16, query);
+        if constexpr (WITH_K)
+            add_scores<U, TILES>(ds, tile_v, warp * 16, dout);
         const float near = (float)(now.reach + wkey - now.at - lane % 4 * 2); /* the same; rows are columns here */
         UNROLL for (int t = 0; t < TILES; t++)
             UNROLL for (int i = 0; i < 4; i++) {
@@ -213,24 +173,10 @@ __global__ void __launch_bounds__(BN * 2) attention_dkv(attention_job j)
                 gradient(j, seen, steep * (near + (float)(i / 2 * 8 - t * 8 - i % 2)), lse[column], delta[column], s[t][i], ds[t][i]);
             }
         UNROLL for (int t = 0; t < TILES; t += 2) {
-            if constexpr (WITH_V) {
-                frag_a a = pack_a(s[t], s[t + 1]);
-                UNROLL for (int u = 0; u < U / 8; u += 2) {
-                    frag_b b[2];
-                    load_b_transposed(b, dout, LDV, t * 8, u * 8);
-                    mma_bf16(dv[u], a, b[0]);
-                    mma_bf16(dv[u + 1], a, b[1]);
-                }
-            }
-            if constexpr (WITH_K) {
-                frag_a a = pack_a(ds[t], ds[t + 1]);
-                UNROLL for (int d = 0; d < D / 8; d += 2) {
-                    frag_b b[2];
-                    load_b_transposed(b, query, LDK, t * 8, d * 8);
-                    mma_bf16(dk[d], a, b[0]);
-                    mma_bf16(dk[d + 1], a, b[1]);
-                }
-            }
+            if constexpr (WITH_V)
+                add_weighted<U>(dv, s, t, dout);
+            if constexpr (WITH_K)
+                add_weighted<D>(dk, ds, t, query);
         }
         __syncthreads();
         now = next;

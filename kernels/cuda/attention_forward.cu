@@ -49,6 +49,29 @@ template <int TILES> static __device__ inline void bias(float (*s)[4], float ahe
             s[t][i] += slope * (ahead + (float)(t * 8 + i % 2 - i / 2 * 8));
 }
 
+/* a warp's rows i and i + 8 of a run, divided by their sums, and their log-sum-exps; c: of the scores' unit in that of base 2 */
+template <int U>
+static __device__ inline void store_rows(const attention_job &j, int h, int row0, int i, float c, const float *most, float *sum,
+                                         float (*out)[4])
+{
+    int lane = (int)threadIdx.x % 32;
+    UNROLL for (int half = 0; half < 2; half++, i += 8) {
+        sum[half] += __shfl_xor_sync(0xffffffffu, sum[half], 1);
+        sum[half] += __shfl_xor_sync(0xffffffffu, sum[half], 2);
+        if (i >= j.q.length)
+            continue;
+        size_t row = (size_t)row0 + (size_t)i;
+        float inverse = sum[half] > 0 ? 1 / sum[half] : 0;
+        if (lane % 4 == 0)
+            j.lse[row * (size_t)j.ldl + (size_t)h] = sum[half] > 0 ? (most[half] * c + log2f(sum[half])) * LN_2 : -INFINITY;
+        UNROLL for (int t = 0; t < U / 8; t++) {
+            int col = t * 8 + lane % 4 * 2;
+            if (col < j.value)
+                store_pair(j.mo, row, h * j.value + col, out[t][half * 2] * inverse, out[t][half * 2 + 1] * inverse);
+        }
+    }
+}
+
 template <int D, int U, int BM, int BN>
 __global__ void __launch_bounds__(BM * 2) attention_forward(attention_job j)
 {
@@ -121,35 +144,13 @@ __global__ void __launch_bounds__(BM * 2) attention_forward(attention_job j)
         UNROLL for (int t = 0; t < U / 8; t++)
             for (int i = 0; i < 4; i++)
                 out[t][i] *= shrink[i / 2];
-        UNROLL for (int t = 0; t < TILES; t += 2) {
-            frag_a a = pack_a(s[t], s[t + 1]);
-            UNROLL for (int u = 0; u < U / 8; u += 2) {
-                frag_b b[2];
-                load_b_transposed(b, values, LDV, t * 8, u * 8);
-                mma_bf16(out[u], a, b[0]);
-                mma_bf16(out[u + 1], a, b[1]);
-            }
-        }
+        UNROLL for (int t = 0; t < TILES; t += 2)
+            add_weighted<U>(out, s, t, values);
         __syncthreads();
         now = next;
         more = another;
     }
-    UNROLL for (int half = 0; half < 2; half++) {
-        sum[half] += __shfl_xor_sync(0xffffffffu, sum[half], 1);
-        sum[half] += __shfl_xor_sync(0xffffffffu, sum[half], 2);
-        int i = i0 + wrow + half * 8;
-        if (i >= j.q.length)
-            continue;
-        size_t row = (size_t)row0 + (size_t)i;
-        float inverse = sum[half] > 0 ? 1 / sum[half] : 0;
-        if (lane % 4 == 0)
-            j.lse[row * (size_t)j.ldl + (size_t)h] = sum[half] > 0 ? (most[half] * c + log2f(sum[half])) * LN_2 : -INFINITY;
-        UNROLL for (int t = 0; t < U / 8; t++) {
-            int col = t * 8 + lane % 4 * 2;
-            if (col < j.value)
-                store_pair(j.mo, row, h * j.value + col, out[t][half * 2] * inverse, out[t][half * 2 + 1] * inverse);
-        }
-    }
+    store_rows<U>(j, h, row0, i0 + wrow, c, most, sum, out);
 }
 
 template <int D, int U, int BM, int BN> static const char *launch(const attention_job *j, cudaStream_t stream)

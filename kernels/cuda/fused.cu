@@ -99,6 +99,21 @@ template <class T> __device__ __forceinline__ void leave_sums(const slopes_args<
     store<PACK>(a.part + ((size_t)kind * gridDim.x + blockIdx.x) * a.h + p * PACK, sum);
 }
 
+/* all sums of a thread's packs: of gains, of biases if centred, of dx if wanted */
+template <int KEEP, bool CENTER, bool TAIL, class T>
+__device__ __forceinline__ void leave_all(const slopes_args<T> &a, float (*gains)[PACK], float (*biases)[PACK], float (*tails)[PACK], float *meet)
+{
+    UNROLL for (int c = 0; c < KEEP; c++)
+    {
+        size_t p = threadIdx.x + (size_t)c * blockDim.x;
+        leave_sums(a, gains[c], 0, p, meet);
+        if (CENTER)
+            leave_sums(a, biases[CENTER ? c : 0], 1, p, meet);
+        if (TAIL)
+            leave_sums(a, tails[TAIL ? c : 0], CENTER ? 2 : 1, p, meet);
+    }
+}
+
 /* what a thread has of a row, on its way or as it came; KEEP 0: the packs are read where they are wanted */
 template <int KEEP, class T> struct slopes_row {
     bool here;
@@ -200,15 +215,7 @@ __global__ void __launch_bounds__(SLOPE_THREADS, KEEP == 1 ? 2 : 1) slopes_kerne
         }
         __syncthreads(); /* before the next row's sums take the shared memory */
     }
-    UNROLL for (int c = 0; c < KEEP; c++)
-    {
-        size_t p = threadIdx.x + (size_t)c * blockDim.x;
-        leave_sums(a, gains[c], 0, p, meet);
-        if (CENTER)
-            leave_sums(a, biases[CENTER ? c : 0], 1, p, meet);
-        if (TAIL)
-            leave_sums(a, tails[TAIL ? c : 0], CENTER ? 2 : 1, p, meet);
-    }
+    leave_all<KEEP, CENTER, TAIL, T>(a, gains, biases, tails, meet);
 }
 
 bool same(const struct view *a, const struct view *b)
