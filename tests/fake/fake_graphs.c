@@ -7,32 +7,43 @@
 #include <string.h>
 
 /* one ready node of a graph */
+static void insert_ready(struct instance *it, uint32_t node)
+{
+    uint32_t k = it->nready++;
+    for (; k && it->ready[k - 1] > node; k--)
+        it->ready[k] = it->ready[k - 1];
+    it->ready[k] = node;
+}
+
+static void end_node(struct instance *it, uint32_t at)
+{
+    uint32_t node = it->ready[at];
+    memmove(&it->ready[at], &it->ready[at + 1], (--it->nready - at) * sizeof *it->ready);
+    free(it->state[node]);
+    it->state[node] = NULL;
+    it->left--;
+    for (uint32_t k = it->exec->first[node]; k < it->exec->first[node + 1]; k++)
+        if (!--it->waits[it->exec->behind[k]])
+            insert_ready(it, it->exec->behind[k]);
+}
+
 enum fake_progress fake_instance_step(struct instance *it)
 {
     const struct task *nodes = it->exec->nodes;
-    uint32_t n = it->exec->n, start = fake.s.seed && n ? (uint32_t)fake_cuda_draw(n) : 0;
+    uint32_t n = it->nready, start = fake.s.seed && n ? (uint32_t)fake_cuda_draw(n) : 0;
     for (uint32_t k = 0; k < n; k++) {
-        uint32_t i = (start + k) % n;
-        const struct task *op = &nodes[i];
-        bool ready = !it->done[i];
-        for (int j = 0; j < 2; j++)
-            ready = ready && (op->after[j] < 0 || it->done[op->after[j]]);
-        if (!ready)
-            continue;
+        uint32_t at = (start + k) % n, node = it->ready[at];
+        const struct task *op = &nodes[node];
         enum fake_progress p = FAKE_DONE;
         if (op->kind == KIND_STEP) {
-            if (!it->state[i] && (it->state[i] = malloc(op->bytes + 1)))
-                memcpy(it->state[i], op->state, op->bytes);
-            p = op->step(it->state[i]);
+            if (!it->state[node] && (it->state[node] = malloc(op->bytes + 1)))
+                memcpy(it->state[node], op->state, op->bytes);
+            p = op->step(it->state[node]);
         }
         if (p == FAKE_STUCK)
             continue;
-        if (p == FAKE_DONE) {
-            it->done[i] = 1;
-            free(it->state[i]);
-            it->state[i] = NULL;
-            it->left--;
-        }
+        if (p == FAKE_DONE)
+            end_node(it, at);
         return it->left ? FAKE_MOVED : FAKE_DONE;
     }
     return it->left ? FAKE_STUCK : FAKE_DONE;
@@ -42,7 +53,8 @@ void fake_instance_free(struct instance *it)
 {
     for (uint32_t i = 0; i < it->exec->n; i++)
         free(it->state[i]);
-    free(it->done);
+    free(it->waits);
+    free(it->ready);
     free(it->state);
     free(it);
 }
@@ -110,6 +122,23 @@ static int f_graph_destroy(cuda_graph g)
     return 0;
 }
 
+/* Which nodes come behind which: counted, then put in from the back. */
+static void find_behind(cuda_graph_exec x)
+{
+    x->first = calloc(x->n + (size_t)1, sizeof *x->first);
+    x->behind = calloc(2 * (size_t)x->n + 1, sizeof *x->behind);
+    for (uint32_t i = 0; i < x->n; i++)
+        for (int j = 0; j < 2; j++)
+            if (x->nodes[i].after[j] >= 0)
+                x->first[x->nodes[i].after[j]]++;
+    for (uint32_t i = 1; i <= x->n; i++)
+        x->first[i] += x->first[i - 1];
+    for (uint32_t i = x->n; i-- > 0;)
+        for (int j = 0; j < 2; j++)
+            if (x->nodes[i].after[j] >= 0)
+                x->behind[--x->first[x->nodes[i].after[j]]] = i;
+}
+
 static int f_instantiate(cuda_graph_exec *x, cuda_graph g, unsigned long long flags)
 {
     (void)flags;
@@ -124,6 +153,7 @@ static int f_instantiate(cuda_graph_exec *x, cuda_graph g, unsigned long long fl
             memcpy((*x)->nodes[i].state, g->nodes[i].state, g->nodes[i].bytes);
         }
     }
+    find_behind(*x);
     fake.nexecs++;
     fake_cuda_unlock();
     return 0;
@@ -136,6 +166,22 @@ static int f_graph_nodes(cuda_graph g, void *nodes, size_t *n)
     return 0;
 }
 
+static struct instance *new_instance(cuda_graph_exec x)
+{
+    struct instance *it = calloc(1, sizeof *it);
+    it->exec = x;
+    it->left = x->n;
+    it->waits = calloc(x->n + (size_t)1, 1);
+    it->ready = calloc(x->n + (size_t)1, sizeof *it->ready);
+    it->state = calloc(x->n + (size_t)1, sizeof *it->state);
+    for (uint32_t i = 0; i < x->n; i++) {
+        it->waits[i] = (uint8_t)((x->nodes[i].after[0] >= 0) + (x->nodes[i].after[1] >= 0));
+        if (!it->waits[i])
+            it->ready[it->nready++] = i;
+    }
+    return it;
+}
+
 static int f_graph_launch(cuda_graph_exec x, cuda_stream s)
 {
     fake_cuda_lock();
@@ -145,12 +191,7 @@ static int f_graph_launch(cuda_graph_exec x, cuda_stream s)
         fake_cuda_unlock();
         return fake_cuda_error(ERROR_VALUE);
     }
-    struct instance *it = calloc(1, sizeof *it);
-    it->exec = x;
-    it->left = x->n;
-    it->done = calloc(x->n + (size_t)1, 1);
-    it->state = calloc(x->n + (size_t)1, sizeof *it->state);
-    fake_append(s, KIND_GRAPH)->state = it;
+    fake_append(s, KIND_GRAPH)->state = new_instance(x);
     fake_cuda_unlock();
     return fake_cuda_error(fake.broken ? ERROR_LAUNCH : 0);
 }
@@ -169,6 +210,8 @@ static int f_exec_destroy(cuda_graph_exec x)
     for (uint32_t i = 0; i < x->n; i++)
         free(x->nodes[i].state);
     free(x->nodes);
+    free(x->first);
+    free(x->behind);
     free(x);
     fake.nexecs--;
     fake_cuda_unlock();

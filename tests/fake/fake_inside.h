@@ -43,13 +43,14 @@ struct CUgraph_st {
 };
 struct CUgraphExec_st {
     struct task *nodes;
-    uint32_t n;
+    uint32_t n, *first, *behind; /* nodes behind node i: behind[first[i]] up to behind[first[i + 1]] */
 };
 struct instance {
     cuda_graph_exec exec;
-    uint8_t *done;
-    void **state; /* by node: its own copy while it runs */
-    uint32_t left;
+    uint8_t *waits;   /* by node: nodes before it that have not ended */
+    uint32_t *ready;  /* nodes that can run, ascending */
+    void **state;     /* by node: its own copy while it runs */
+    uint32_t nready, left;
 };
 struct allocation {
     uint8_t *start;
