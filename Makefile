@@ -2,7 +2,7 @@
 #   make                       builds llmc and llmrun
 #   make deps                  installs what the build and its tests need
 #   make demo                  the whole way on this machine
-#   make check                 every test, under ten minutes on two cores; SUITE=NAME those of that name
+#   make check                 every test, a quarter of the drawn cases (DRAWS=all: all of them); SUITE=NAME those of that name
 #   make asan                  the tests under the address and UB sanitizers
 #   make check-layouts         LAYOUTS=334         drawn layouts, which must train as one rank does
 #   make check-models          MODELS=1000         drawn models, of which no legal plan may be refused
@@ -202,8 +202,9 @@ fuzz:
 DRY := $(if $(SAN)$(FUZZ),,$(B)/tests/fake/llmrun-fake.so $(B)/tests/gpu/kernels-emulated $(B)/tests/gpu/products-emulated)
 
 # the tests drive the real binaries and check the tree itself; they learn from the environment what was built and how
-run-tests: all $(B)/tests/run $(B)/tests/bench/accuracy $(BENCHES:%=$(B)/tests/bench/%) $(B)/tests/fake/libcuda.so $(DRY) $(if $(PLUGIN),$(if $(QUICK),,cuda-archs))
-	$(Q)LLMC_BUILD=$(B) LLMC_JOBS=$(or $(JOBS),$(shell nproc)) LLMC_QUICK=$(QUICK) LLMC_PLUGIN=$(PLUGIN) LLMC_CC='$(CC) $(filter-out $(SANITIZE),$(CFLAGS))' $(B)/tests/run $(SUITE)
+run-tests: all $(B)/tests/run $(B)/tests/bench/accuracy $(BENCHES:%=$(B)/tests/bench/%) $(B)/tests/fake/libcuda.so $(DRY)
+	$(Q)LLMC_BUILD=$(B) LLMC_JOBS=$(or $(JOBS),$(shell nproc)) LLMC_QUICK=$(QUICK) LLMC_DRAWS=$(DRAWS) LLMC_PLUGIN=$(PLUGIN) \
+	LLMC_CC='$(CC) $(filter-out $(SANITIZE),$(CFLAGS))' $(B)/tests/run $(SUITE)
 
 # a thousand and more drawn layouts against one rank: LAYOUTS of each of three models, a sixteenth as many of the others; in
 # parts with LAYOUTS_FROM=SEED and LAYOUT_MODELS='llama mixtral'; JOBS=1 on one core

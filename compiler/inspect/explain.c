@@ -155,34 +155,35 @@ static void find_left_out(struct explanation *x)
                 : true;
 }
 
+bool explain_find(struct explanation *x, struct diag *d)
+{
+    const struct plan *plan = x->plan;
+    x->emit_only = plan != NULL;
+    x->found = search(x->arena, d, x->job, x->topo, POOL, x->budget, x->emit_only);
+    x->memory_limit_bytes = x->found->memory_limit_bytes;
+    if (!plan && !x->found->ncandidates) {
+        x->reason = diag_first(d);
+        explain_rescue(x);
+        return false;
+    }
+    choose(x);
+    x->shown = plan ? forecast_items(plan, &x->chosen.estimate) : x->chosen.estimate;
+    x->cost = cost_new(x->arena, x->job, x->topo, &x->chosen.decision);
+    find_others(x);
+    explain_shifts(x);
+    explain_jitter(x);
+    explain_nodes(x);
+    find_left_out(x);
+    return true;
+}
+
 enum status explain(struct arena *a, struct diag *d, struct job *job, struct topo *topo,
                     const struct plan *plan, const struct explain_options *o, FILE *out)
 {
-    struct explanation x = {.arena = a,
-                            .job = job,
-                            .topo = topo,
-                            .plan = plan,
-                            .budget = o->budget,
-                            .emit_only = plan != NULL,
-                            .all = o->all};
-    x.found = search(a, d, job, topo, POOL, o->budget, x.emit_only);
-    x.memory_limit_bytes = x.found->memory_limit_bytes;
-    if (!plan && !x.found->ncandidates) {
-        if (!o->quiet)
-            diag_print(d, stderr, o->colour);
-        x.reason = diag_first(d);
-        explain_rescue(&x);
-        o->json ? explain_json(&x, out) : explain_text(&x, o->all, out);
-        return STATUS_NO_PLAN;
-    }
-    choose(&x);
-    x.shown = plan ? forecast_items(plan, &x.chosen.estimate) : x.chosen.estimate;
-    x.cost = cost_new(a, job, topo, &x.chosen.decision);
-    find_others(&x);
-    explain_shifts(&x);
-    explain_jitter(&x);
-    explain_nodes(&x);
-    find_left_out(&x);
+    struct explanation x = {.arena = a, .job = job, .topo = topo, .plan = plan, .budget = o->budget, .all = o->all};
+    bool found = explain_find(&x, d);
+    if (!found && !o->quiet)
+        diag_print(d, stderr, o->colour);
     o->json ? explain_json(&x, out) : explain_text(&x, o->all, out);
-    return STATUS_OK;
+    return found ? STATUS_OK : STATUS_NO_PLAN;
 }

@@ -66,6 +66,8 @@ void explain_jitter(struct explanation *x);
 void explain_nodes(struct explanation *x);
 void explain_rescue(struct explanation *x);
 
+/* all of it, for x's job, topo, plan and budget; false: no plan fits, and what would change that is in it */
+bool explain_find(struct explanation *x, struct diag *d);
 void explain_text(const struct explanation *x, bool all, FILE *out);
 void explain_json(const struct explanation *x, FILE *out);
 

@@ -14,6 +14,7 @@
 #include "compiler/execute/exact.h"
 #include "tests/compiler/random_layout.h"
 #include "tests/compiler/random_plan.h"
+#include "tests/draws.h"
 #include "tests/e2e/e2e.h"
 #include "tests/e2e/tally.h"
 
@@ -324,7 +325,7 @@ static uint32_t list_portions(struct portion *portions)
             portions[n++] = (struct portion){m, strtoull(alone + length + 1, NULL, 10), 1};
         if (alone || (only && *only && !named(only, name)))
             continue;
-        uint64_t left = !each ? (e2e_quick() ? QUICK_EACH : EACH) : is_main(name) ? each : (each + 15) / 16;
+        uint64_t left = !each ? test_draws(EACH, QUICK_EACH) : is_main(name) ? each : (each + 15) / 16;
         for (uint64_t first = from; left && n < MOST_PORTIONS; first += PORTION) {
             uint64_t count = left < PORTION ? left : PORTION;
             portions[n++] = (struct portion){m, first, count};
@@ -384,7 +385,7 @@ static void test_all_models(void)
     CU_ASSERT_FATAL(shared != MAP_FAILED && portions);
     struct result sum = {0};
     uint64_t each = number("LAYOUTS", 0);
-    bool whole = !e2e_quick() && (!each || each >= 100);
+    bool whole = each ? each >= 100 : test_draws(EACH, QUICK_EACH) == EACH;
     for (int i = 0; i < 3; i++)
         whole &= !getenv(narrow[i]) || !*getenv(narrow[i]);
     uint32_t nportions = list_portions(portions);

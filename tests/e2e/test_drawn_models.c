@@ -18,6 +18,7 @@
 #include "tests/compiler/random_layout.h"
 #include "tests/compiler/random_model.h"
 #include "tests/compiler/random_plan.h"
+#include "tests/draws.h"
 #include "tests/e2e/e2e.h"
 #include "tests/e2e/tally.h"
 
@@ -432,7 +433,7 @@ static void test_models(void)
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     uint64_t jobs = number("JOBS", cores < 1 ? 1 : cores > 4 ? 4 : (uint64_t)cores);
     shared->next = first;
-    shared->end = first + (alone ? 1 : number("MODELS", e2e_quick() ? QUICK_MODELS : MODELS));
+    shared->end = first + (alone ? 1 : number("MODELS", test_draws(MODELS, QUICK_MODELS)));
     share(shared, jobs < 1 ? 1 : jobs > MOST_JOBS ? MOST_JOBS : (unsigned)jobs);
     report(shared);
     munmap(shared, sizeof *shared);

@@ -9,6 +9,7 @@
 #include "compiler/support/strbuf.h"
 #include "tests/compiler/random_layout.h"
 #include "tests/compiler/random_plan.h"
+#include "tests/draws.h"
 #include "tests/e2e/e2e.h"
 #include "tests/e2e/forge.h"
 
@@ -163,7 +164,7 @@ static void try_layout(uint64_t seed, const struct layout_model *model, const ch
 static void test_layouts(void)
 {
     const char *env = getenv("ORIGIN");
-    uint32_t n = env && *env ? (uint32_t)strtoul(env, NULL, 10) : e2e_quick() ? layout_nmodels : 6 * layout_nmodels;
+    uint32_t n = env && *env ? (uint32_t)strtoul(env, NULL, 10) : test_draws(6 * layout_nmodels, layout_nmodels);
     char root[E2E_PATH];
     e2e_folder(root, "origin-layouts");
     for (uint32_t i = 0; i < n; i++)

@@ -6,6 +6,7 @@
 #include "runtime/cuda/gang_inside.h"
 #include "tests/compiler/random_layout.h"
 #include "tests/compiler/random_plan.h"
+#include "tests/draws.h"
 #include "tests/e2e/e2e.h"
 #include "tests/runtime/trial.h"
 
@@ -126,7 +127,7 @@ static void expect_all(const struct tally *n)
 static void run_plans(enum trial_kind kind)
 {
     struct tally all = {0};
-    uint64_t first = getenv("GANG") ? strtoull(getenv("GANG"), NULL, 10) : 1, n = getenv("GANG") ? 1 : e2e_quick() ? 12 : 100;
+    uint64_t first = getenv("GANG") ? strtoull(getenv("GANG"), NULL, 10) : 1, n = getenv("GANG") ? 1 : test_draws(100, 12);
     for (uint64_t seed = first; seed < first + n; seed++) {
         struct arena *a = arena_new();
         struct plan *p = draw_plan(a, seed, kind == TRIAL_NCCL ? 1000 : 0);

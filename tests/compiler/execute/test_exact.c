@@ -5,6 +5,7 @@
 #include "tests/compiler/random_layout.h"
 #include "tests/compiler/random_plan.h"
 #include "tests/compiler/verify/mutate.h"
+#include "tests/draws.h"
 #include "tests/e2e/e2e.h"
 
 #include <CUnit/CUnit.h>
@@ -16,7 +17,7 @@ enum { PLANS = 24, QUICK_PLANS = 4, MOST_RANKS = 8 };
 static void test_random_plans(void)
 {
     uint64_t elements = 0, ninsns = 0;
-    for (uint64_t seed = 1; seed <= (e2e_quick() ? QUICK_PLANS : PLANS); seed++) {
+    for (uint64_t seed = 1; seed <= test_draws(PLANS, QUICK_PLANS); seed++) {
         struct arena *a = arena_new();
         const char *why = "";
         struct plan *p = random_plan(a, seed, MOST_RANKS);

@@ -150,22 +150,27 @@ static void add_up(const char *text, const char *heading, const char *unit_after
     }
 }
 
-static void test_printed(void)
+static char *printed(const struct explanation *x, bool all, bool json)
 {
-    for (size_t i = 0; i < NREQUESTS; i++)
-        for (int all = 0; all < (i == 0 ? 2 : 1); all++) {
-            struct asked q = ask(requests[i].model, requests[i].cluster, requests[i].sets, requests[i].nsets);
-            char *text = explained(&q, all, false, STATUS_OK);
-            add_up(text, "Time of a step\n", "s");
-            add_up(text, "Memory of stage", "iB");
-            size_t lines = 0;
-            for (const char *p = text; (p = strchr(p, '\n')); p++)
-                lines++;
-            CU_ASSERT(all || lines <= 60); /* one screen */
-            CU_ASSERT_PTR_NOT_NULL(strstr(text, "\nHow sure\n"));
-            free(text);
-            arena_free(q.a);
-        }
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    json ? explain_json(x, out) : explain_text(x, all, out);
+    fclose(out);
+    return text;
+}
+
+static void check_text(const struct explanation *x, bool all)
+{
+    char *text = printed(x, all, false);
+    add_up(text, "Time of a step\n", "s");
+    add_up(text, "Memory of stage", "iB");
+    size_t lines = 0;
+    for (const char *p = text; (p = strchr(p, '\n')); p++)
+        lines++;
+    CU_ASSERT(all || lines <= 60); /* one screen */
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\nHow sure\n"));
+    free(text);
 }
 
 static void check_figures(const json_t *root)
@@ -194,24 +199,33 @@ static void check_figures(const json_t *root)
     CU_ASSERT(i >= 2);
 }
 
-static void test_json(void)
+static void check_json(const struct explanation *x)
+{
+    static const char *const keys[] = {"schema", "model", "cluster", "profile", "chosen", "runners_up", "jitter", "changes", "search"};
+    char *text = printed(x, false, true);
+    json_error_t error;
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    if (!root)
+        printf("\n    line %d: %s\n", error.line, error.text);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(root);
+    check_figures(root);
+    CU_ASSERT(json_is_true(json_object_get(root, "feasible")));
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+        CU_ASSERT_PTR_NOT_NULL(json_object_get(root, keys[k]));
+    json_decref(root);
+    free(text);
+}
+
+static void test_views(void)
 {
     for (size_t i = 0; i < NREQUESTS; i++) {
         struct asked q = ask(requests[i].model, requests[i].cluster, requests[i].sets, requests[i].nsets);
-        char *text = explained(&q, false, true, STATUS_OK);
-        json_error_t error;
-        json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
-        if (!root)
-            printf("\n    line %d: %s\n", error.line, error.text);
-        CU_ASSERT_PTR_NOT_NULL_FATAL(root);
-        check_figures(root);
-        CU_ASSERT(json_is_true(json_object_get(root, "feasible")));
-        static const char *const keys[] = {"schema",     "model",  "cluster", "profile", "chosen",
-                                           "runners_up", "jitter", "changes", "search"};
-        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
-            CU_ASSERT_PTR_NOT_NULL(json_object_get(root, keys[k]));
-        json_decref(root);
-        free(text);
+        struct explanation x = {.arena = q.a, .job = q.job, .topo = q.topo, .budget = 5000, .all = i == 0};
+        CU_ASSERT_FATAL(explain_find(&x, q.d));
+        check_text(&x, false);
+        if (x.all)
+            check_text(&x, true);
+        check_json(&x);
         arena_free(q.a);
     }
 }
@@ -480,8 +494,7 @@ void suite_explain(void)
     CU_pSuite s = CU_add_suite("explain", NULL, NULL);
     CU_add_test(s, "rounded items add up", test_round);
     CU_add_test(s, "items are all of the estimate", test_items);
-    CU_add_test(s, "figures add up as printed", test_printed);
-    CU_add_test(s, "JSON adds up; sensitivities have their signs", test_json);
+    CU_add_test(s, "figures add up as printed; sensitivities have their signs", test_views);
     CU_add_test(s, "what a plainer plan gives up, as JSON", test_json_given_up);
     CU_add_test(s, "how sure, in per cent", test_how_sure);
     CU_add_test(s, "what it depends on", test_what_it_depends_on);

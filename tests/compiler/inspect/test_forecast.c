@@ -6,6 +6,7 @@
 #include "compiler/model/sema.h"
 #include "tests/compiler/random_model.h"
 #include "tests/compiler/random_plan.h"
+#include "tests/draws.h"
 
 #include <CUnit/CUnit.h>
 #include <math.h>
@@ -102,7 +103,7 @@ static int try_job(uint64_t seed)
 static void test_plans(void)
 {
     const char *own = getenv("FORECASTS"), *seed = getenv("SEED");
-    uint32_t n = own ? (uint32_t)strtoul(own, NULL, 10) : getenv("LLMC_QUICK") && *getenv("LLMC_QUICK") ? 40 : 200, planned = 0, wrong = 0;
+    uint32_t n = own ? (uint32_t)strtoul(own, NULL, 10) : test_draws(200, 40), planned = 0, wrong = 0;
     uint64_t first = seed ? strtoull(seed, NULL, 10) : 1;
     for (uint32_t i = 0; i < n; i++) {
         int got = try_job(first + i);

@@ -7,6 +7,7 @@
 #include "compiler/support/vec.h"
 #include "compiler/topology/topo.h"
 #include "tests/compiler/random_plan.h"
+#include "tests/draws.h"
 #include "tests/e2e/e2e.h"
 
 #include <CUnit/CUnit.h>
@@ -83,7 +84,7 @@ static void test_known(void)
 /* what must be live fits the arena, what may be is no less than that, and the predicted step's peak lies between */
 static void test_bounds(void)
 {
-    for (uint64_t seed = 0; seed < (e2e_quick() ? 40 : 200); seed++) {
+    for (uint64_t seed = 0; seed < test_draws(200, 40); seed++) {
         struct arena *a = arena_new();
         struct plan *p = random_plan(a, 1000 + seed, 8);
         for (uint32_t r = 0; r < p->nroles; r++) {
@@ -232,7 +233,7 @@ static void check_pool(const struct lives *l, const struct items *items, uint64_
 
 static void test_pools(void)
 {
-    for (uint64_t seed = 0; seed < (e2e_quick() ? 10 : 40); seed++) {
+    for (uint64_t seed = 0; seed < test_draws(40, 10); seed++) {
         struct arena *a = arena_new();
         struct plan *p = random_plan(a, 3000 + seed, 4);
         struct plan *lowered = lowered_again(a, p);
@@ -255,7 +256,7 @@ static void test_pools(void)
 static void test_lives(void)
 {
     uint32_t moved = 0;
-    for (uint64_t seed = 0; seed < (e2e_quick() ? 40 : 200); seed++) {
+    for (uint64_t seed = 0; seed < test_draws(200, 40); seed++) {
         struct arena *a = arena_new();
         struct plan *p = random_plan(a, 2000 + seed, 8);
         struct plan *lowered = lowered_again(a, p), *placed = lowered_again(a, p);

@@ -12,6 +12,7 @@
 #include "compiler/simulate/predict.h"
 #include "tests/compiler/random_plan.h"
 #include "tests/compiler/random_sizes.h"
+#include "tests/draws.h"
 
 #include <CUnit/Basic.h>
 #include <math.h>
@@ -61,7 +62,7 @@ static uint32_t draws(uint32_t quick, uint32_t whole)
 {
     if (getenv("BOUNDS"))
         return (uint32_t)strtoul(getenv("BOUNDS"), NULL, 10);
-    return getenv("LLMC_QUICK") && *getenv("LLMC_QUICK") ? quick : whole;
+    return test_draws(whole, quick);
 }
 
 static uint64_t first_seed(void)

@@ -16,6 +16,7 @@
 #include "compiler/simulate/simulate.h"
 #include "compiler/support/vec.h"
 #include "tests/compiler/random_plan.h"
+#include "tests/draws.h"
 
 #include <CUnit/Basic.h>
 #include <math.h>
@@ -440,7 +441,7 @@ static bool check(uint64_t seed, uint64_t budget, uint64_t *legal, double *wides
 
 static void test_certificate(void)
 {
-    uint32_t problems = getenv("LLMC_QUICK") && *getenv("LLMC_QUICK") ? 40 : 200, bad = 0;
+    uint32_t problems = test_draws(200, 40), bad = 0;
     uint64_t legal = 0, first = getenv("LLMC_SEED") ? strtoull(getenv("LLMC_SEED"), NULL, 10) : 1000; /* other problems */
     double widest = 0;
     for (uint32_t i = 0; i < problems; i++)
@@ -540,7 +541,7 @@ static bool check_large(uint32_t i, uint64_t *state, uint32_t *found)
 
 static void test_large(void)
 {
-    uint32_t draws = getenv("LLMC_QUICK") && *getenv("LLMC_QUICK") ? 8 : 40, bad = 0, found = 0;
+    uint32_t draws = test_draws(40, 8), bad = 0, found = 0;
     uint64_t state = getenv("LLMC_SEED") ? strtoull(getenv("LLMC_SEED"), NULL, 10) : 7;
     for (uint32_t k = 0; k < draws; k++)
         for (uint32_t i = 0; i < ARRAY_LEN(large); i++)

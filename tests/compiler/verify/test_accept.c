@@ -2,6 +2,7 @@
 
 #include "compiler/verify/verify.h"
 #include "tests/compiler/random_plan.h"
+#include "tests/draws.h"
 #include "tests/e2e/e2e.h"
 
 #include <CUnit/CUnit.h>
@@ -23,7 +24,7 @@ static bool accepted(struct arena *a, const struct plan *p, uint64_t seed, bool 
 
 static void test_random(void)
 {
-    uint64_t n = e2e_quick() ? NPLANS_QUICK : NPLANS;
+    uint64_t n = test_draws(NPLANS, NPLANS_QUICK);
     uint32_t wrong = 0, drawn[SCHED_AUTO] = {0};
     for (uint64_t seed = 1; seed <= n && wrong < 5; seed++) {
         struct arena *a = arena_new();

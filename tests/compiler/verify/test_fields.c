@@ -6,6 +6,7 @@
 
 #include "tests/compiler/random_plan.h"
 #include "tests/compiler/verify/fields.h"
+#include "tests/draws.h"
 #include "tests/e2e/e2e.h"
 
 #include <CUnit/CUnit.h>
@@ -243,7 +244,7 @@ static void test_sequences(void)
 static void test_drawn(void)
 {
     const char *wanted = getenv("FIELDS"), *from = getenv("FIELDS_FROM");
-    uint64_t n = wanted ? strtoull(wanted, NULL, 10) : e2e_quick() ? 200 : 2000;
+    uint64_t n = wanted ? strtoull(wanted, NULL, 10) : test_draws(2000, 200);
     CU_ASSERT_EQUAL(fields_run(n, from ? strtoull(from, NULL, 10) : 1, wanted != NULL), 0);
 }
 

@@ -14,6 +14,7 @@
 #include "tests/compiler/random_plan.h"
 #include "tests/compiler/verify/mutate.h"
 #include "tests/compiler/verify/oracle.h"
+#include "tests/draws.h"
 #include "tests/e2e/e2e.h"
 
 #include <CUnit/CUnit.h>
@@ -251,7 +252,7 @@ static void print_tallies(const struct tally *tallies, uint32_t least, uint32_t 
 static void test_mutants(void)
 {
     struct tally tallies[NMUTATIONS] = {0};
-    uint32_t per_plan = (e2e_quick() ? 300u : NMUTANTS) / (uint32_t)NPLANS;
+    uint32_t n = test_draws(NMUTANTS, 300), per_plan = n / (uint32_t)NPLANS;
     if (getenv("MUTANTS"))
         return;
     for (size_t i = 0; i < NPLANS; i++) {
@@ -262,7 +263,7 @@ static void test_mutants(void)
         mutate_decision(a, job, topo, &d, i + 1, per_plan, tallies);
         arena_free(a);
     }
-    print_tallies(tallies, e2e_quick() ? 0 : 10000, 0);
+    print_tallies(tallies, n > 1000 ? n - n / 10 : 0, 0);
 }
 
 enum { RANKS_DRAWN = 8, MUTANTS_EACH = 100, MUTANTS_DRAWN = 400 };
@@ -283,7 +284,7 @@ static void test_drawn(void)
 {
     struct tally tallies[NMUTATIONS] = {0};
     const char *wanted = getenv("MUTANTS"), *from = getenv("MUTANTS_FROM");
-    uint64_t left = wanted ? strtoull(wanted, NULL, 10) : e2e_quick() ? 40 : MUTANTS_DRAWN;
+    uint64_t left = wanted ? strtoull(wanted, NULL, 10) : test_draws(MUTANTS_DRAWN, 40);
     uint32_t each = wanted ? MUTANTS_EACH : 20;
     for (uint64_t seed = from ? strtoull(from, NULL, 10) : 1; left; seed++) {
         struct arena *a = arena_new();
@@ -306,7 +307,7 @@ static void test_drawn(void)
 static void test_valid(void)
 {
     const char *wanted = getenv("VALID");
-    uint64_t n = wanted ? strtoull(wanted, NULL, 10) : e2e_quick() ? 5 : 100, accepted = 0, drawn = 0;
+    uint64_t n = wanted ? strtoull(wanted, NULL, 10) : test_draws(100, 5), accepted = 0, drawn = 0;
     for (uint64_t seed = 1; drawn < n; seed++) {
         struct arena *a = arena_new();
         uint64_t state = seed ^ (uint64_t)1 << 40;

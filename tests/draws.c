@@ -1,0 +1,14 @@
+#include "tests/draws.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+uint32_t test_draws(uint32_t all, uint32_t few)
+{
+    const char *quick = getenv("LLMC_QUICK"), *draws = getenv("LLMC_DRAWS");
+    if (quick && *quick)
+        return few;
+    if (draws && !strcmp(draws, "all"))
+        return all;
+    return all / 4 > few ? all / 4 : few;
+}
