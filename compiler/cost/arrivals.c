@@ -13,6 +13,7 @@
 #include "compiler/cost/cost_private.h"
 #include "compiler/cost/moments_private.h"
 #include "compiler/model/actions.h"
+#include "compiler/model/orders.h"
 
 #include <math.h>
 #include <string.h>
@@ -252,7 +253,7 @@ static uint32_t follow(struct arena *a, const struct clock *t, uint32_t rank, ui
 
 bool waits_are_followed(const struct decision *d)
 {
-    return d->listed || d->schedule == SCHED_INTERLEAVED || d->schedule == SCHED_COMBINED_1F1B || d->schedule == SCHED_DUALPIPE_V || d->schedule == SCHED_ZB_V || d->schedule == SCHED_V_HALF || d->schedule == SCHED_V_MIN;
+    return d->listed || schedule_chunks(d->schedule) != 1 || order_of(d->schedule);
 }
 
 /* a schedule as a list */
@@ -277,7 +278,7 @@ static bool loops(const struct decision *d)
 static uint32_t microbatches_of(const struct decision *d, uint32_t group)
 {
     uint32_t most = loops(d) ? 4 * group : 4 * d->pp;
-    return d->listed || d->microbatches <= most + group ? d->microbatches : most + (d->microbatches - most) % group;
+    return d->listed || order_of(d->schedule) || d->microbatches <= most + group ? d->microbatches : most + (d->microbatches - most) % group;
 }
 
 /* of some ranks */

@@ -249,13 +249,17 @@ static void run_dual(struct order *x, uint32_t h, uint32_t n, uint32_t all, uint
 
 /* ---- all ---- */
 
+static void run_action(void *to, char kind, uint32_t j)
+{
+    moments_round(to, &(struct action_of){kind, j, 0}, 1);
+}
+
 static void run_listed(struct order *x, const struct schedule *s, uint32_t r)
 {
     for (uint32_t k = 0; k < s->nactions[r]; k++) {
         const struct action *t = &s->actions[r][k];
-        struct action_of own = {t->kind, t->stage / x->d->pp, 0};
         if (t->kind != 'O')
-            moments_round(x, &own, 1);
+            run_action(x, t->kind, t->stage / x->d->pp);
     }
 }
 
@@ -281,6 +285,11 @@ static void run_order(struct order *x, uint32_t rank)
                 STRETCH(x, m, {'F', c, 0});
                 x->uses -= x->counts ? m * x->stages[c].uses[1] : 0;
             }
+        break;
+#define SCHEDULE(KIND, word, arguments, stages, traits)
+#define ORDERED(KIND, word, arguments, stages, traits) case SCHED_##KIND:
+#include "compiler/model/schedule.def"
+        order_of(d->schedule)(d, rank, run_action, x);
         break;
     case SCHED_GPIPE:
     case NSCHEDULES:

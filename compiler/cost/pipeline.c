@@ -24,17 +24,17 @@
 
 bool pipeline_folds(enum schedule_kind k)
 {
-    return k == SCHED_ZB_V || k == SCHED_V_HALF || k == SCHED_V_MIN || k == SCHED_DUALPIPE_V;
+    return schedule_chunks(k) == 2;
 }
 
 bool pipeline_skews(enum schedule_kind k)
 {
-    return k == SCHED_ZB_H2 || k == SCHED_ZB_V;
+    return schedule_has(k, SCHEDULE_SKEWS);
 }
 
 bool pipeline_splits(enum schedule_kind k)
 {
-    return pipeline_folds(k) || k == SCHED_ZB_H1 || k == SCHED_ZB_H2 || k == SCHED_DUALPIPE;
+    return schedule_has(k, SCHEDULE_SPLITS);
 }
 
 struct pipeline_view pipeline_view_new(const struct decision *d, const struct pipeline_times *t)
@@ -410,6 +410,9 @@ static double bound_s(const struct pipeline_view *x)
         return pipeline_dual_s(x);
     case SCHED_AUTO:
     case SCHED_FILE:
+#define SCHEDULE(KIND, word, arguments, stages, traits)
+#define ORDERED(KIND, word, arguments, stages, traits) case SCHED_##KIND:
+#include "compiler/model/schedule.def"
         return listed_s(x);
     case NSCHEDULES:
         break;

@@ -137,20 +137,38 @@ static double dual_live(uint32_t h, uint32_t n, uint32_t m, double near, double 
     return (2 * n - h - 1 + joins) * near + (h + 1) * far;
 }
 
-/* Action by action: every stage has a ring of its own, as deep as its fullest moment. */
-static double listed_live(const struct pipeline_view *x, const struct schedule *s, uint32_t r, const double *keep)
+/* Action by action: every stage has a ring of its own, as deep as its fullest moment; late: of what waits for its W alone. */
+struct depth {
+    uint32_t inside[DECISION_MOST_VPP], most[DECISION_MOST_VPP];
+    bool late;
+};
+
+static void deepen(void *to, char kind, uint32_t j)
 {
-    uint32_t inside[DECISION_MOST_VPP] = {0}, most[DECISION_MOST_VPP] = {0};
+    struct depth *x = to;
+    x->inside[j] += kind == (x->late ? 'I' : 'F');
+    x->most[j] = x->inside[j] > x->most[j] ? x->inside[j] : x->most[j];
+    x->inside[j] -= kind == 'W' || (kind == 'B' && !x->late);
+}
+
+static struct depth depth_of(const struct decision *d, uint32_t rank, bool late)
+{
+    struct depth x = {.late = late};
+    const struct schedule *s = d->listed;
+    for (uint32_t k = 0; s && k < s->nactions[rank]; k++)
+        if (s->actions[rank][k].kind != 'O')
+            deepen(&x, s->actions[rank][k].kind, s->actions[rank][k].stage / d->pp); /* they ascend in either placement */
+    if (!s)
+        order_of(d->schedule)(d, rank, deepen, &x);
+    return x;
+}
+
+static double listed_live(const struct decision *d, uint32_t rank, const double *keep)
+{
+    struct depth x = depth_of(d, rank, false);
     double bytes = 0;
-    for (uint32_t k = 0; k < s->nactions[r]; k++) {
-        uint32_t c = s->actions[r][k].stage / x->p; /* a rank's stages ascend in either placement */
-        char kind = s->actions[r][k].kind;
-        inside[c] += kind == 'F';
-        inside[c] -= kind == 'B' || kind == 'W';
-        most[c] = inside[c] > most[c] ? inside[c] : most[c];
-    }
-    for (uint32_t c = 0; c < x->v; c++)
-        bytes += keep[c] * most[c];
+    for (uint32_t c = 0; c < d->vpp; c++)
+        bytes += keep[c] * x.most[c];
     return bytes;
 }
 
@@ -162,7 +180,7 @@ double pipeline_live_bytes(const struct decision *d, uint32_t rank, const double
     case SCHED_AUTO:
     case SCHED_FILE:
         if (d->listed)
-            return listed_live(&x, d->listed, rank, keep);
+            return listed_live(d, rank, keep);
         break;
     case SCHED_GPIPE:
     case NSCHEDULES:
@@ -184,6 +202,10 @@ double pipeline_live_bytes(const struct decision *d, uint32_t rank, const double
         return folded_live(&x, rank, keep);
     case SCHED_DUALPIPE_V:
         return dual_live(rank, p, m, keep[0], keep[1]);
+#define SCHEDULE(KIND, word, arguments, stages, traits)
+#define ORDERED(KIND, word, arguments, stages, traits) case SCHED_##KIND:
+#include "compiler/model/schedule.def"
+        return listed_live(d, rank, keep);
     case SCHED_DUALPIPE:
         return rank < other ? dual_live(rank, p / 2, m / 2, keep[0], keep[1])
                             : dual_live(other, p / 2, m / 2, keep[1], keep[0]);
@@ -192,21 +214,6 @@ double pipeline_live_bytes(const struct decision *d, uint32_t rank, const double
     for (uint32_t j = 0; j < d->vpp; j++)
         all += m * keep[j];
     return all;
-}
-
-/* most Is without their W in a list */
-static uint32_t listed_late(const struct schedule *s, uint32_t rank, uint32_t stage)
-{
-    uint32_t open = 0, most = 0;
-    for (uint32_t k = 0; k < s->nactions[rank]; k++) {
-        const struct action *t = &s->actions[rank][k];
-        if (t->stage != stage)
-            continue;
-        open += t->kind == 'I';
-        most = open > most ? open : most;
-        open -= t->kind == 'W';
-    }
-    return most;
 }
 
 /* Of h + 1 Is in turn, the last on the near stage, and then one behind each W; of n ranks in one direction.  On the outermost
@@ -233,7 +240,11 @@ uint32_t pipeline_late(const struct decision *d, uint32_t rank, uint32_t j)
     switch (d->schedule) {
     case SCHED_AUTO:
     case SCHED_FILE:
-        return d->listed ? listed_late(d->listed, rank, decision_folds(d) && j ? 2 * p - 1 - rank : rank + j * p) : 1;
+        return d->listed ? depth_of(d, rank, true).most[j] : 1;
+#define SCHEDULE(KIND, word, arguments, stages, traits)
+#define ORDERED(KIND, word, arguments, stages, traits) case SCHED_##KIND:
+#include "compiler/model/schedule.def"
+        return depth_of(d, rank, true).most[j];
     case SCHED_ZB_H1:
         return least(m, rank + 1);
     case SCHED_ZB_H2:

@@ -5,6 +5,7 @@
  * actions. */
 
 #include "compiler/cost/pipeline.h"
+#include "compiler/model/orders.h"
 
 /* pipelines with more ranks than this get a simpler bound: arrays are on the stack */
 #define MOST_RANKS 256

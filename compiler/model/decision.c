@@ -3,7 +3,7 @@
  * Legality is arithmetic on degrees and shapes, one sentence per broken rule, in the order in which a person
  * would fix them; memory and time are not asked here. */
 
-#include "compiler/model/decision.h"
+#include "compiler/model/orders.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/units.h"
 
@@ -217,31 +217,6 @@ static bool legal_shapes(struct arena *a, const struct job *job, const struct de
     return true;
 }
 
-uint32_t schedule_chunks(enum schedule_kind k)
-{
-    switch (k) {
-    case SCHED_GPIPE:
-    case SCHED_1F1B:
-    case SCHED_EAGER_1F1B:
-    case SCHED_ZB_H1:
-    case SCHED_ZB_H2:
-    case SCHED_DUALPIPE:
-        return 1;
-    case SCHED_ZB_V:
-    case SCHED_V_HALF:
-    case SCHED_V_MIN:
-    case SCHED_DUALPIPE_V:
-        return 2;
-    case SCHED_INTERLEAVED:
-    case SCHED_COMBINED_1F1B:
-    case SCHED_AUTO:
-    case SCHED_FILE:
-    case NSCHEDULES:
-        break;
-    }
-    return 0;
-}
-
 bool decision_folds(const struct decision *d)
 {
     return d->schedule == SCHED_AUTO || d->schedule == SCHED_FILE ? d->folds
@@ -428,7 +403,7 @@ uint64_t decision_memory_bytes(const struct job *job, const struct topo *topo, c
 
 bool decision_pairs(enum schedule_kind k)
 {
-    return k == SCHED_COMBINED_1F1B || k == SCHED_DUALPIPE || k == SCHED_DUALPIPE_V;
+    return schedule_has(k, SCHEDULE_PAIRS);
 }
 
 bool decision_exchanges_apart(const struct job *job, const struct decision *d)
@@ -449,8 +424,7 @@ uint32_t decision_cuts(const struct job *job, const struct decision *d)
 
 bool decision_skews(const struct job *job, const struct decision *d)
 {
-    bool meant = d->schedule == SCHED_ZB_H2 || d->schedule == SCHED_ZB_V;
-    return meant && job->wishes.post_validation && d->pp > 1;
+    return schedule_has(d->schedule, SCHEDULE_SKEWS) && job->wishes.post_validation && d->pp > 1;
 }
 
 /* What a step foretells must follow from its own gradients, and what runs before the seam must not add to what is checked. */

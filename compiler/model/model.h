@@ -168,8 +168,10 @@ struct wish {
 enum degree { DEG_TP, DEG_CP, DEG_PP, DEG_VPP, DEG_DP, DEG_EP, DEG_ETP, DEG_ZERO, DEG_SHARD, DEG_MICROBATCH, DEG_GPUS, NDEGREES };
 
 enum schedule_kind {
-    SCHED_GPIPE, SCHED_1F1B, SCHED_EAGER_1F1B, SCHED_INTERLEAVED, SCHED_COMBINED_1F1B, SCHED_ZB_H1, SCHED_ZB_H2,
-    SCHED_ZB_V, SCHED_V_HALF, SCHED_V_MIN, SCHED_DUALPIPE, SCHED_DUALPIPE_V, SCHED_AUTO, SCHED_FILE, NSCHEDULES
+#define SCHEDULE(KIND, word, arguments, stages, traits) SCHED_##KIND,
+#define ORDERED(KIND, word, arguments, stages, traits) SCHED_##KIND,
+#include "compiler/model/schedule.def"
+    SCHED_AUTO, SCHED_FILE, NSCHEDULES
 };
 struct schedule_wish {
     enum schedule_kind kind;

@@ -9,26 +9,6 @@
 const char *const degree_names[NDEGREES] = {"tp",  "cp",   "pp",    "vpp",        "dp",  "ep",
                                             "etp", "zero", "shard", "microbatch", "gpus"};
 
-static const char *const schedule_names[NSCHEDULES] = {[SCHED_GPIPE] = "gpipe",
-                                                       [SCHED_1F1B] = "1f1b",
-                                                       [SCHED_EAGER_1F1B] = "eager_1f1b",
-                                                       [SCHED_INTERLEAVED] = "interleaved",
-                                                       [SCHED_COMBINED_1F1B] = "combined_1f1b",
-                                                       [SCHED_ZB_H1] = "zb_h1",
-                                                       [SCHED_ZB_H2] = "zb_h2",
-                                                       [SCHED_ZB_V] = "zb_v",
-                                                       [SCHED_V_HALF] = "v_half",
-                                                       [SCHED_V_MIN] = "v_min",
-                                                       [SCHED_DUALPIPE] = "dualpipe",
-                                                       [SCHED_DUALPIPE_V] = "dualpipe_v",
-                                                       [SCHED_AUTO] = "auto",
-                                                       [SCHED_FILE] = "file"};
-
-const char *schedule_name(enum schedule_kind k)
-{
-    return schedule_names[k];
-}
-
 static bool is_word(const struct item *item, const char *word)
 {
     return item && item->relop == RELOP_NONE && item->expr->kind == EXPR_NAME &&
@@ -164,7 +144,7 @@ static bool sema_schedule_one(struct check *c, const struct value *v, struct sch
         return false;
     *runs = *runs || c->plan_only.n == before;
     c->plan_only.n = before;
-    while (strcmp(schedule_names[out->kind], v->text) != 0)
+    while (strcmp(schedule_name(out->kind), v->text) != 0)
         out->kind++;
     if (v->kind == VALUE_CALL) {
         struct binding b = check_bind(c, (enum scope)vocab_scope(v->text), v);

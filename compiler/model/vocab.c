@@ -17,6 +17,13 @@
 #define FORM TAKES_FORM
 #define ARG TAKES_ARG
 
+/* of schedule.def */
+static const char schedule_words[] =
+#define SCHEDULE(KIND, word, arguments, stages, traits) " " word arguments
+#define ORDERED(KIND, word, arguments, stages, traits) " " word arguments
+#include "compiler/model/schedule.def"
+    " auto";
+
 static const struct word table[] = {
 #define SCOPE(scope, title)
 #define WORD(scope, name, takes, words, lo, hi, standard, plan, meaning)                                     \

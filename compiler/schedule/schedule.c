@@ -1,6 +1,7 @@
 /* Schedules as data: the decision's one, made by its family, and the forward-only one of an evaluation. */
 
 #include "compiler/cost/pipeline.h"
+#include "compiler/model/orders.h"
 #include "compiler/schedule/family.h"
 
 #include <assert.h>
@@ -100,6 +101,27 @@ const char *schedule_unsupported(struct arena *a, const struct decision *d)
     return NULL;
 }
 
+/* a rank of an ORDERED schedule while it is filled: the next microbatches of its stages' F, B or I, and W */
+struct filling {
+    struct schedule *s;
+    const struct decision *d;
+    uint32_t rank, next[3][DECISION_MOST_VPP];
+};
+
+static void take(void *to, char kind, uint32_t j)
+{
+    struct filling *x = to;
+    assert(kind == 'F' || kind == 'B' || schedule_has(x->d->schedule, SCHEDULE_SPLITS));
+    uint32_t stage = decision_folds(x->d) && j ? 2 * x->d->pp - 1 - x->rank : x->rank + j * x->d->pp;
+    schedule_append(x->s, x->rank, kind, stage, x->next[kind == 'F' ? 0 : kind == 'W' ? 2 : 1][j]++);
+}
+
+static void fill_ordered(struct schedule *s, const struct decision *d)
+{
+    for (uint32_t r = 0; r < d->pp; r++)
+        order_of(d->schedule)(d, r, take, &(struct filling){.s = s, .d = d, .rank = r});
+}
+
 static void fill(struct arena *a, struct schedule *s, const struct decision *d)
 {
     uint32_t group = d->schedule_group ? d->schedule_group : d->pp;
@@ -133,6 +155,11 @@ static void fill(struct arena *a, struct schedule *s, const struct decision *d)
         return;
     case SCHED_DUALPIPE_V:
         schedule_dualpipe_v(s, ARENA_ARRAY(a, struct action, 4 * (size_t)d->pp));
+        return;
+#define SCHEDULE(KIND, word, arguments, stages, traits)
+#define ORDERED(KIND, word, arguments, stages, traits) case SCHED_##KIND:
+#include "compiler/model/schedule.def"
+        fill_ordered(s, d);
         return;
     case SCHED_AUTO:
     case SCHED_FILE:

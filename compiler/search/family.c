@@ -10,6 +10,7 @@
  * all, and one that does not fit with the schedule that holds least in each class, under any ZeRO level, its state split as far
  * as allowed, is dropped for the family. */
 
+#include "compiler/model/orders.h"
 #include "compiler/search/trade.h"
 
 #include <math.h>
@@ -40,10 +41,10 @@ static uint32_t class_end(const struct searching *s, uint32_t k)
     return end;
 }
 
-/* does the schedule hold no more than any other of its class, on every rank? */
+/* may the schedule hold less than any other of its class, on some rank? */
 static bool thrifty(enum schedule_kind k)
 {
-    return k == SCHED_1F1B || k == SCHED_INTERLEAVED || k == SCHED_V_HALF || k == SCHED_V_MIN;
+    return k == SCHED_1F1B || k == SCHED_INTERLEAVED || k == SCHED_V_HALF || k == SCHED_V_MIN || order_of(k);
 }
 
 /* Memory of x's decision from below, under any schedule of its class, any shard of its ZeRO level, and with all layers recomputed

@@ -7,6 +7,7 @@
 
 #include "compiler/search/space.h"
 #include "compiler/model/actions.h"
+#include "compiler/model/orders.h"
 
 #include "compiler/support/vec.h"
 
@@ -297,18 +298,14 @@ static void add_schedule(struct space *s, enum schedule_kind kind, uint32_t vpp,
                                                                .folds = schedule_chunks(kind) == 2};
 }
 
-static bool folded(enum schedule_kind k)
-{
-    return k == SCHED_ZB_V || k == SCHED_V_HALF || k == SCHED_V_MIN || k == SCHED_DUALPIPE_V;
-}
-
 /* one kind with every number of chunks that it takes */
 static void add_kind(struct space *s, enum schedule_kind kind, uint32_t group, bool named)
 {
-    bool looped = kind == SCHED_INTERLEAVED || kind == SCHED_COMBINED_1F1B;
+    uint32_t chunks = schedule_chunks(kind);
+    bool looped = chunks == 0;
     for (uint32_t i = 0; i < s->vpp.n; i++) {
         uint32_t v = s->vpp.at[i];
-        if (folded(kind) ? v != 2 : looped ? v < 2 : v != 1)
+        if (looped ? v < 2 : v != chunks)
             continue;
         add_schedule(s, kind, v, group, looped && !group ? 1 : 0);
         if (looped && !group && !named) /* a schedule that the file names without a group has groups of pp */
@@ -333,7 +330,11 @@ static bool space_schedules(struct diag *d, struct space *s)
     const struct wishes *w = &s->job->wishes;
     static const enum schedule_kind all[] = {
         SCHED_1F1B, SCHED_GPIPE,  SCHED_INTERLEAVED, SCHED_EAGER_1F1B,    SCHED_ZB_H1,    SCHED_ZB_H2,
-        SCHED_ZB_V, SCHED_V_HALF, SCHED_V_MIN,       SCHED_COMBINED_1F1B, SCHED_DUALPIPE, SCHED_DUALPIPE_V};
+        SCHED_ZB_V, SCHED_V_HALF, SCHED_V_MIN,       SCHED_COMBINED_1F1B, SCHED_DUALPIPE, SCHED_DUALPIPE_V,
+#define SCHEDULE(KIND, word, arguments, stages, traits)
+#define ORDERED(KIND, word, arguments, stages, traits) SCHED_##KIND,
+#include "compiler/model/schedule.def"
+    };
     bool automatic = w->nschedules == 0;
     for (uint32_t i = 0; i < w->nschedules; i++) {
         automatic |= w->schedules[i].kind == SCHED_AUTO;
@@ -366,7 +367,7 @@ static bool space_schedules(struct diag *d, struct space *s)
 
 bool space_schedule_takes(const struct space *s, const struct space_schedule *k, const struct decision *d)
 {
-    bool looped = k->kind == SCHED_INTERLEAVED || k->kind == SCHED_COMBINED_1F1B;
+    bool looped = schedule_chunks(k->kind) == 0;
     if (k->listed)
         return d->pp == k->listed->nranks && d->microbatches == k->listed->microbatches;
     if (d->pp == 1) /* without a pipeline all are alike, or keep more; DualPipe has no rank to meet */

@@ -1,7 +1,8 @@
-/* Schedules: golden listings (p = 4, m = 8), every shape runs, refusals with their exact sentences, torch's
- * CSV there and back. */
+/* Schedules: golden listings (p = 4, m = 8), every shape runs, steps under unit costs, refusals with their exact sentences,
+ * torch's CSV there and back. */
 
 #include "compiler/schedule/schedule.h"
+#include "compiler/simulate/simulate.h"
 
 #include <CUnit/Basic.h>
 #include <stdlib.h>
@@ -163,18 +164,19 @@ static const struct {
     enum schedule_kind kind;
     uint32_t least, most; /* chunks per rank */
     bool (*legal)(uint32_t p, uint32_t m);
-} kinds[] = {{SCHED_GPIPE, 1, 1, any_shape},
-             {SCHED_1F1B, 1, 1, any_shape},
-             {SCHED_EAGER_1F1B, 1, 1, any_shape},
-             {SCHED_INTERLEAVED, 2, 4, whole_groups},
-             {SCHED_COMBINED_1F1B, 1, 4, whole_groups},
-             {SCHED_ZB_H1, 1, 1, any_shape},
-             {SCHED_ZB_H2, 1, 1, any_shape},
-             {SCHED_ZB_V, 2, 2, any_shape},
-             {SCHED_V_HALF, 2, 2, any_shape},
-             {SCHED_V_MIN, 2, 2, any_shape},
-             {SCHED_DUALPIPE, 1, 1, both_ways},
-             {SCHED_DUALPIPE_V, 2, 2, full_turns}};
+    double step; /* of p = 4, m = 8, the least chunks: 24 without bubble, where a rank takes 1 each for F, I and W of a microbatch */
+} kinds[] = {{SCHED_GPIPE, 1, 1, any_shape, 33},
+             {SCHED_1F1B, 1, 1, any_shape, 33},
+             {SCHED_EAGER_1F1B, 1, 1, any_shape, 33},
+             {SCHED_INTERLEAVED, 2, 4, whole_groups, 28.5},
+             {SCHED_COMBINED_1F1B, 1, 4, whole_groups, 33},
+             {SCHED_ZB_H1, 1, 1, any_shape, 27},
+             {SCHED_ZB_H2, 1, 1, any_shape, 27},
+             {SCHED_ZB_V, 2, 2, any_shape, 25.5},
+             {SCHED_V_HALF, 2, 2, any_shape, 28},
+             {SCHED_V_MIN, 2, 2, any_shape, 29.5},
+             {SCHED_DUALPIPE, 1, 1, both_ways, 26},
+             {SCHED_DUALPIPE_V, 2, 2, full_turns, 27}};
 
 /* legal shapes are made and run, the others are refused with a reason */
 static void test_shapes(void)
@@ -204,6 +206,37 @@ static void test_shapes(void)
             arena_free(a);
         }
     CU_ASSERT(made > 700 && refused > 700);
+}
+
+/* bubbles by the schedules' papers: 1F1B's (p - 1)(F + I + W), a v-th of it interleaved, ZB-H1's (p - 1)(F + I - W), and so on */
+static void test_steps(void)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        struct arena *a = arena_new();
+        const struct decision *d = decide(a, kinds[i].kind, kinds[i].least, 4, 8);
+        struct pipeline_stage stages[8];
+        double share = kinds[i].least;
+        for (uint32_t s = 0; s < d->nstages; s++)
+            stages[s] = (struct pipeline_stage){1 / share, 2 / share, 1 / share, 1 / share, 0, 0, 0, 0, 0, 0};
+        double step = simulate_actions(a, schedule_new(a, d), &(struct pipeline_times){.stages = stages}, NULL, NULL);
+        CU_ASSERT_DOUBLE_EQUAL(step, kinds[i].step, 1e-9);
+        if (step < kinds[i].step - 1e-9 || step > kinds[i].step + 1e-9)
+            printf("\n    schedule '%s' takes %g, not %g", schedule_name(kinds[i].kind), step, kinds[i].step);
+        arena_free(a);
+    }
+}
+
+/* every row of schedule.def but 'auto' and 'file' has its shapes above */
+static void test_rows(void)
+{
+    for (uint32_t k = 0; k < SCHED_AUTO; k++) {
+        bool found = false;
+        for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+            found |= kinds[i].kind == k;
+        CU_ASSERT(found);
+        if (!found)
+            printf("\n    schedule '%s' has no row among the shapes of test_schedule.c", schedule_name((enum schedule_kind)k));
+    }
 }
 
 /* interleaved with every group that divides the microbatches, or leaves at least p for the last group */
@@ -354,6 +387,8 @@ void suite_schedule(void)
     CU_pSuite s = CU_add_suite("schedule", NULL, NULL);
     CU_add_test(s, "golden listings", test_golden);
     CU_add_test(s, "all shapes run and read back", test_shapes);
+    CU_add_test(s, "every schedule has shapes", test_rows);
+    CU_add_test(s, "steps under unit costs", test_steps);
     CU_add_test(s, "groups of interleaved schedules", test_groups);
     CU_add_test(s, "forward only", test_forward);
     CU_add_test(s, "what begins early", test_early);
