@@ -21,7 +21,8 @@ struct cuda_place {
     const char *(*finish)(int run); /* waits; NULL or what went wrong; after run 0 the same calls come again */
 };
 
-/* runs the cases of rows whose names contain filter (NULL: all); prints what is wrong; returns how many runs failed */
+/* runs the cases of rows whose names contain filter (NULL: all); prints what is wrong, rows without a case among it; returns how
+ * many runs failed */
 unsigned cuda_cases_check(const struct cuda_place *p, const char *filter, unsigned *nruns);
 
 /* shapes by isa.def's names, attributes, and the range of int32 operands: [low, high) */

@@ -355,9 +355,10 @@ const struct cuda_case cuda_table[] = {
     {.shape.op = OP_COLUMNS_SPLIT, .shape.dims = D({"t", 9}, {"w", 5}), .shape.attrs = D({"parts", 4})},
     {.shape.op = OP_COLUMNS_JOIN, .shape.dims = D({"t", 9}, {"w", 24}), .shape.attrs = D({"parts", 3})},
     {.shape.op = OP_COLUMNS_JOIN, .shape.dims = D({"t", 9}, {"w", 5}), .shape.attrs = D({"parts", 4})},
-    {.shape.op = OP_SCALE, .shape.dims = D({"t", 9}, {"h", 40}), .shape.attrs = D({"factor", 0.3})},
-    {.shape.op = OP_SCALE, .shape.dims = D({"t", 9}, {"h", 7}), .shape.attrs = D({"factor", -2})},
-    {.shape.op = OP_SOFTCAP, .shape.dims = D({"t", 9}, {"h", 40}), .shape.attrs = D({"cap", 0.8})},
+#define ELEMENT(name, attribute, value, function)                                                            \
+    {.shape.op = OP_##name, .shape.dims = D({"t", 9}, {"h", 40}), .shape.attrs = D({#attribute, value})},    \
+    {.shape.op = OP_##name, .shape.dims = D({"t", 9}, {"h", 7}), .shape.attrs = D({#attribute, value})},
+#include "tests/kernels/elements.def"
     {.shape.op = OP_SOFTCAP_I, .shape.dims = D({"t", 9}, {"h", 40}), .shape.attrs = D({"cap", 0.8})},
     {.shape.op = OP_HEADNORM, .shape.dims = D({"t", 9}), .shape.attrs = D({"heads", 3}, {"head", 64}, {"eps", 1e-6})},
     {.shape.op = OP_HEADNORM, .shape.dims = D({"t", 9}), .shape.attrs = D({"heads", 5}, {"head", 12}, {"eps", 1e-6})},

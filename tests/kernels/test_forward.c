@@ -190,18 +190,17 @@ static void ref_attention(struct sample *s)
         }
 }
 
-static void ref_scale(struct sample *s)
-{
-    EACH(s, SCALE, y, i, j)
-    AT(s, SCALE, y, i, j) = AT(s, SCALE, x, i, j) * REAL_ATTR(s, SCALE, factor);
-}
-
-static void ref_softcap(struct sample *s)
-{
-    double cap = REAL_ATTR(s, SOFTCAP, cap);
-    EACH(s, SOFTCAP, y, i, j)
-    AT(s, SOFTCAP, y, i, j) = cap * tanh(AT(s, SOFTCAP, x, i, j) / cap);
-}
+#define ELEMENT(op, attribute, value, function)                                                               \
+    static void ref_element_##op(struct sample *s)                                                           \
+    {                                                                                                        \
+        EACH(s, op, y, i, j)                                                                                 \
+        {                                                                                                    \
+            double x = AT(s, op, x, i, j), a = value;                                                        \
+            AT(s, op, y, i, j) = function;                                                                   \
+            (void)a;                                                                                         \
+        }                                                                                                    \
+    }
+#include "tests/kernels/elements.def"
 
 static void ref_headnorm(struct sample *s)
 {
@@ -432,8 +431,9 @@ static const struct kernel_case cases[] = {
      0,
      4e-6,
      0},
-    {OP_SCALE, {{"t", 5}, {"h", 9}}, {{"factor", 1.75}}, NULL, ref_scale, 0, 0, 0},
-    {OP_SOFTCAP, {{"t", 5}, {"h", 9}}, {{"cap", 1.5}}, NULL, ref_softcap, 0, 0, 0},
+#define ELEMENT(op, attribute, value, function)                                                              \
+    {OP_##op, {{"t", 5}, {"h", 9}}, {{#attribute, value}}, NULL, ref_element_##op, 0, 0, 0},
+#include "tests/kernels/elements.def"
     {OP_HEADNORM, {{"t", 4}}, {{"heads", 3}, {"head", 5}, {"eps", 1e-5}}, NULL, ref_headnorm, 0, 0, 0},
     {OP_MLA_KEYS,
      {{"t", 4}, {"w", 18}, {"r", 2}, {"u", 3}},

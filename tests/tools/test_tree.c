@@ -1,5 +1,5 @@
 /* The rules of the tree itself, as tests: order of the map, no mutable file-scope data, no unused function,
- * one owner of files, headers that stand alone. Each is a script that prints what breaks its rule; here they
+ * one owner of files, every instruction emitted and tested, headers that stand alone. Each is a script that prints what breaks its rule; here they
  * only get run.  The build says in the environment where its object files are (LLMC_BUILD) and how a header
  * is to be compiled (LLMC_CC). */
 
@@ -39,6 +39,11 @@ static void test_files(void)
     run_script("tests/tools/files.sh");
 }
 
+static void test_rows(void)
+{
+    run_script("tests/tools/rows.sh");
+}
+
 static void test_headers(void)
 {
     int status = system("tests/tools/headers.sh ${LLMC_CC:-cc -std=c11 -D_GNU_SOURCE -I.}");
@@ -66,6 +71,7 @@ void suite_tree(void)
     CU_add_test(s, "no mutable file-scope data", test_globals);
     CU_add_test(s, "no function without a use", test_unused);
     CU_add_test(s, "files have one owner", test_files);
+    CU_add_test(s, "instructions are emitted and tested", test_rows);
     CU_add_test(s, "headers stand alone", test_headers);
     CU_add_test(s, "the CUDA plugin", test_plugin);
 }
