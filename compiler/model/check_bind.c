@@ -100,6 +100,8 @@ struct binding check_bind(struct check *c, enum scope scope, const struct value 
 const struct bound *bound_find(const struct binding *b, const char *name)
 {
     const struct bound *at = bound_row(b, name);
+    if (!at)
+        fprintf(stderr, "llmc: vocab.def lacks the word '%s'\n", name);
     assert(at);
     return at;
 }

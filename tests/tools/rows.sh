@@ -1,8 +1,17 @@
 #!/bin/sh
-# Every row of runtime/isa.def is emitted by the lowering, and every kernel has numbers of its own to be compared with: prints each
-# row that lacks one; exit 1 if there is one.  Run from the root of the tree.
-#   Exempt: BROADCAST, which nothing emits but whose number stays; of numbers, rows whose kernel only reads tokens, or is none.
+# Every row of compiler/model/opr.def is put into the model, every row of runtime/isa.def is emitted by the lowering,
+# and every kernel has numbers of its own to be compared with: prints each row that lacks one; exit 1 if there is one.
+# Run from the root of the tree.
+#   Exempt: BROADCAST, which nothing emits but whose number stays; of numbers, rows whose kernel only reads tokens, or
+#   is none.
 set -u
+status=0
+for row in $(sed -n 's/^OPR(\([A-Z0-9_]*\),.*/\1/p' compiler/model/opr.def); do
+    grep -qE "\<OPR_$row\>" compiler/model/expand*.c || {
+        echo "$row: nothing in compiler/model/expand*.c puts this operator into the model"
+        status=1
+    }
+done
 sed -n 's/^INSN(\([A-Z0-9_]*\), [A-Z]*, \([A-Z0-9]*\).*/\1 \2/p' runtime/isa.def | (
     failed=0
     while read -r row unit; do
@@ -19,4 +28,5 @@ sed -n 's/^INSN(\([A-Z0-9_]*\), [A-Z]*, \([A-Z0-9]*\).*/\1 \2/p' runtime/isa.def
         }
     done
     exit $failed
-)
+) || status=1
+exit $status

@@ -1,5 +1,5 @@
 /* The rules of the tree itself, as tests: order of the map, no mutable file-scope data, no unused function,
- * one owner of files, every instruction emitted and tested, headers that stand alone. Each is a script that prints what breaks its rule; here they
+ * one owner of files, every row of the tables used, headers that stand alone. Each is a script that prints what breaks its rule; here they
  * only get run.  The build says in the environment where its object files are (LLMC_BUILD) and how a header
  * is to be compiled (LLMC_CC). */
 
@@ -71,7 +71,7 @@ void suite_tree(void)
     CU_add_test(s, "no mutable file-scope data", test_globals);
     CU_add_test(s, "no function without a use", test_unused);
     CU_add_test(s, "files have one owner", test_files);
-    CU_add_test(s, "instructions are emitted and tested", test_rows);
+    CU_add_test(s, "operators are used, instructions emitted and tested", test_rows);
     CU_add_test(s, "headers stand alone", test_headers);
     CU_add_test(s, "the CUDA plugin", test_plugin);
 }

@@ -16,7 +16,7 @@ static void test_builtin(void)
             CU_ASSERT(*PROFILE_PARAM(&p, &params[i]) >= params[i].low &&
                       *PROFILE_PARAM(&p, &params[i]) <= params[i].high);
     }
-    CU_ASSERT_EQUAL(n, 4);
+    CU_ASSERT(n >= 4);
     struct profile p;
     CU_ASSERT(!profile_find(&p, "megatron"));
     CU_ASSERT_PTR_NULL(profile_param("matmul"));

@@ -164,7 +164,7 @@ static const struct {
     enum schedule_kind kind;
     uint32_t least, most; /* chunks per rank */
     bool (*legal)(uint32_t p, uint32_t m);
-    double step; /* of p = 4, m = 8, the least chunks: 24 without bubble, where a rank takes 1 each for F, I and W of a microbatch */
+    double step; /* of p = 4, m = 8 and the least chunks, a rank's F, I and W of a microbatch 1 each: 24 and the bubble */
 } kinds[] = {{SCHED_GPIPE, 1, 1, any_shape, 33},
              {SCHED_1F1B, 1, 1, any_shape, 33},
              {SCHED_EAGER_1F1B, 1, 1, any_shape, 33},
