@@ -12,6 +12,7 @@
 #   make check-estimates       ESTIMATES=2000      the search's and 'estimate's figures against the programs'
 #   make check-jobs            DRAWN=500           random jobs: what a search with a hundred times the budget finds, too
 #   make check-gaps            DRAWN=500 RIVALS=8  the same jobs: does no other decision beat a plan by more than its gap?
+#   make check-recipes         the README's recipes carried out, and again without each of their files
 #   make check-source-mutants  SOURCE_MUTANTS=400  faults in the source, which the tests must notice
 #   make fuzz                  FUZZ_SECONDS=600    every fuzzer (clang)
 #   make bench                 the benchmarks
@@ -168,9 +169,9 @@ $(B)/grammar/%.o: $(B)/grammar/%.c $(B)/grammar/llm.tab.h $(B)/grammar/llm.lex.h
 
 $(B)/compiler/model/parse.o: $(B)/grammar/llm.tab.h $(B)/grammar/llm.lex.h
 
-# the software stacks that come with the compiler, as string literals
-$(B)/compiler/profile/builtin.inc: $(sort $(wildcard compiler/profile/*.profile))
-	$(Q)mkdir -p $(@D); for f in $^; do echo "{\"$$(basename $$f .profile)\","; \
+# the software stacks that come with the compiler, as string literals; the folder's time says that one has gone
+$(B)/compiler/profile/builtin.inc: $(sort $(wildcard compiler/profile/*.profile)) compiler/profile/.
+	$(Q)mkdir -p $(@D); for f in $(filter %.profile,$^); do echo "{\"$$(basename $$f .profile)\","; \
 	sed 's/[\\"]/\\&/g; s/.*/"&\\n"/' $$f; echo "},"; done >$@
 
 $(B)/compiler/profile/profile.o: $(B)/compiler/profile/builtin.inc
@@ -253,6 +254,10 @@ RIVALS ?= 8
 check-gaps: build/llmc
 	$(Q)python3 tests/tools/gaps.py --count $(DRAWN) --seed $(or $(SEED),1) --rivals $(RIVALS)
 
+# the README's recipes, tests/recipes/*.patch, in a copy of the tree: built, tested, and with each file left out in turn
+check-recipes: all $(B)/tests/run
+	$(Q)CC='$(CC)' NVCC='$(NVCC)' tests/tools/recipes.sh $(B)
+
 # one fault at a time in the source of the compiler and the runtime: which of SOURCE_MUTANTS drawn ones make some test
 # fail; goes on where it was cut off; in parts with MUTANTS_FROM=N, others with SEED=N, JOBS=1 on one core, at most MOST
 # seconds of suites each, those of FIRST before others; RULES=1: each refusal of a plan is left out in turn instead
@@ -313,7 +318,7 @@ clean:
 	$(Q)rm -rf build
 
 .PHONY: all gpu measured cuda-archs deps check check-layouts check-models check-mutants check-fields check-origin check-estimates \
-        check-jobs check-gaps check-source-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests \
+        check-jobs check-gaps check-recipes check-source-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests \
         run-demo run-bench run-fuzz install clean
 .SECONDARY:
 
