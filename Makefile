@@ -41,7 +41,7 @@ CFLAGS  += $(WARN) $(OPT) -I. -I$(B) $(XML) $(JANSSON) $(BLAS)
 LDFLAGS += $(SANITIZE)
 
 ISA_C   := runtime/isa.c runtime/hash.c runtime/file.c runtime/workspace.c $(wildcard runtime/program*.c)
-LIB_C   := compiler/llmc.c compiler/fit.c $(wildcard compiler/*/*.c) $(ISA_C)
+LIB_C   := compiler/compile.c compiler/fit.c compiler/llmc.c $(wildcard compiler/*/*.c) $(ISA_C)
 RUN_C   := $(filter-out runtime/llmrun.c $(ISA_C),$(wildcard runtime/*.c)) $(filter-out runtime/cuda/plugin.c,$(wildcard runtime/cuda/*.c)) $(wildcard kernels/cpu/*.c)
 GEN_O   := $(if $(wildcard grammar/llm.y),$(B)/grammar/llm.tab.o $(B)/grammar/llm.lex.o)
 LIB_O   := $(LIB_C:%.c=$(B)/%.o) $(GEN_O)

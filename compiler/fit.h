@@ -3,7 +3,8 @@
 
 /* From the candidates that the search found to the plan whose arena fits the devices. */
 
-#include "compiler/llmc.h"
+#include "compiler/compile.h"
+#include "compiler/search/search.h"
 
 /* The fastest by simulation of the candidates whose placed arena fits, lowered, placed and simulated, or a plainer one within a
  * fraction of a percent; searches for less memory where none fits, keeping `top` candidates.  Those of `found` that were

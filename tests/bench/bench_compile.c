@@ -6,6 +6,7 @@
  * replicas without work.  Bytes are those of the plan folder's programs and rank table. */
 
 #include "compiler/fit.h"
+#include "compiler/llmc.h"
 #include "compiler/lower/lower.h"
 #include "compiler/model/sema.h"
 #include "compiler/place/place.h"

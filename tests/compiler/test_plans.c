@@ -7,6 +7,7 @@
  * largest out. */
 
 #include "compiler/fit.h"
+#include "compiler/llmc.h"
 #include "compiler/model/sema.h"
 #include "compiler/simulate/predict.h"
 #include "compiler/support/units.h"

@@ -6,6 +6,7 @@
  * name fails. */
 
 #include "compiler/fit.h"
+#include "compiler/llmc.h"
 #include "compiler/inspect/estimate.h"
 #include "compiler/support/units.h"
 #include "compiler/inspect/show.h"

@@ -2,6 +2,7 @@
  * names it is the verifier's. */
 
 #include "compiler/fit.h"
+#include "compiler/llmc.h"
 #include "compiler/support/vec.h"
 #include "compiler/verify/verify.h"
 #include "tests/compiler/random_plan.h"
