@@ -1,6 +1,6 @@
-/* The rules of the tree itself, as tests: order of the map, no mutable file-scope data, no unused function,
- * one owner of files, every row of the tables used, headers that stand alone. Each is a script that prints what breaks its rule; here they
- * only get run.  The build says in the environment where its object files are (LLMC_BUILD) and how a header
+/* The rules of the tree itself, as tests: order of the map, sizes, no mutable file-scope data, no unused function,
+ * one owner of files, every row of the tables used, headers that stand alone.  Each is a script that prints what breaks its
+ * rule; here they only get run.  The build says in the environment where its object files are (LLMC_BUILD) and how a header
  * is to be compiled (LLMC_CC). */
 
 #include "tests/skip.h"
@@ -32,6 +32,11 @@ static void test_globals(void)
 static void test_unused(void)
 {
     run_script("tests/tools/unused.sh ${LLMC_BUILD:-build}");
+}
+
+static void test_shape(void)
+{
+    run_script("tests/tools/shape.sh --check ${LLMC_BUILD:-build}");
 }
 
 static void test_files(void)
@@ -68,6 +73,7 @@ void suite_tree(void)
 {
     CU_pSuite s = CU_add_suite("tree", NULL, NULL);
     CU_add_test(s, "includes follow the map", test_layers);
+    CU_add_test(s, "functions fit, folders need each other one way", test_shape);
     CU_add_test(s, "no mutable file-scope data", test_globals);
     CU_add_test(s, "no function without a use", test_unused);
     CU_add_test(s, "files have one owner", test_files);
