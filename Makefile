@@ -310,7 +310,7 @@ run-fuzz: $(FUZZERS:%=$(B)/tests/fuzz/%)
 install: all
 	$(Q)install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/doc/llmc $(DESTDIR)$(PREFIX)/share/llmc
 	$(Q)install -m 755 $(B)/llmc $(B)/llmrun $(PLUGIN) $(DESTDIR)$(PREFIX)/bin
-	$(Q)install -m 644 README.md LICENSE $(DESTDIR)$(PREFIX)/share/doc/llmc
+	$(Q)install -m 644 README.md LICENSE compiler/LIMITS.md $(DESTDIR)$(PREFIX)/share/doc/llmc
 	$(Q)cp -R plans topologies $(DESTDIR)$(PREFIX)/share/llmc
 	$(Q)echo "  installed llmc and llmrun in $(DESTDIR)$(PREFIX)/bin, plans and topologies in $(DESTDIR)$(PREFIX)/share/llmc"
 

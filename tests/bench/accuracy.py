@@ -48,7 +48,7 @@ def reasons(of):
 
 
 def count_lines(runs):
-    """which rows are used, and why not the others; README.md repeats these lines"""
+    """which rows are used, and why not the others; the README beside this file repeats these lines"""
     published = [r for r in runs if r.family != SINGLE]
     scored = scored_of(published)
     formula = "from printed FLOP/s by the source's own formula"
@@ -75,7 +75,7 @@ def used(runs):
 
 
 def figures(runs, by_level):
-    """(text, errors) for the table that README.md repeats"""
+    """(text, errors) for the table that the README beside this file repeats"""
     scored, now = scored_of(runs), by_level["cited"]
     which = lambda test: [e for r, e in zip(scored, now) if test(r)]
     return [(text, by_level[level]) for level, text in LEVELS] + [

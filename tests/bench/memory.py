@@ -65,7 +65,7 @@ def report(runs, show_all, worst):
 
 
 def summary(pairs):
-    """the lines that README.md repeats"""
+    """the lines that the README beside this file repeats"""
     sets = (("memory, where a source prints it (`make bench-memory`)", [e for e, _ in pairs]),
             ("memory, each distinct pair of measured and predicted bytes once", distinct(pairs)))
     return ["| %s | %d | %.1f %% | %.1f %% | %d |" % (text, len(e), 100 * rows.quantile([abs(x) for x in e], 0.5),

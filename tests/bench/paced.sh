@@ -48,7 +48,7 @@ compare() {
 }
 
 if [ "$only" != plan ]; then
-    quietly "$build/llmc" tokens README.md -o "$work/tokens.bin"
+    quietly "$build/llmc" tokens tests/bench/README.md -o "$work/tokens.bin"
     printf '%-14s %27s   %27s   %27s\n' '' 'simulated' 'paced' 'real kernels'
     printf '%-14s' 's per step'
     for i in 1 2 3; do printf ' %9s %9s %7s  ' overlap without ratio; done

@@ -61,7 +61,7 @@ def felt(p, profile, which, names, defined):
 
 
 def lines(runs):
-    """what README.md repeats: parameters fitted, set by hand, at their default; scored rows fitted, and these per
+    """what the README beside this file repeats: parameters fitted, set by hand, at their default; scored rows fitted, and these per
     parameter"""
     found, defined = [], definitions()
     for profile, fitted in priors().items():

@@ -46,7 +46,7 @@ static void test_dense(void)
     CU_ASSERT_EQUAL_FATAL(
         shell(dir,
               "M=$D/model.llm && sed \"s/^ *batch .*/batch 4 sequences/\" plans/tiny-llama/model.llm >$M && "
-              "B=\"--set microbatch=1 -q\" && cat LICENSE README.md >$D/text && $L tokens $D/text -o "
+              "B=\"--set microbatch=1 -q\" && cat LICENSE README.md compiler/LIMITS.md tests/bench/README.md >$D/text && $L tokens $D/text -o "
               "$D/tokens.bin && "
               "$L plan $M $C $B --set tp=1 --set pp=1 --set dp=1 --set gpus=1 -o $D/p1 && "
               "$L plan $M $C $B --set tp=2 --set cp=2 --set pp=2 --set dp=2 -o $D/p16 && "
@@ -62,7 +62,7 @@ static void test_experts(void)
     CU_ASSERT_EQUAL_FATAL(
         shell(dir,
               "M=$D/model.llm && sed \"s/^ *batch .*/batch 4 sequences/\" plans/tiny-moe/model.llm >$M && "
-              "B=-q && cat LICENSE README.md >$D/text && $L tokens $D/text -o $D/tokens.bin && "
+              "B=-q && cat LICENSE README.md compiler/LIMITS.md tests/bench/README.md >$D/text && $L tokens $D/text -o $D/tokens.bin && "
               "$L plan $M $C $B --set tp=1 --set cp=1 --set pp=1 --set dp=1 --set ep=1 -o $D/p1 && "
               "$L plan $M $C $B -o $D/p16 && "
               "$R $D/p1 $T --routing-save $D/routing --log $D/one.jsonl && "

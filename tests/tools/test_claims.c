@@ -1,5 +1,5 @@
-/* What the README claims of predictions, and what that rests on: the tables of published runs are sound, runs
- * of every software stack are accepted by the compiler, and every figure of the README is the one that the
+/* What tests/bench/README.md claims of predictions, and what that rests on: the tables of published runs are sound, runs
+ * of every software stack are accepted by the compiler, and every figure of it is the one that the
  * tables and this compiler give. Scripts of tests/bench/ do it and print what is wrong; quick runs, which may
  * be slow builds, leave the figures out. */
 
@@ -58,7 +58,7 @@ static void test_figures(void)
     const char *quick = getenv("LLMC_QUICK");
     char command[1024];
     snprintf(command, sizeof command,
-             "PYTHONPYCACHEPREFIX=%s/pycache python3 tests/bench/accuracy.py --readme README.md --build %s "
+             "PYTHONPYCACHEPREFIX=%s/pycache python3 tests/bench/accuracy.py --readme tests/bench/README.md --build %s "
              "--work %s/bench/claims",
              build(), build(), build());
     if (!quick || !*quick) {
@@ -73,5 +73,5 @@ void suite_claims(void)
     CU_pSuite s = CU_add_suite("claims", NULL, NULL);
     CU_add_test(s, "tables of published runs are sound", test_tables);
     CU_add_test(s, "what is wrong with them is found", test_spoilt);
-    CU_add_test(s, "the README's figures are these", test_figures);
+    CU_add_test(s, "the figures of tests/bench/README.md are these", test_figures);
 }
