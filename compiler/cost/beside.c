@@ -130,13 +130,20 @@ static void clear(struct pair *x, uint32_t nruns)
     }
 }
 
+/* What a pass that is over leaves in places for copies: the next one's copies come there once those before them are through. */
+static double at_rest(const struct side *y, const double *queue_s)
+{
+    bool later = !y->levels && y->stage->nruns && queue_s[WALK_COPY] > queue_s[WALK_COMPUTE];
+    return y->now - (later ? y->stage->runs[y->run].places[1] : 0);
+}
+
 /* a step of the forward pass while the other one rests */
 static void go_forward(struct side *x, const struct side *y, double *queue_s, double *most)
 {
     double places = x->shards->gathered > 0 ? unused(x, false, false) + unused(y, true, true) : 0;
     double bytes = take(x, queue_s);
     if (bytes > 0)
-        note(most, bytes + y->now - places);
+        note(most, bytes + at_rest(y, queue_s) - places);
     if (is_over(x))
         next_block(x, false);
 }

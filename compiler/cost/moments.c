@@ -38,6 +38,13 @@ static inline double places(const struct order *x)
     return s->gathered * (s->places + (x->pairs_left && x->pairs_left < x->pairs ? s->places_beside : 0));
 }
 
+/* what lies in places of actions beside others between two pairs: the next one's first parameters, which were asked for ahead */
+static inline double between_pairs(const struct order *x)
+{
+    const struct moments_shards *s = x->shards;
+    return x->pairs_left && x->pairs_left < x->pairs && s->gathered > 0 ? s->gathered * larger(0, s->places_beside - 1) : 0;
+}
+
 /* does an action find fewer uses left than there are places, or places for copies back that need not be full? */
 static inline bool runs_out(const struct order *x)
 {
@@ -106,7 +113,7 @@ static void look_at(struct order *x, const struct action_at *a)
 /* at once, or once the next action is known, whose copies from host memory begin as soon as there is a place for them */
 static void look_soon(struct order *x, char kind, uint32_t c, const struct moments_at *at)
 {
-    const struct action_at a = {kind, c, x->held, x->gradients, *at};
+    const struct action_at a = {kind, c, x->held + between_pairs(x), x->gradients, *at};
     x->pending = x->copying;
     if (x->copying)
         x->before = a;
