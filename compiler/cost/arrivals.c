@@ -23,6 +23,7 @@
 struct clock {
     const struct decision *d;
     const struct schedule *s;
+    const struct pipeline_stage *seconds; /* by stage; NULL: not known */
     double *end[2]; /* of F, and of B or I, by stage and microbatch; INFINITY: not yet */
 };
 
@@ -40,9 +41,15 @@ static double ready(const struct clock *x, const struct action *a)
 }
 
 /* of two that run together the first one needs nothing of the second, and its end is taken to be theirs if that does not wait */
-static double takes(const struct action *t, bool second)
+static double takes(const struct clock *x, const struct action *t, bool second)
 {
-    return t->kind == 'O' ? 0 : t->pair || second ? 3 : t->kind == 'B' ? 2 : 1;
+    const struct action *f = second ? t - 1 : t; /* of a pair */
+    if (!x->seconds)
+        return t->kind == 'O' ? 0 : t->pair || second ? 3 : t->kind == 'B' ? 2 : 1;
+    if (t->pair || second)
+        return x->seconds[f->stage].forward_s + x->seconds[f[1].stage].backward_s;
+    const struct pipeline_stage *s = &x->seconds[t->stage];
+    return t->kind == 'F' ? s->forward_s : t->kind == 'B' ? s->backward_s : t->kind == 'I' ? s->input_s : t->kind == 'W' ? s->weight_s : 0;
 }
 
 static void run_all(struct arena *a, struct clock *x)
@@ -64,7 +71,7 @@ static void run_all(struct arena *a, struct clock *x)
                 double from = t->kind == 'O' ? 0 : ready(x, t);
                 if (from >= INFINITY)
                     break;
-                double begin = now[r] > from ? now[r] : from, end = begin + takes(t, at[r] && t[-1].pair);
+                double begin = now[r] > from ? now[r] : from, end = begin + takes(x, t, at[r] && t[-1].pair);
                 now[r] = t->pair ? begin : end;
                 if (t->kind != 'W' && t->kind != 'O')
                     *end_of(x, t->kind != 'F', t->stage, t->microbatch) = end;
@@ -282,14 +289,15 @@ static uint32_t microbatches_of(const struct decision *d, uint32_t group)
 }
 
 /* of some ranks */
-static void follow_all(struct arena *a, const struct decision *d, uint32_t from, uint32_t to, struct waits *out)
+static void follow_all(struct arena *a, const struct decision *d, const struct pipeline_stage *seconds, uint32_t from, uint32_t to,
+                       struct waits *out)
 {
     uint32_t group = !loops(d) ? 1 : d->schedule_group ? d->schedule_group : d->pp;
     uint32_t each = (decision_pairs(d->schedule) ? 1 : loops(d) ? 2 : 3) * d->vpp; /* rounds of a microbatch */
     struct decision shorter = *d;
     struct arena *own = arena_new();
     shorter.microbatches = microbatches_of(d, group);
-    struct clock t = {.d = &shorter, .s = d->listed ? d->listed : list(own, &shorter)};
+    struct clock t = {.d = &shorter, .s = d->listed ? d->listed : list(own, &shorter), .seconds = seconds};
     run_all(own, &t);
     for (uint32_t r = from; r < to; r++) {
         uint32_t n = t.s->nactions[r];
@@ -317,18 +325,19 @@ struct known_waits *waits_new(struct arena *a)
     return known;
 }
 
-struct waits waits_of(struct arena *a, struct known_waits *known, const struct decision *d, uint32_t rank)
+struct waits waits_of(struct arena *a, struct known_waits *known, const struct decision *d, const struct pipeline_stage *seconds,
+                      uint32_t rank)
 {
     struct waits x;
     if (!known || d->listed) {
-        follow_all(a, d, rank, rank + 1, &x);
+        follow_all(a, d, seconds, rank, rank + 1, &x);
         return x;
     }
     const uint64_t of[] = {d->schedule, d->schedule_group, d->pp, d->vpp, d->microbatches};
     uint64_t mark = cost_mark(1, of, sizeof of), k = mark % KNOWN;
     if (known->at[k].mark != mark) {
         known->at[k].ranks = ARENA_ARRAY(known->arena, struct waits, d->pp);
-        follow_all(known->arena, d, 0, d->pp, known->at[k].ranks);
+        follow_all(known->arena, d, NULL, 0, d->pp, known->at[k].ranks);
     }
     known->at[k].mark = mark;
     return known->at[k].ranks[rank];

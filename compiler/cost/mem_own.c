@@ -146,6 +146,14 @@ struct own_stages *cost_stages_new(struct arena *a)
     return known;
 }
 
+static const struct pipeline_stage *stage_seconds(struct arena *a, const struct cost_rooms *x)
+{
+    struct pipeline_times times;
+    cost_pipeline(x->c, x->s, ARENA_ARRAY(a, struct cost_stage, x->c->decision->pp),
+                  ARENA_ARRAY(a, struct pipeline_stage, x->c->decision->nstages), &times);
+    return times.stages;
+}
+
 /* Bytes of activations and buffers that a rank needs at least to need more than so many in all, or that it may have without that;
  * fixed: of all else. */
 static double left_of(const struct cost_rooms *x, uint64_t all_bytes, double fixed, bool more)
@@ -185,7 +193,11 @@ void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *kn
     shards_of.places = shards_of.places_beside = cost_gathered_places(x, INFINITY);
     double fetched = updates.first - shards_of.fetched, fixed = persistent + state;
     double least = left_of(x, least_bytes, fixed, false) - all.workspace - fetched, enough = left_of(x, most_bytes, fixed, true) - all.workspace - fetched;
-    struct moments most = pipeline_moments(d, r, stages, &shards_of, x->c->pairs, cost_larger(0, least), enough);
+    struct arena *own = d->listed ? arena_new() : NULL;
+    const struct pipeline_stage *seconds = own ? stage_seconds(own, x) : NULL;
+    struct moments most = pipeline_moments(d, r, stages, &shards_of, seconds, x->c->pairs, cost_larger(0, least), enough);
+    if (own)
+        arena_free(own);
     double step = cost_larger(most.bytes + fetched, complete + all.late + updates.most);
     step = cost_larger(step, complete + all.converted);
     double kept = cost_larger(0, most.kept - (gradients - most.gradients));

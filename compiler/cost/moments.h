@@ -3,6 +3,7 @@
 
 /* The fullest moment of a pipeline rank's order, of bytes that its stages hold and that its actions take. */
 
+#include "compiler/cost/pipeline.h"
 #include "compiler/model/decision.h"
 
 #include <math.h>
@@ -148,9 +149,11 @@ double moments_beside(struct moments_pairs *known, const struct moments_stage *f
                       const struct moments_shards *shards, const struct moments_at *at, const double uses[2], double others, double less);
 /* uses of gathered parameters in an order with such a mark; 0: not known yet */
 double *moments_known_uses(struct moments_pairs *known, uint64_t mark);
-/* Stages: as a rank has them (cost_rank_stage()), in DualPipe the one nearer to the entry of its copy's pipeline first.  What is
+/* Stages: as a rank has them (cost_rank_stage()), in DualPipe the one nearer to the entry of its copy's pipeline first.  seconds: by
+ * stage of the decision, of a schedule that is a list; NULL: forwards take as long as each other, backwards twice that.  What is
  * no more than `least` bytes is as good as that; once a moment has more than `enough`, later ones need not be looked at. */
 struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,
-                                const struct moments_shards *shards, struct moments_pairs *pairs, double least, double enough);
+                                const struct moments_shards *shards, const struct pipeline_stage *seconds, struct moments_pairs *pairs,
+                                double least, double enough);
 
 #endif

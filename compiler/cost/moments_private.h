@@ -76,7 +76,8 @@ void moments_stretch(struct order *x, uint64_t times, const struct action_of *a,
 void moments_skip(struct order *x, const struct action_of *a, uint32_t n, uint64_t times);
 
 /* of a rank, into a or, of schedules that have a name, into what is known; NULL: nothing is */
-struct waits waits_of(struct arena *a, struct known_waits *known, const struct decision *d, uint32_t rank);
+struct waits waits_of(struct arena *a, struct known_waits *known, const struct decision *d, const struct pipeline_stage *seconds,
+                      uint32_t rank);
 /* the actions of a rank, into out; returns their number */
 uint32_t orders_list(struct arena *a, const struct decision *d, uint32_t rank, struct action **out);
 

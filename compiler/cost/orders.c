@@ -365,7 +365,8 @@ static double uses_of(const struct order *x, uint32_t rank)
 }
 
 struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,
-                                const struct moments_shards *shards, struct moments_pairs *pairs, double least, double enough)
+                                const struct moments_shards *shards, const struct pipeline_stage *seconds, struct moments_pairs *pairs,
+                                double least, double enough)
 {
     struct moments_shards own = *shards;
     struct order x = {.d = d, .stages = stages, .shards = &own, .remembered = pairs, .used = UINT32_MAX, .enough = INFINITY};
@@ -378,7 +379,7 @@ struct moments pipeline_moments(const struct decision *d, uint32_t rank, const s
     x.enough = enough;
     struct arena *a = stages[0].waits > 0 && (!pairs || d->listed) ? arena_new() : NULL;
     if (stages[0].waits > 0)
-        x.waits = waits_of(a, pairs ? moments_known_waits(pairs) : NULL, d, rank);
+        x.waits = waits_of(a, pairs ? moments_known_waits(pairs) : NULL, d, seconds, rank);
     moments_begin(&x, rank);
     run_order(&x, rank);
     moments_end(&x);

@@ -612,7 +612,7 @@ static void test_moments(void)
                     for (uint32_t j = 0; j < MOST_STAGES; j++)
                         for (uint32_t n = 0; n < 2; n++)
                             stages[j].part = stages[j].blocks[n].part = stages[j].blocks[n].part_behind = part;
-                    double most = pipeline_moments(&x.d, r, stages, &shards, NULL, 0, INFINITY).bytes, want = walked_bytes(s, r, &x.d, stages, &shards);
+                    double most = pipeline_moments(&x.d, r, stages, &shards, NULL, NULL, 0, INFINITY).bytes, want = walked_bytes(s, r, &x.d, stages, &shards);
                     CU_ASSERT_DOUBLE_EQUAL(most, want, (pairs ? 1e-6 : 1e-9) * want);
                 }
             arena_free(a);
@@ -647,18 +647,18 @@ static void test_waits(void)
             listed.folds = decision_folds(&x.d);
             listed.schedule = decision_pairs(x.d.schedule) ? x.d.schedule : SCHED_FILE; /* pairs of a list are rounds of their own */
             for (uint32_t r = 0; r < x.d.pp && waits_are_followed(&x.d); r++) {
-                const struct waits in_part = waits_of(a, NULL, &x.d, r), whole = waits_of(a, NULL, &listed, r);
+                const struct waits in_part = waits_of(a, NULL, &x.d, NULL, r), whole = waits_of(a, NULL, &listed, NULL, r);
                 CU_ASSERT(same_waits(&in_part, &whole));
             }
             for (uint32_t j = 0; j < MOST_STAGES; j++)
                 draw_blocks(&state, &stages[j], 0);
             for (uint32_t r = 0; r < x.d.pp && waits_are_followed(&x.d) && !decision_pairs(x.d.schedule); r++, all++) {
                 const struct moments_shards none = {.uses = INFINITY};
-                double without = pipeline_moments(&x.d, r, stages, &none, NULL, 0, INFINITY).bytes;
+                double without = pipeline_moments(&x.d, r, stages, &none, NULL, NULL, 0, INFINITY).bytes;
                 for (uint32_t j = 0; j < MOST_STAGES; j++)
                     stages[j].waits = 1;
-                double most = pipeline_moments(&x.d, r, stages, &none, NULL, 0, INFINITY).bytes;
-                double want = pipeline_moments(&listed, r, stages, &none, NULL, 0, INFINITY).bytes;
+                double most = pipeline_moments(&x.d, r, stages, &none, NULL, NULL, 0, INFINITY).bytes;
+                double want = pipeline_moments(&listed, r, stages, &none, NULL, NULL, 0, INFINITY).bytes;
                 for (uint32_t j = 0; j < MOST_STAGES; j++)
                     stages[j].waits = 0;
                 CU_ASSERT_DOUBLE_EQUAL(most, want, 1e-9 * want);
