@@ -40,7 +40,7 @@ BLAS    := $(shell pkg-config --cflags openblas 2>/dev/null)
 CFLAGS  += $(WARN) $(OPT) -I. -I$(B) $(XML) $(JANSSON) $(BLAS)
 LDFLAGS += $(SANITIZE)
 
-ISA_C   := runtime/isa.c runtime/hash.c runtime/file.c runtime/workspace.c $(wildcard runtime/program*.c)
+ISA_C   := runtime/error.c runtime/isa.c runtime/hash.c runtime/file.c runtime/workspace.c $(wildcard runtime/program*.c)
 LIB_C   := compiler/compile.c compiler/fit.c compiler/llmc.c $(wildcard compiler/*/*.c) $(ISA_C)
 RUN_C   := $(filter-out runtime/llmrun.c $(ISA_C),$(wildcard runtime/*.c)) $(filter-out runtime/cuda/plugin.c,$(wildcard runtime/cuda/*.c)) $(wildcard kernels/cpu/*.c)
 GEN_O   := $(if $(wildcard grammar/llm.y),$(B)/grammar/llm.tab.o $(B)/grammar/llm.lex.o)
@@ -111,7 +111,7 @@ gpu: all $(B)/tests/gpu/kernels $(B)/tests/gpu/products
 	echo "  $(B)/gpu.tar.gz: BUILT=1 tests/gpu/run unpacks it"
 
 # the fake device as a plugin, to run llmrun --device cuda and tests/gpu/run where no GPU is
-FAKE_C := $(filter-out tests/fake/no_driver.c,$(wildcard tests/fake/*.c)) $(wildcard kernels/cpu/*.c) $(addprefix runtime/,isa.c hash.c file.c data.c routing.c device_cpu.c world.c rendezvous.c)
+FAKE_C := $(filter-out tests/fake/no_driver.c,$(wildcard tests/fake/*.c)) $(wildcard kernels/cpu/*.c) $(addprefix runtime/,error.c isa.c hash.c file.c data.c routing.c device_cpu.c world.c rendezvous.c)
 $(B)/tests/fake/llmrun-fake.so: $(FAKE_C:%.c=$(B)/fake/%.o)
 	$(Q)echo "  LD  $@"; mkdir -p $(@D); $(CC) $(LDFLAGS) -shared -o $@ $^ $(RUNLIBS)
 $(B)/fake/%.o: %.c | $(B)/.deps

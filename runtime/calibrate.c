@@ -48,7 +48,7 @@ static uint8_t *workspace_of(const struct machine *m)
     return ones_of(m) + 4096;
 }
 
-static bool open_machine(struct machine *m, const struct cuda_plugin *plugin, bool deterministic, char *error, size_t error_size)
+static bool open_machine(struct machine *m, const struct cuda_plugin *plugin, bool deterministic, struct error *error)
 {
     const char *why = NULL;
     int rc = 0, major = 0, minor = 0;
@@ -65,7 +65,7 @@ static bool open_machine(struct machine *m, const struct cuda_plugin *plugin, bo
     rc = rc ? rc : m->cu->Malloc(&p, (size_t)(workspace_of(m) - m->memory) + WORKSPACE_BYTES);
     m->memory = p;
     why = rc ? m->cu->GetErrorString(rc) : plugin->open(&m->libraries, 0, deterministic);
-    snprintf(error, error_size, "cannot use the device: %s", why ? why : "");
+    error_set(error, STATUS_WORLD, "cannot use the device: %s", why ? why : "");
     return !why;
 }
 
@@ -313,10 +313,10 @@ static bool measure_dtype(struct machine *m, enum dtype dtype, bool eight, FILE 
     return fine;
 }
 
-enum status calibrate(const struct cuda_plugin *plugin, bool deterministic, FILE *out, char *error, size_t error_size)
+enum status calibrate(const struct cuda_plugin *plugin, bool deterministic, FILE *out, struct error *error)
 {
     struct machine m;
-    if (!open_machine(&m, plugin, deterministic, error, error_size) || !fill_pool(&m) || !fill_constants(&m)) {
+    if (!open_machine(&m, plugin, deterministic, error) || !fill_pool(&m) || !fill_constants(&m)) {
         close_machine(&m);
         return STATUS_WORLD;
     }
@@ -325,8 +325,7 @@ enum status calibrate(const struct cuda_plugin *plugin, bool deterministic, FILE
                 (m.sm < 89 || measure_dtype(&m, DTYPE_BF16, true, out));
     if (fine)
         fprintf(out, "</measured>\n");
-    else
-        snprintf(error, error_size, "the device cannot be measured: out of memory, or a copy failed");
     close_machine(&m);
-    return fine ? STATUS_OK : STATUS_WORLD;
+    return fine ? STATUS_OK
+                : error_set(error, STATUS_WORLD, "the device cannot be measured: out of memory, or a copy failed");
 }

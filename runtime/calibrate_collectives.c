@@ -270,8 +270,8 @@ static const char *open_bench(struct bench *b)
     return settle(b, b->world, "joining the world");
 }
 
-enum status calibrate_collectives(const struct cuda_plugin *plugin, const struct nccl_functions *f, const struct calibrate_group *g,
-                                  FILE *out, char *error, size_t error_size)
+enum status calibrate_collectives(const struct cuda_plugin *plugin, const struct nccl_functions *f,
+                                  const struct calibrate_group *g, FILE *out, struct error *error)
 {
     struct bench b = {.cu = plugin->runtime, .f = f, .g = g};
     struct shape shapes[SHAPES];
@@ -292,6 +292,5 @@ enum status calibrate_collectives(const struct cuda_plugin *plugin, const struct
         b.cu->StreamDestroy(b.stream);
     if (b.x && !why) /* after a failure something may still use it */
         b.f->MemFree(b.x);
-    snprintf(error, error_size, "NCCL: %s", why ? why : "");
-    return why ? STATUS_WORLD : STATUS_OK;
+    return why ? error_set(error, STATUS_WORLD, "NCCL: %s", why) : STATUS_OK;
 }

@@ -157,25 +157,23 @@ static void summarise(const struct bench *b, const double *seconds, struct calib
     m->stream_bytes_s = all_s > 0 ? all_bytes / all_s : 0;
 }
 
-enum status calibrate_kernels(struct calibrate_machine *m, FILE *out, char *error, size_t error_size)
+enum status calibrate_kernels(struct calibrate_machine *m, FILE *out, struct error *error)
 {
     struct bench b = {.list.sizes = SIZES, .scratch = aligned_alloc(256, SCRATCH_BYTES), .ints = malloc(sizeof(int32_t) << 16),
                       .ones = malloc(sizeof(double) * STEP_WORDS)};
     struct world_sizes sizes = {.nranks = m->cores, .arena_bytes = 2 * POOL_BYTES, .trace_bytes = sizeof(double) * m->cores * CALIBRATE_MOST_ITEMS * ROUNDS};
-    if (!b.scratch || !b.ints || !b.ones) {
-        snprintf(error, error_size, "out of memory");
-        return STATUS_WORLD;
-    }
+    if (!b.scratch || !b.ints || !b.ones)
+        return error_set(error, STATUS_WORLD, "out of memory");
     for (int32_t i = 0; i < 1 << 16; i++)
         b.ints[i] = i % 256;
     for (int i = 0; i < STEP_WORDS; i++)
         b.ones[i] = 1;
     calibrate_add(&b.list, DTYPE_F32, false);
     calibrate_add(&b.list, DTYPE_BF16, false);
-    TRY(world_open(&b.world, &sizes, NULL, UINT32_MAX, 10, error, error_size));
+    TRY(world_open(&b.world, &sizes, NULL, UINT32_MAX, 10, error));
     enum status st = launch_local(&b.world, measure, describe, &b);
     if (st != STATUS_OK)
-        snprintf(error, error_size, "%s", b.world.control->message);
+        error_set(error, st, "%s", b.world.control->message);
     b.world.rank = 0;
     double seconds[CALIBRATE_MOST_ITEMS];
     for (uint32_t i = 0; i < b.list.nitems && st == STATUS_OK; i++)

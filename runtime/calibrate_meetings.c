@@ -150,7 +150,7 @@ static void print(const struct bench *b, struct calibrate_machine *m, FILE *out)
     }
 }
 
-static enum status measure_group(struct calibrate_machine *m, uint32_t n, FILE *out, char *error, size_t error_size)
+static enum status measure_group(struct calibrate_machine *m, uint32_t n, FILE *out, struct error *error)
 {
     struct bench b = {.n = n, .ngroups = m->ranks / n};
     for (uint32_t i = 0; i < m->ranks; i++)
@@ -161,21 +161,21 @@ static enum status measure_group(struct calibrate_machine *m, uint32_t n, FILE *
                                 .arena_bytes = 2 * MOST_BYTES,
                                 .transport_bytes = transport_shared_bytes(b.channels, b.ngroups),
                                 .trace_bytes = sizeof(double) * m->ranks * NKINDS * POINTS * ROUNDS};
-    TRY(world_open(&b.world, &sizes, NULL, UINT32_MAX, 10, error, error_size));
+    TRY(world_open(&b.world, &sizes, NULL, UINT32_MAX, 10, error));
     enum status st = launch_local(&b.world, measure, describe, &b);
     if (st != STATUS_OK)
-        snprintf(error, error_size, "%s", b.world.control->message);
+        error_set(error, st, "%s", b.world.control->message);
     else
         print(&b, m, out);
     world_close(&b.world);
     return st;
 }
 
-enum status calibrate_meetings(struct calibrate_machine *m, FILE *out, char *error, size_t error_size)
+enum status calibrate_meetings(struct calibrate_machine *m, FILE *out, struct error *error)
 {
     m->send_bytes_s = m->stream_bytes_s / 2; /* where one rank is alone */
     for (uint32_t n = 2; n <= m->ranks; n++)
         if (n <= 8 || m->ranks % n == 0 || !(n & (n - 1)))
-            TRY(measure_group(m, n, out, error, error_size));
+            TRY(measure_group(m, n, out, error));
     return STATUS_OK;
 }

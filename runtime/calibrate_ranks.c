@@ -48,7 +48,7 @@ static void print_cluster(const struct calibrate_machine *m, const char *date, c
             date, measured);
 }
 
-enum status calibrate_ranks(uint32_t ranks, FILE *out, char *error, size_t error_size)
+enum status calibrate_ranks(uint32_t ranks, FILE *out, struct error *error)
 {
     cpu_set_t may;
     CPU_ZERO(&may);
@@ -59,18 +59,15 @@ enum status calibrate_ranks(uint32_t ranks, FILE *out, char *error, size_t error
     time_t now = time(NULL);
     struct tm day;
     m.ranks = ranks ? ranks : m.cores;
-    if (m.ranks > CALIBRATE_MOST_RANKS) {
-        snprintf(error, error_size, "--world %u: a node of a cluster file has at most %d ranks", m.ranks, CALIBRATE_MOST_RANKS);
-        return STATUS_USAGE;
-    }
+    if (m.ranks > CALIBRATE_MOST_RANKS)
+        return error_set(error, STATUS_USAGE, "--world %u: a node of a cluster file has at most %d ranks", m.ranks,
+                         CALIBRATE_MOST_RANKS);
     FILE *f = open_memstream(&measured, &size);
-    if (!f) {
-        snprintf(error, error_size, "out of memory");
-        return STATUS_WORLD;
-    }
-    enum status st = calibrate_kernels(&m, f, error, error_size);
+    if (!f)
+        return error_set(error, STATUS_WORLD, "out of memory");
+    enum status st = calibrate_kernels(&m, f, error);
     if (st == STATUS_OK)
-        st = calibrate_meetings(&m, f, error, error_size);
+        st = calibrate_meetings(&m, f, error);
     fclose(f);
     strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &day));
     if (st == STATUS_OK)

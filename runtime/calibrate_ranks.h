@@ -5,7 +5,7 @@
  * cores at once, as they run in training; collectives by every number of ranks up to that of the file.  All
  * times are those that a process had a core, so that what else the machine does meanwhile is not in them. */
 
-#include "runtime/status.h"
+#include "runtime/error.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -20,11 +20,11 @@ struct calibrate_machine {
 };
 
 /* the cluster file of a machine of `ranks` ranks; 0: as many as it has cores.  One sentence in error on failure. */
-enum status calibrate_ranks(uint32_t ranks, FILE *out, char *error, size_t error_size);
+enum status calibrate_ranks(uint32_t ranks, FILE *out, struct error *error);
 
 /* calibrate_kernels.c: <gemm>, <attention> and <kernel> elements to out, and what the machine's element says of them */
-enum status calibrate_kernels(struct calibrate_machine *m, FILE *out, char *error, size_t error_size);
+enum status calibrate_kernels(struct calibrate_machine *m, FILE *out, struct error *error);
 /* calibrate_meetings.c: <collective> elements, and send_bytes_s */
-enum status calibrate_meetings(struct calibrate_machine *m, FILE *out, char *error, size_t error_size);
+enum status calibrate_meetings(struct calibrate_machine *m, FILE *out, struct error *error);
 
 #endif

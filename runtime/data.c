@@ -8,7 +8,6 @@
 #include "runtime/file.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,34 +30,23 @@ struct file {
     size_t size;
 };
 
-static enum status fail(char *error, size_t error_size, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-static enum status fail(char *error, size_t error_size, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(error, error_size, fmt, ap);
-    va_end(ap);
-    return STATUS_INPUT;
-}
-
-static enum status map_file(const char *path, struct file *f, char *error, size_t error_size)
+static enum status map_file(const char *path, struct file *f, struct error *error)
 {
     int fd;
     uint64_t bytes;
     const char *why = file_open(path, &fd, &bytes);
     if (why)
-        return fail(error, error_size, "%s: %s", path, why);
+        return error_set(error, STATUS_INPUT, "%s: %s", path, why);
     if (!bytes) {
         close(fd);
-        return fail(error, error_size, "%s: not a file with tokens in it", path);
+        return error_set(error, STATUS_INPUT, "%s: not a file with tokens in it", path);
     }
     f->size = (size_t)bytes;
     f->bytes = mmap(NULL, f->size, PROT_READ, MAP_SHARED, fd, 0);
     close(fd);
     if (f->bytes == MAP_FAILED) {
         f->bytes = NULL;
-        return fail(error, error_size, "%s: cannot map: %s", path, strerror(errno));
+        return error_set(error, STATUS_INPUT, "%s: cannot map: %s", path, strerror(errno));
     }
     return STATUS_OK;
 }
@@ -85,42 +73,42 @@ static uint32_t index_id_bytes(uint8_t code)
 
 /* The index must describe a .bin of `bin_bytes` as sequences that follow each other without holes. */
 static enum status check_index(const char *path, const struct file *f, uint64_t bin_bytes, uint32_t *id_bytes,
-                               char *error, size_t error_size)
+                               struct error *error)
 {
     const uint8_t *p = f->bytes;
     if (f->size < INDEX_HEADER_BYTES || memcmp(p, "MMIDIDX\0\0", 9) != 0)
-        return fail(error, error_size, "%s: not a Megatron index", path);
+        return error_set(error, STATUS_INPUT, "%s: not a Megatron index", path);
     if (read_le(p + 9, 8) != 1)
-        return fail(error, error_size, "%s: index version %llu, only 1 is known", path,
-                    (unsigned long long)read_le(p + 9, 8));
+        return error_set(error, STATUS_INPUT, "%s: index version %llu, only 1 is known", path,
+                         (unsigned long long)read_le(p + 9, 8));
     *id_bytes = index_id_bytes(p[17]);
     if (!*id_bytes)
-        return fail(error, error_size, "%s: ids of type code %u; known are 1 (u8), 4 (i32), 8 (u16)", path,
-                    p[17]);
+        return error_set(error, STATUS_INPUT, "%s: ids of type code %u; known are 1 (u8), 4 (i32), 8 (u16)", path,
+                         p[17]);
     uint64_t sequences = read_le(p + 18, 8), documents = read_le(p + 26, 8),
              rest = f->size - INDEX_HEADER_BYTES;
     if (sequences > rest / 12 || documents > (rest - 12 * sequences) / 8)
-        return fail(error, error_size, "%s: %llu sequences and %llu documents do not fit in its %zu bytes",
-                    path, (unsigned long long)sequences, (unsigned long long)documents, f->size);
+        return error_set(error, STATUS_INPUT, "%s: %llu sequences and %llu documents do not fit in its %zu bytes", path,
+                         (unsigned long long)sequences, (unsigned long long)documents, f->size);
     uint64_t used = 12 * sequences + 8 * documents;
     if (rest != used && rest != used + sequences)
-        return fail(error, error_size, "%s: %llu bytes behind its arrays", path,
-                    (unsigned long long)(rest - used));
+        return error_set(error, STATUS_INPUT, "%s: %llu bytes behind its arrays", path,
+                         (unsigned long long)(rest - used));
     const uint8_t *length = p + INDEX_HEADER_BYTES, *pointer = length + 4 * sequences;
     uint64_t at = 0;
     for (uint64_t i = 0; i < sequences; i++) {
         uint64_t n = read_le(length + 4 * i, 4);
         if (n > INT32_MAX || read_le(pointer + 8 * i, 8) != at)
-            return fail(error, error_size, "%s: sequence %llu does not follow the one before it", path,
-                        (unsigned long long)i);
+            return error_set(error, STATUS_INPUT, "%s: sequence %llu does not follow the one before it", path,
+                             (unsigned long long)i);
         at += n * *id_bytes;
         if (at > bin_bytes)
-            return fail(error, error_size, "%s: sequence %llu ends beyond the .bin file", path,
-                        (unsigned long long)i);
+            return error_set(error, STATUS_INPUT, "%s: sequence %llu ends beyond the .bin file", path,
+                             (unsigned long long)i);
     }
     if (at != bin_bytes)
-        return fail(error, error_size, "%s: describes %llu bytes, the .bin file has %llu", path,
-                    (unsigned long long)at, (unsigned long long)bin_bytes);
+        return error_set(error, STATUS_INPUT, "%s: describes %llu bytes, the .bin file has %llu", path,
+                         (unsigned long long)at, (unsigned long long)bin_bytes);
     return STATUS_OK;
 }
 
@@ -147,15 +135,14 @@ static bool index_paths(const char *path, char bin[4096], char idx[4096])
     return access(idx, F_OK) == 0;
 }
 
-static enum status open_indexed(struct batch_source *s, const char *bin, const char *idx, char *error,
-                                size_t error_size)
+static enum status open_indexed(struct batch_source *s, const char *bin, const char *idx, struct error *error)
 {
     struct file data = {0}, index = {0};
-    enum status st = map_file(bin, &data, error, error_size);
+    enum status st = map_file(bin, &data, error);
     if (st == STATUS_OK)
-        st = map_file(idx, &index, error, error_size);
+        st = map_file(idx, &index, error);
     if (st == STATUS_OK)
-        st = check_index(idx, &index, data.size, &s->id_bytes, error, error_size);
+        st = check_index(idx, &index, data.size, &s->id_bytes, error);
     unmap_file(&index);
     s->map = data.bytes;
     s->map_bytes = data.size;
@@ -165,10 +152,10 @@ static enum status open_indexed(struct batch_source *s, const char *bin, const c
     return st;
 }
 
-static enum status open_flat(struct batch_source *s, const char *path, char *error, size_t error_size)
+static enum status open_flat(struct batch_source *s, const char *path, struct error *error)
 {
     struct file data = {0};
-    TRY(map_file(path, &data, error, error_size));
+    TRY(map_file(path, &data, error));
     s->map = data.bytes;
     s->map_bytes = data.size;
     uint64_t magic = data.size >= HEADER_BYTES ? read_le(data.bytes, 4) : 0;
@@ -176,27 +163,27 @@ static enum status open_flat(struct batch_source *s, const char *path, char *err
         uint64_t version = read_le(data.bytes + 4, 4), count = read_le(data.bytes + 8, 4);
         uint64_t known = magic == MAGIC_U16 ? 1 : 7;
         if (version != known)
-            return fail(error, error_size, "%s: header version %llu, expected %llu", path,
-                        (unsigned long long)version, (unsigned long long)known);
+            return error_set(error, STATUS_INPUT, "%s: header version %llu, expected %llu", path,
+                             (unsigned long long)version, (unsigned long long)known);
         s->id_bytes = magic == MAGIC_U16 ? 2 : 4;
         s->ids = data.bytes + HEADER_BYTES;
         s->ntokens = count;
         if ((data.size - HEADER_BYTES) != count * s->id_bytes)
-            return fail(error, error_size, "%s: header promises %llu tokens, %zu bytes follow", path,
-                        (unsigned long long)count, data.size - HEADER_BYTES);
+            return error_set(error, STATUS_INPUT, "%s: header promises %llu tokens, %zu bytes follow", path,
+                             (unsigned long long)count, data.size - HEADER_BYTES);
         return STATUS_OK;
     }
     s->id_bytes = s->vocab <= 65536 ? 2 : 4;
     s->ids = data.bytes;
     s->ntokens = data.size / s->id_bytes;
     if (data.size % s->id_bytes)
-        return fail(error, error_size, "%s: %zu bytes are not a whole number of uint%u ids", path, data.size,
-                    8 * s->id_bytes);
+        return error_set(error, STATUS_INPUT, "%s: %zu bytes are not a whole number of uint%u ids", path, data.size,
+                         8 * s->id_bytes);
     return STATUS_OK;
 }
 
 enum status data_open(const char *path, uint64_t sequence, uint64_t vocab, struct batch_source **out,
-                      char *error, size_t error_size)
+                      struct error *error)
 {
     char bin[4096], idx[4096];
     struct batch_source *s = calloc(1, sizeof *s);
@@ -204,11 +191,10 @@ enum status data_open(const char *path, uint64_t sequence, uint64_t vocab, struc
         return STATUS_WORLD;
     s->sequence = sequence;
     s->vocab = vocab;
-    enum status st = index_paths(path, bin, idx) ? open_indexed(s, bin, idx, error, error_size)
-                                                 : open_flat(s, path, error, error_size);
+    enum status st = index_paths(path, bin, idx) ? open_indexed(s, bin, idx, error) : open_flat(s, path, error);
     if (st == STATUS_OK && (sequence == 0 || s->ntokens < 1 || (s->ntokens - 1) / sequence == 0))
-        st = fail(error, error_size, "%s: %llu tokens, at least %llu are needed for one sequence", path,
-                  (unsigned long long)s->ntokens, (unsigned long long)sequence + 1);
+        st = error_set(error, STATUS_INPUT, "%s: %llu tokens, at least %llu are needed for one sequence", path,
+                       (unsigned long long)s->ntokens, (unsigned long long)sequence + 1);
     if (st != STATUS_OK) {
         data_close(s);
         return st;
@@ -246,14 +232,14 @@ static uint64_t token(const struct batch_source *s, uint64_t i)
     return read_le(s->ids + i * s->id_bytes, s->id_bytes);
 }
 
-enum status data_check(const struct batch_source *s, uint64_t samples, char *error, size_t error_size)
+enum status data_check(const struct batch_source *s, uint64_t samples, struct error *error)
 {
     uint64_t n = (samples < s->nsamples ? samples : s->nsamples) * s->sequence + 1;
     for (uint64_t i = 0; i < n; i++)
         if (token(s, i) >= s->vocab)
-            return fail(error, error_size,
-                        "token %llu of the data is id %llu, but the vocabulary has %llu entries",
-                        (unsigned long long)i, (unsigned long long)token(s, i), (unsigned long long)s->vocab);
+            return error_set(error, STATUS_INPUT,
+                             "token %llu of the data is id %llu, but the vocabulary has %llu entries",
+                             (unsigned long long)i, (unsigned long long)token(s, i), (unsigned long long)s->vocab);
     return STATUS_OK;
 }
 

@@ -7,7 +7,7 @@
  * Sample i is the tokens [i S, i S + S], S + 1 of them, i taken modulo floor((n - 1) / S): a function of the
  * file and i alone, so every layout reads the same batches. */
 
-#include "runtime/status.h"
+#include "runtime/error.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -15,9 +15,9 @@
 struct batch_source;
 
 /* Opens a file for sequences of `sequence` tokens.  A bare file holds uint16 when vocab <= 65536, else
- * uint32. Path may name the .bin or the .idx of a Megatron pair.  On failure one sentence in error[]. */
+ * uint32. Path may name the .bin or the .idx of a Megatron pair.  On failure one sentence in error. */
 enum status data_open(const char *path, uint64_t sequence, uint64_t vocab, struct batch_source **out,
-                      char *error, size_t error_size);
+                      struct error *error);
 void data_close(struct batch_source *s);
 
 uint64_t data_ntokens(const struct batch_source *s);
@@ -26,7 +26,7 @@ uint64_t data_nsamples(const struct batch_source *s);
 const void *data_mapping(const struct batch_source *s, size_t *bytes);
 /* checks that the ids of samples 0 .. samples - 1 (or all, if fewer) are below vocab; names the first that
  * isn't */
-enum status data_check(const struct batch_source *s, uint64_t samples, char *error, size_t error_size);
+enum status data_check(const struct batch_source *s, uint64_t samples, struct error *error);
 
 /* n ids of a sample from its position `from` on, written every `stride` words; from + n <= S + 1 */
 void data_copy(const struct batch_source *s, uint64_t sample, uint64_t from, uint32_t n, int32_t *out,

@@ -297,10 +297,9 @@ static const char *admit(struct exec *e, enum op op, const struct kernel_args *k
     return NULL;
 }
 
-static enum status open_transport(struct exec *e, char *error, size_t error_size)
+static enum status open_transport(struct exec *e, struct error *error)
 {
     (void)error; /* out of memory, which it says */
-    (void)error_size;
     TRY(transport_open(&e->transport, e->s.world, e->s.channels->list, e->s.channels->n));
     void *map = mmap(NULL, e->scratch_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     e->scratch = map == MAP_FAILED ? NULL : map;

@@ -38,8 +38,8 @@ struct exec_setup {
 /* called before a kernel runs */
 typedef void exec_hook(void *context, const struct program *p, uint32_t insn, const struct kernel_args *k);
 
-/* resolves operands and checks all that kernels require; one sentence in error[] on failure */
-enum status exec_open(struct exec **out, const struct exec_setup *s, char *error, size_t error_size);
+/* resolves operands and checks all that kernels require; one sentence in error on failure */
+enum status exec_open(struct exec **out, const struct exec_setup *s, struct error *error);
 void exec_close(struct exec *e);
 
 const struct program *exec_program(const struct exec *e, enum routine which);

@@ -46,7 +46,7 @@ void exec_resolve(const struct exec *e, const struct program *p, uint32_t i, str
 }
 
 static enum status fail_insn(const struct exec *e, const struct program *p, uint32_t i, const char *why,
-                             char *error, size_t error_size)
+                             struct error *error)
 {
     char line[512] = "";
     FILE *f = fmemopen(line, sizeof line, "w");
@@ -54,8 +54,7 @@ static enum status fail_insn(const struct exec *e, const struct program *p, uint
         program_print_insn(p, i, f);
         fclose(f);
     }
-    snprintf(error, error_size, "rank %u, instruction %u: %s: %s", e->s.world->rank, i, why, line);
-    return STATUS_INPUT;
+    return error_set(error, STATUS_INPUT, "rank %u, instruction %u: %s: %s", e->s.world->rank, i, why, line);
 }
 
 static bool allocate(struct play *play, uint32_t nchannels)
@@ -74,7 +73,7 @@ static bool allocate(struct play *play, uint32_t nchannels)
 }
 
 /* instructions are in seq order, so numbering them as they come is the order in which all members meet */
-static enum status number_meetings(const struct exec *e, struct play *play, char *error, size_t error_size)
+static enum status number_meetings(const struct exec *e, struct play *play, struct error *error)
 {
     const struct program *p = play->p;
     uint64_t *meetings = play->meetings;
@@ -85,20 +84,20 @@ static enum status number_meetings(const struct exec *e, struct play *play, char
             continue;
         uint32_t c = channels_of(e->s.channels, e->s.ranks, e->s.world->rank, p, i, &play->self[i]);
         if (play->self[i] == NONE)
-            return fail_insn(e, p, i, "this rank is no member of its group", error, error_size);
+            return fail_insn(e, p, i, "this rank is no member of its group", error);
         const struct channel *channel = &e->s.channels->list[c];
         if (p->insns[i].op == OP_BROADCAST &&
             (uint64_t)p->attrs[p->insns[i].attr + ATTR(BROADCAST, root)].u.i >= channel->nmembers)
-            return fail_insn(e, p, i, "its root is no member of its group", error, error_size);
+            return fail_insn(e, p, i, "its root is no member of its group", error);
         if (isa_info(p->insns[i].op)->unit == UNIT_P2P && channel->members[0] == channel->members[1])
-            return fail_insn(e, p, i, "a rank cannot send to itself", error, error_size);
+            return fail_insn(e, p, i, "a rank cannot send to itself", error);
         play->channel[i] = c;
         play->number[i] = meetings[c]++;
     }
     return STATUS_OK;
 }
 
-static enum status check_kernels(struct exec *e, const struct play *play, char *error, size_t error_size)
+static enum status check_kernels(struct exec *e, const struct play *play, struct error *error)
 {
     for (uint32_t i = 0; i < play->p->ninsns; i++) {
         struct kernel_args k = {.scratch = NULL};
@@ -109,7 +108,7 @@ static enum status check_kernels(struct exec *e, const struct play *play, char *
         const char *why = kernel_check(op, &k);
         why = why ? why : e->s.player->admit(e, op, &k);
         if (why)
-            return fail_insn(e, play->p, i, why, error, error_size);
+            return fail_insn(e, play->p, i, why, error);
     }
     return STATUS_OK;
 }
@@ -126,8 +125,7 @@ static void find_kept(struct play *play)
                 play->kept[p->operands[p->insns[i].operand + k].buffer] = true;
 }
 
-static enum status load(struct exec *e, struct play *play, const struct program *p, char *error,
-                        size_t error_size)
+static enum status load(struct exec *e, struct play *play, const struct program *p, struct error *error)
 {
     play->p = p;
     if (p->arena_bytes > e->s.world->arena_size[e->s.world->rank] || !allocate(play, e->s.channels->n))
@@ -142,14 +140,14 @@ static enum status load(struct exec *e, struct play *play, const struct program 
     memcpy(next, play->first, sizeof next);
     for (uint32_t i = 0; i < p->ninsns; i++)
         play->order[next[p->insns[i].queue]++] = i;
-    TRY(number_meetings(e, play, error, error_size));
-    return check_kernels(e, play, error, error_size);
+    TRY(number_meetings(e, play, error));
+    return check_kernels(e, play, error);
 }
 
-enum status exec_open(struct exec **out, const struct exec_setup *s, char *error, size_t error_size)
+enum status exec_open(struct exec **out, const struct exec_setup *s, struct error *error)
 {
     struct exec *e = calloc(1, sizeof *e);
-    snprintf(error, error_size, "out of memory while loading programs");
+    error_set(error, STATUS_WORLD, "out of memory while loading programs");
     if (!e)
         return STATUS_WORLD;
     e->s = *s;
@@ -161,10 +159,10 @@ enum status exec_open(struct exec **out, const struct exec_setup *s, char *error
     uint32_t role = s->ranks->ranks[s->world->rank].role;
     for (uint32_t r = 0; r < NROUTINES && st == STATUS_OK; r++)
         if (s->programs[r] && s->programs[r][role])
-            st = load(e, &e->play[r], s->programs[r][role], error, error_size);
+            st = load(e, &e->play[r], s->programs[r][role], error);
     e->scratch_bytes = (e->scratch_bytes + 4096) / 4096 * 4096;
     if (st == STATUS_OK)
-        st = s->player->open(e, error, error_size);
+        st = s->player->open(e, error);
     if (st != STATUS_OK) {
         exec_close(e);
         return st;

@@ -7,7 +7,6 @@
 #include "runtime/hash.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,19 +17,8 @@ struct reader {
     const char *dir;
     char *manifest;
     size_t manifest_size;
-    char *error;
-    size_t error_size;
+    struct error *error;
 };
-
-static enum status fail(const struct reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static enum status fail(const struct reader *r, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(r->error, r->error_size, fmt, ap);
-    va_end(ap);
-    return STATUS_INPUT;
-}
 
 static enum status read_file(const struct reader *r, const char *name, char **bytes, size_t *size)
 {
@@ -40,12 +28,14 @@ static enum status read_file(const struct reader *r, const char *name, char **by
     snprintf(path, sizeof path, "%.4000s/%s", r->dir, name);
     const char *why = file_read(path, &in);
     if (why && errno == ENOENT && !strcmp(name, "MANIFEST"))
-        return fail(r, "%s/MANIFEST is missing: this is no plan folder ('llmc plan MODEL CLUSTER -o DIR' makes one)", r->dir);
+        return error_set(r->error, STATUS_INPUT,
+                         "%s/MANIFEST is missing: this is no plan folder ('llmc plan MODEL CLUSTER -o DIR' makes one)",
+                         r->dir);
     if (why)
-        return fail(r, "%s: %s", path, why);
+        return error_set(r->error, STATUS_INPUT, "%s: %s", path, why);
     if (fstat(fileno(in), &st) || st.st_size > (off_t)FILE_LIMIT_MIB << 20) {
         fclose(in);
-        return fail(r, "%s: larger than %d MiB", path, FILE_LIMIT_MIB);
+        return error_set(r->error, STATUS_INPUT, "%s: larger than %d MiB", path, FILE_LIMIT_MIB);
     }
     *size = (size_t)st.st_size;
     *bytes = malloc(*size + 1);
@@ -54,7 +44,7 @@ static enum status read_file(const struct reader *r, const char *name, char **by
     if (!fine) {
         free(*bytes);
         *bytes = NULL;
-        return fail(r, "%s: could not be read whole", path);
+        return error_set(r->error, STATUS_INPUT, "%s: could not be read whole", path);
     }
     (*bytes)[*size] = 0;
     return STATUS_OK;
@@ -84,7 +74,7 @@ static enum status check_hash(const struct reader *r, const char *name, const ch
     hash_sha256(bytes, size, have);
     return strcmp(have, want) == 0
                ? STATUS_OK
-               : fail(r, "%s/%s: was changed: its hash differs from MANIFEST", r->dir, name);
+               : error_set(r->error, STATUS_INPUT, "%s/%s: was changed: its hash differs from MANIFEST", r->dir, name);
 }
 
 /* Files that decode into something are hashed when they are read; here all the others. */
@@ -99,7 +89,7 @@ static enum status check_others(const struct reader *r)
     size_t at = 0;
     for (uint32_t lines = 0; at < r->manifest_size; lines++) {
         if (lines > LINES_LIMIT || !next_line(r, &at, hash, path))
-            return fail(r, "%s/MANIFEST: malformed after %u lines", r->dir, lines);
+            return error_set(r->error, STATUS_INPUT, "%s/MANIFEST: malformed after %u lines", r->dir, lines);
         if (is_decoded(path))
             continue;
         char *bytes = NULL;
@@ -126,7 +116,7 @@ static enum status read_listed(const struct reader *r, const char *name, char **
 {
     char hash[65];
     if (!is_listed(r, name, hash))
-        return fail(r, "%s/MANIFEST: does not list %s", r->dir, name);
+        return error_set(r->error, STATUS_INPUT, "%s/MANIFEST: does not list %s", r->dir, name);
     TRY(read_file(r, name, bytes, size));
     enum status st = check_hash(r, name, *bytes, *size, hash);
     if (st != STATUS_OK)
@@ -136,22 +126,22 @@ static enum status read_listed(const struct reader *r, const char *name, char **
 
 static enum status read_program(const struct reader *r, const char *name, struct program **p)
 {
-    char *bytes, why[512];
+    char *bytes;
     size_t size;
     TRY(read_listed(r, name, &bytes, &size));
-    enum status st = program_decode((const uint8_t *)bytes, size, p, why, sizeof why);
+    enum status st = program_decode((const uint8_t *)bytes, size, p, r->error);
     free(bytes);
-    return st == STATUS_OK ? st : fail(r, "%s/%s: %s", r->dir, name, why);
+    return st == STATUS_OK ? st : error_set(r->error, STATUS_INPUT, "%s/%s: %s", r->dir, name, r->error->text);
 }
 
 static enum status read_ranks(const struct reader *r, struct ranks **ranks)
 {
-    char *bytes, why[512];
+    char *bytes;
     size_t size;
     TRY(read_listed(r, "ranks.bin", &bytes, &size));
-    enum status st = ranks_decode((const uint8_t *)bytes, size, ranks, why, sizeof why);
+    enum status st = ranks_decode((const uint8_t *)bytes, size, ranks, r->error);
     free(bytes);
-    return st == STATUS_OK ? st : fail(r, "%s/ranks.bin: %s", r->dir, why);
+    return st == STATUS_OK ? st : error_set(r->error, STATUS_INPUT, "%s/ranks.bin: %s", r->dir, r->error->text);
 }
 
 /* persistent state must lie in the same place in both programs of a role */
@@ -166,9 +156,9 @@ static enum status check_eval(const struct reader *r, const struct program *trai
                     t->bytes == e->bytes && t->dtype == e->dtype;
         }
         if (!found)
-            return fail(r,
-                        "%s/programs/eval-%u.bin: its buffer %s is not where the training program keeps it",
-                        r->dir, eval->role, e->name);
+            return error_set(r->error, STATUS_INPUT,
+                             "%s/programs/eval-%u.bin: its buffer %s is not where the training program keeps it",
+                             r->dir, eval->role, e->name);
     }
     return STATUS_OK;
 }
@@ -201,19 +191,21 @@ static enum status check_job(const struct reader *r, const char *name, const str
 {
     if (p->job.sequence != job->sequence || p->job.batch != job->batch || p->job.vocab != job->vocab ||
         p->job.seed != job->seed)
-        return fail(r, "%s/%s: belongs to another job than programs/0.bin", r->dir, name);
+        return error_set(r->error, STATUS_INPUT, "%s/%s: belongs to another job than programs/0.bin", r->dir, name);
     if (p->evaluation != evaluation)
-        return fail(r, "%s/%s: is %s program", r->dir, name, p->evaluation ? "an evaluation" : "a training");
+        return error_set(r->error, STATUS_INPUT, "%s/%s: is %s program", r->dir, name,
+                         p->evaluation ? "an evaluation" : "a training");
     for (uint32_t i = 0; i < p->ninsns; i++)
         if ((p->insns[i].op == OP_TOKENS || p->insns[i].op == OP_TOKENS_AHEAD) &&
             !places_fit(p, i, job->sequence))
-            return fail(r, "%s/%s: instruction %u reads beyond the job's sequences", r->dir, name, i);
+            return error_set(r->error, STATUS_INPUT, "%s/%s: instruction %u reads beyond the job's sequences", r->dir,
+                             name, i);
     return STATUS_OK;
 }
 
 static enum status read_programs(const struct reader *r, struct folder *f)
 {
-    char name[64], hash[65], why[512];
+    char name[64], hash[65];
     uint32_t n = f->ranks->nroles;
     f->train = calloc(n, sizeof *f->train);
     f->eval = is_listed(r, "programs/eval-0.bin", hash) ? calloc(n, sizeof *f->eval) : NULL;
@@ -223,8 +215,8 @@ static enum status read_programs(const struct reader *r, struct folder *f)
         snprintf(name, sizeof name, "programs/%u.bin", role);
         TRY(read_program(r, name, &f->train[role]));
         if (f->train[role]->role != role || f->train[role]->nroles != n)
-            return fail(r, "%s/%s: is the program of role %u of %u", r->dir, name, f->train[role]->role,
-                        f->train[role]->nroles);
+            return error_set(r->error, STATUS_INPUT, "%s/%s: is the program of role %u of %u", r->dir, name,
+                             f->train[role]->role, f->train[role]->nroles);
         TRY(check_job(r, name, f->train[role], &f->train[0]->job, false));
         if (!f->eval)
             continue;
@@ -233,19 +225,18 @@ static enum status read_programs(const struct reader *r, struct folder *f)
         TRY(check_job(r, name, f->eval[role], &f->train[0]->job, true));
         TRY(check_eval(r, f->train[role], f->eval[role]));
     }
-    if (ranks_check(f->ranks, (const struct program *const *)f->train, why, sizeof why) != STATUS_OK)
-        return fail(r, "%s/ranks.bin: %s", r->dir, why);
-    if (f->eval &&
-        ranks_check(f->ranks, (const struct program *const *)f->eval, why, sizeof why) != STATUS_OK)
-        return fail(r, "%s/ranks.bin and programs/eval-*: %s", r->dir, why);
+    if (ranks_check(f->ranks, (const struct program *const *)f->train, r->error) != STATUS_OK)
+        return error_set(r->error, STATUS_INPUT, "%s/ranks.bin: %s", r->dir, r->error->text);
+    if (f->eval && ranks_check(f->ranks, (const struct program *const *)f->eval, r->error) != STATUS_OK)
+        return error_set(r->error, STATUS_INPUT, "%s/ranks.bin and programs/eval-*: %s", r->dir, r->error->text);
     return STATUS_OK;
 }
 
-enum status folder_open(const char *dir, struct folder **out, char *error, size_t error_size)
+enum status folder_open(const char *dir, struct folder **out, struct error *error)
 {
-    struct reader r = {.dir = dir, .error = error, .error_size = error_size};
+    struct reader r = {.dir = dir, .error = error};
     if (!*dir) /* else it would be '/' */
-        return fail(&r, "the folder's name is empty");
+        return error_set(error, STATUS_INPUT, "the folder's name is empty");
     struct folder *f = calloc(1, sizeof *f);
     if (!f)
         return STATUS_WORLD;

@@ -14,7 +14,7 @@ struct folder {
 };
 
 /* STATUS_INPUT and a sentence naming the file if anything differs from MANIFEST or is malformed */
-enum status folder_open(const char *dir, struct folder **out, char *error, size_t error_size);
+enum status folder_open(const char *dir, struct folder **out, struct error *error);
 void folder_close(struct folder *f);
 
 #endif

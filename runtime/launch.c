@@ -27,7 +27,7 @@ static bool read_variable(const char *name, uint32_t *out)
     return *end == 0 && n < UINT32_MAX;
 }
 
-enum status launch_detect(struct launch *l, const char *key, char *error, size_t error_size)
+enum status launch_detect(struct launch *l, const char *key, struct error *error)
 {
     static const struct {
         const char *rank, *size, *job;
@@ -39,12 +39,9 @@ enum status launch_detect(struct launch *l, const char *key, char *error, size_t
     for (size_t i = 0; i < sizeof from / sizeof *from && !l->given; i++) {
         if (!getenv(from[i].rank) || !getenv(from[i].size) || !getenv(from[i].job))
             continue;
-        if (!read_variable(from[i].rank, &l->rank) || !read_variable(from[i].size, &l->nranks) ||
-            l->rank >= l->nranks) {
-            snprintf(error, error_size, "%s and %s are set but are not a rank and a number of ranks",
-                     from[i].rank, from[i].size);
-            return STATUS_USAGE;
-        }
+        if (!read_variable(from[i].rank, &l->rank) || !read_variable(from[i].size, &l->nranks) || l->rank >= l->nranks)
+            return error_set(error, STATUS_USAGE, "%s and %s are set but are not a rank and a number of ranks",
+                             from[i].rank, from[i].size);
         l->given = true;
         /* the port or job number, digits only, keeps two jobs with one plan apart */
         char job[24] = "";

@@ -12,7 +12,7 @@ struct launch {
 };
 
 /* from RANK and WORLD_SIZE (torchrun), Open MPI's, PMI's or Slurm's variables; key tells jobs apart */
-enum status launch_detect(struct launch *l, const char *key, char *error, size_t error_size);
+enum status launch_detect(struct launch *l, const char *key, struct error *error);
 
 /* Runs body(context, rank) in a process of its own per rank and waits for all.  If one dies the others are
  * told, given a moment, and killed; no process outlives the call.  describe() says what a dead rank was

@@ -26,12 +26,11 @@ static enum status thread_body(void *context, uint32_t rank)
     return run_rank(&mine, rank);
 }
 
-static enum status run_threads(struct run *r, char *error, size_t error_size)
+static enum status run_threads(struct run *r, struct error *error)
 {
-    if (r->world.named) {
-        snprintf(error, error_size, "--transport d2d runs all ranks itself: start it once, not under a launcher");
-        return STATUS_USAGE;
-    }
+    if (r->world.named)
+        return error_set(error, STATUS_USAGE,
+                         "--transport d2d runs all ranks itself: start it once, not under a launcher");
     return launch_threads(&r->world, thread_body, r);
 }
 
@@ -41,9 +40,9 @@ static void rank_describe(void *context, uint32_t rank, char *out, size_t size)
 }
 
 /* which rank this process is, if it is one of many */
-static enum status find_launch(const struct run *r, const char *key, struct launch *l, char *error, size_t error_size)
+static enum status find_launch(const struct run *r, const char *key, struct launch *l, struct error *error)
 {
-    TRY(launch_detect(l, key, error, error_size));
+    TRY(launch_detect(l, key, error));
     if (r->o.ranks)
         *l = (struct launch){.given = true, .rank = (uint32_t)r->o.rank, .nranks = (uint32_t)r->o.ranks};
     return STATUS_OK;
@@ -62,45 +61,38 @@ static bool meets_remotely(const struct run *r, const struct launch *l, char *ho
     return true;
 }
 
-static enum status run_all(struct run *r, const struct launch *l, char *error, size_t error_size)
+static enum status run_all(struct run *r, const struct launch *l, struct error *error)
 {
     struct world_sizes sizes = run_sizes(r);
-    if (l->given && l->nranks != sizes.nranks) {
-        snprintf(error, error_size, "%u ranks were started, the plan is for %u", l->nranks, sizes.nranks);
-        return STATUS_MISMATCH;
-    }
+    if (l->given && l->nranks != sizes.nranks)
+        return error_set(error, STATUS_MISMATCH, "%u ranks were started, the plan is for %u", l->nranks, sizes.nranks);
     char host[256];
     uint16_t port = 0;
     if (meets_remotely(r, l, host, sizeof host, &port))
-        return run_remote(r, l, host, port, error, error_size);
-    if (r->o.rendezvous) {
-        snprintf(error, error_size, "--rendezvous %s: not HOST:PORT", r->o.rendezvous);
-        return STATUS_USAGE;
-    }
+        return run_remote(r, l, host, port, error);
+    if (r->o.rendezvous)
+        return error_set(error, STATUS_USAGE, "--rendezvous %s: not HOST:PORT", r->o.rendezvous);
     uint64_t need = 0, have = memory_available();
     for (uint32_t i = 0; i < sizes.nranks; i++)
         need += r->arena_sizes[i];
-    if (need > have && r->player->on_cores) {
-        snprintf(error, error_size,
-                 "the plan's %u ranks need %.1f GiB of memory here, %.1f GiB are available", sizes.nranks,
-                 (double)need / 0x1p30, (double)have / 0x1p30);
-        return STATUS_MISMATCH;
-    }
-    TRY(world_open(&r->world, &sizes, l->given ? l->name : NULL, l->given ? l->rank : NONE, 60, error,
-                   error_size));
-    enum status st = r->player->threads ? run_threads(r, error, error_size)
+    if (need > have && r->player->on_cores)
+        return error_set(error, STATUS_MISMATCH,
+                         "the plan's %u ranks need %.1f GiB of memory here, %.1f GiB are available", sizes.nranks,
+                         (double)need / 0x1p30, (double)have / 0x1p30);
+    TRY(world_open(&r->world, &sizes, l->given ? l->name : NULL, l->given ? l->rank : NONE, 60, error));
+    enum status st = r->player->threads ? run_threads(r, error)
                      : l->given         ? run_rank(r, l->rank)
                                         : launch_local(&r->world, rank_body, rank_describe, r);
     if (st == STATUS_OK)
         return st;
     /* one of the processes prints the failure, whoever comes first */
     if (atomic_exchange(&r->world.control->message_ready, 0))
-        snprintf(error, error_size, "%s", r->world.control->message);
+        error_set(error, st, "%s", r->world.control->message);
     return world_failed(&r->world) ? world_failed(&r->world) : st;
 }
 
 /* one rank of a calibration of collectives; several meet as the ranks of a run do */
-static enum status calibrate_rank(const struct run *r, FILE *out, char *error, size_t error_size)
+static enum status calibrate_rank(const struct run *r, FILE *out, struct error *error)
 {
     static const char no_plan[] = "0000000000000000000000000000000000000000000000000000000000000000";
     const char *address = getenv("MASTER_ADDR"), *base = getenv("MASTER_PORT"), *local = getenv("LOCAL_RANK"),
@@ -111,56 +103,49 @@ static enum status calibrate_rank(const struct run *r, FILE *out, char *error, s
     struct launch l;
     char host[256];
     int devices = 0;
-    TRY(find_launch(r, no_plan, &l, error, error_size));
+    TRY(find_launch(r, no_plan, &l, error));
     if (l.given) {
         g.rank = l.rank;
         g.nranks = l.nranks;
     }
-    if (r->plugin->runtime->GetDeviceCount(&devices) || devices < 1) {
-        snprintf(error, error_size, "this machine has no GPU");
-        return STATUS_MISMATCH;
-    }
+    if (r->plugin->runtime->GetDeviceCount(&devices) || devices < 1)
+        return error_set(error, STATUS_MISMATCH, "this machine has no GPU");
     g.per_node = per_node ? (uint32_t)atoi(per_node) : g.nranks < (uint32_t)devices ? g.nranks : (uint32_t)devices;
     g.device = local ? atoi(local) : (int)(g.rank % (uint32_t)devices);
-    if (g.rank == 0 && r->nccl.GetUniqueId(&g.id)) {
-        snprintf(error, error_size, "NCCL finds no network interface to meet on");
-        return STATUS_WORLD;
-    }
+    if (g.rank == 0 && r->nccl.GetUniqueId(&g.id))
+        return error_set(error, STATUS_WORLD, "NCCL finds no network interface to meet on");
     if (g.nranks > 1) {
         bool given = r->o.rendezvous && rendezvous_address(r->o.rendezvous, host, sizeof host, &s.port);
-        if (!given && (!address || !base)) {
-            snprintf(error, error_size, "where do %u ranks meet?  --rendezvous HOST:PORT, or MASTER_ADDR and MASTER_PORT", g.nranks);
-            return STATUS_USAGE;
-        }
+        if (!given && (!address || !base))
+            return error_set(error, STATUS_USAGE,
+                             "where do %u ranks meet?  --rendezvous HOST:PORT, or MASTER_ADDR and MASTER_PORT",
+                             g.nranks);
         s.host = given ? host : address;
         s.port = given ? s.port : (uint16_t)(atoi(base) + 1);
         s.rank = g.rank;
         s.nranks = g.nranks;
-        TRY(rendezvous_join(&meeting, &s, &g.id, error, error_size));
+        TRY(rendezvous_join(&meeting, &s, &g.id, error));
     }
-    enum status st = calibrate_collectives(r->plugin, &r->nccl, &g, out, error, error_size);
+    enum status st = calibrate_collectives(r->plugin, &r->nccl, &g, out, error);
     rendezvous_close(meeting);
     return st;
 }
 
-static enum status calibrate_here(const struct run *r, char *error, size_t error_size)
+static enum status calibrate_here(const struct run *r, struct error *error)
 {
     struct file_out file = {.stream = stdout};
     const char *why = r->o.output ? file_create(r->o.output, &file) : NULL;
     enum status st = STATUS_OK;
-    snprintf(error, error_size, "out of memory"); /* of a failure that says nothing */
+    error_set(error, STATUS_WORLD, "out of memory"); /* of a failure that says nothing */
     if (!why)
-        st = r->o.nccl   ? calibrate_rank(r, file.stream, error, error_size)
-             : r->plugin ? calibrate(r->plugin, !r->o.free_order, file.stream, error, error_size)
-                         : calibrate_ranks((uint32_t)r->o.ranks, file.stream, error, error_size);
+        st = r->o.nccl   ? calibrate_rank(r, file.stream, error)
+             : r->plugin ? calibrate(r->plugin, !r->o.free_order, file.stream, error)
+                         : calibrate_ranks((uint32_t)r->o.ranks, file.stream, error);
     if (!why && r->o.output && st == STATUS_OK)
         why = file_publish(&file);
     else if (!why && r->o.output)
         file_discard(&file);
-    if (!why)
-        return st;
-    snprintf(error, error_size, "%s: %s", r->o.output, why);
-    return STATUS_WORLD;
+    return why ? error_set(error, STATUS_WORLD, "%s: %s", r->o.output, why) : st;
 }
 
 /* the exit code: what went to standard output may still turn out to be lost */
@@ -174,30 +159,30 @@ static int leave(enum status st)
     return (int)st;
 }
 
-static enum status replay(struct run *r, char *error, size_t error_size)
+static enum status replay(struct run *r, struct error *error)
 {
     struct launch l;
-    TRY(run_open(r, error, error_size));
-    TRY(find_launch(r, r->folder->hash, &l, error, error_size));
-    return run_all(r, &l, error, error_size);
+    TRY(run_open(r, error));
+    TRY(find_launch(r, r->folder->hash, &l, error));
+    return run_all(r, &l, error);
 }
 
 int main(int argc, char **argv)
 {
     struct run r = {.folder = NULL};
     bool done;
-    char error[2048] = "";
+    struct error error = {""};
     enum status st = settings_parse(&r.o, argc, argv, &done);
     if (st != STATUS_OK || done)
         return leave(st);
     signal(SIGPIPE, SIG_IGN); /* a log or trace whose reader is gone is an error of writing, and no reason to die */
     device_cpu_tune(argv);
     mallopt(M_MMAP_MAX, 0); /* the heap in one place, so that its size is known */
-    st = run_open_device(&r, error, sizeof error); /* what is missing is said first */
+    st = run_open_device(&r, &error); /* what is missing is said first */
     if (st == STATUS_OK)
-        st = r.o.calibrate ? calibrate_here(&r, error, sizeof error) : replay(&r, error, sizeof error);
-    if (st != STATUS_OK && error[0])
-        fprintf(stderr, "llmrun: %s\n", error);
+        st = r.o.calibrate ? calibrate_here(&r, &error) : replay(&r, &error);
+    if (st != STATUS_OK && error.text[0])
+        fprintf(stderr, "llmrun: %s\n", error.text);
     run_close(&r);
     return leave(st);
 }

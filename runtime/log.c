@@ -12,17 +12,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum status log_open(struct log *l, const char *path, uint64_t steps, bool quiet, char *error,
-                     size_t error_size)
+enum status log_open(struct log *l, const char *path, uint64_t steps, bool quiet, struct error *error)
 {
     *l = (struct log){.path = path, .steps = steps, .progress = !quiet && isatty(2), .plain = !quiet && !isatty(2)};
     if (!path)
         return STATUS_OK;
     const char *why = file_append(path, &l->lines);
-    if (!why)
-        return STATUS_OK;
-    snprintf(error, error_size, "%s: %s", path, why);
-    return STATUS_WORLD;
+    return why ? error_set(error, STATUS_WORLD, "%s: %s", path, why) : STATUS_OK;
 }
 
 static bool is_logged(const struct log *l)
@@ -108,7 +104,7 @@ void log_eval(struct log *l, uint64_t step, double loss, uint64_t tokens)
                 (unsigned long long)step, loss);
 }
 
-enum status log_close(struct log *l, char *error, size_t error_size)
+enum status log_close(struct log *l, struct error *error)
 {
     if (!l->lines)
         return STATUS_OK;
@@ -117,6 +113,5 @@ enum status log_close(struct log *l, char *error, size_t error_size)
     l->lines = NULL;
     if (!lost && !cause)
         return STATUS_OK;
-    snprintf(error, error_size, "%s: %s", l->path, lost ? "the log is not complete" : strerror(cause));
-    return STATUS_WORLD;
+    return error_set(error, STATUS_WORLD, "%s: %s", l->path, lost ? "the log is not complete" : strerror(cause));
 }

@@ -4,7 +4,7 @@
 /* The run's log: JSON lines for programs, one progress line for people (on a terminal only).  Rank 0 writes.
  */
 
-#include "runtime/status.h"
+#include "runtime/error.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,12 +26,11 @@ struct log_step {
     bool skipped;      /* its gradients overflowed, and it changed nothing */
 };
 
-enum status log_open(struct log *l, const char *path, uint64_t steps, bool quiet, char *error,
-                     size_t error_size);
+enum status log_open(struct log *l, const char *path, uint64_t steps, bool quiet, struct error *error);
 void log_step(struct log *l, const struct log_step *s);
 void log_eval(struct log *l, uint64_t step, double loss, uint64_t tokens);
 /* STATUS_WORLD if anything could not be written */
-enum status log_close(struct log *l, char *error, size_t error_size);
+enum status log_close(struct log *l, struct error *error);
 /* a number as JSON: null where JSON has none */
 void log_number(FILE *out, double x);
 

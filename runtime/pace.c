@@ -6,12 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum status fault(const char *path, const char *what, char *error, size_t error_size)
-{
-    snprintf(error, error_size, "%s: %s", path, what);
-    return STATUS_INPUT;
-}
-
 /* a duration below 2^50 ns, a fortnight */
 static bool read_number(FILE *f, int64_t *out)
 {
@@ -22,25 +16,25 @@ static bool read_number(FILE *f, int64_t *out)
     return true;
 }
 
-static enum status read_roles(FILE *f, const char *path, const struct program *const *programs,
-                              struct pace *out, char *error, size_t error_size)
+static enum status read_roles(FILE *f, const char *path, const struct program *const *programs, struct pace *out,
+                              struct error *error)
 {
     for (uint32_t r = 0; r < out->nroles; r++) {
         int64_t n;
         if (!read_number(f, &n) || n != programs[r]->ninsns)
-            return fault(path, "it is not of this plan", error, error_size);
+            return error_set(error, STATUS_INPUT, "%s: it is not of this plan", path);
         out->ns[r] = calloc((size_t)n + 1, sizeof **out->ns);
         for (int64_t i = 0; out->ns[r] && i < n; i++)
             if (!read_number(f, &out->ns[r][i]))
-                return fault(path, "a time is missing or out of range", error, error_size);
+                return error_set(error, STATUS_INPUT, "%s: a time is missing or out of range", path);
         if (!out->ns[r])
             return STATUS_WORLD;
     }
     return STATUS_OK;
 }
 
-enum status pace_read(const char *path, const struct program *const *programs, uint32_t nroles,
-                      struct pace *out, char *error, size_t error_size)
+enum status pace_read(const char *path, const struct program *const *programs, uint32_t nroles, struct pace *out,
+                      struct error *error)
 {
     char magic[16] = "";
     int64_t version = 0, roles = 0;
@@ -48,18 +42,18 @@ enum status pace_read(const char *path, const struct program *const *programs, u
     const char *why = file_read(path, &f);
     *out = (struct pace){0};
     if (why)
-        return fault(path, why, error, error_size);
+        return error_set(error, STATUS_INPUT, "%s: %s", path, why);
     enum status st = STATUS_OK;
     if (fscanf(f, "%15s", magic) != 1 || strcmp(magic, "llmc-times") || !read_number(f, &version) ||
         version != 1 || !read_number(f, &roles) || !read_number(f, &out->step_ns))
-        st = fault(path, "it does not hold planned times ('llmc trace DIR --times' writes them)", error,
-                   error_size);
+        st = error_set(error, STATUS_INPUT, "%s: it does not hold planned times ('llmc trace DIR --times' writes them)",
+                       path);
     else if (roles != nroles)
-        st = fault(path, "it is not of this plan", error, error_size);
+        st = error_set(error, STATUS_INPUT, "%s: it is not of this plan", path);
     if (st == STATUS_OK) {
         out->nroles = nroles;
         out->ns = calloc(nroles + 1u, sizeof *out->ns);
-        st = out->ns ? read_roles(f, path, programs, out, error, error_size) : STATUS_WORLD;
+        st = out->ns ? read_roles(f, path, programs, out, error) : STATUS_WORLD;
     }
     fclose(f);
     return st;

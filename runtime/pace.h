@@ -11,8 +11,8 @@ struct pace {
     uint32_t nroles;
     int64_t **ns; /* by role and instruction */
 };
-enum status pace_read(const char *path, const struct program *const *programs, uint32_t nroles, struct pace *out, char *error,
-                      size_t error_size);
+enum status pace_read(const char *path, const struct program *const *programs, uint32_t nroles, struct pace *out,
+                      struct error *error);
 void pace_free(struct pace *p);
 
 #endif

@@ -23,7 +23,7 @@ struct player {
     /* before open(), of every kernel: NULL, or why it cannot run */
     const char *(*admit)(struct exec *e, enum op op, const struct kernel_args *k);
     /* programs are loaded; one sentence in error on failure */
-    enum status (*open)(struct exec *e, char *error, size_t error_size);
+    enum status (*open)(struct exec *e, struct error *error);
     /* also where open() failed or was never called */
     void (*close)(struct exec *e);
     enum status (*run)(struct exec *e, enum routine which, enum phase phase);

@@ -8,7 +8,7 @@
  * All arrays are malloc'ed and owned by the program; program_free() frees all. */
 
 #include "runtime/isa.h"
-#include "runtime/status.h"
+#include "runtime/error.h"
 
 #include <stdio.h>
 
@@ -209,19 +209,19 @@ bool program_phase_positions(const struct program *p, uint32_t at[NPHASES + 1][N
 /* position of every instruction on its queue; out has ninsns entries; count[NQUEUES] gets the lengths */
 void program_positions(const struct program *p, uint32_t *out, uint32_t count[NQUEUES]);
 
-/* Structure, property 1: STATUS_INPUT and one sentence in error[] that names instruction and fault.  arena_bytes 0
+/* Structure, property 1: STATUS_INPUT and one sentence in error that names instruction and fault.  arena_bytes 0
  * means that buffers have no place yet, and only then their offsets are not looked at; program_decode() refuses that. */
-enum status program_check(const struct program *p, char *error, size_t error_size);
+enum status program_check(const struct program *p, struct error *error);
 
 /* files: versioned, checksummed, canonical (equal programs give equal bytes) */
 enum status program_encode(const struct program *p, uint8_t **bytes, size_t *size);
-enum status program_decode(const uint8_t *bytes, size_t size, struct program **p, char *error, size_t error_size);
-enum status program_read(const char *path, struct program **p, char *error, size_t error_size);
+enum status program_decode(const uint8_t *bytes, size_t size, struct program **p, struct error *error);
+enum status program_read(const char *path, struct program **p, struct error *error);
 
 /* text: parse(print(p)) encodes to the same bytes */
 void program_print(const struct program *p, FILE *out);
 void program_print_insn(const struct program *p, uint32_t i, FILE *out); /* one line, without newline */
-enum status program_parse(const char *text, size_t size, struct program **p, char *error, size_t error_size);
+enum status program_parse(const char *text, size_t size, struct program **p, struct error *error);
 
 /* ranks.bin: every rank's role, place and slot values, and all groups */
 struct group {
@@ -243,9 +243,9 @@ uint32_t group_size(const struct group *g);
 uint32_t group_rank(const struct group *g, uint32_t i);
 enum status ranks_encode(const struct ranks *r, uint8_t **bytes, size_t *size);
 /* checks every index, and that every group lies within the ranks */
-enum status ranks_decode(const uint8_t *bytes, size_t size, struct ranks **r, char *error, size_t error_size);
-enum status ranks_read(const char *path, struct ranks **r, char *error, size_t error_size);
+enum status ranks_decode(const uint8_t *bytes, size_t size, struct ranks **r, struct error *error);
+enum status ranks_read(const char *path, struct ranks **r, struct error *error);
 /* slot values against the declarations of the rank's program: count, range, kinds */
-enum status ranks_check(const struct ranks *r, const struct program *const *programs, char *error, size_t error_size);
+enum status ranks_check(const struct ranks *r, const struct program *const *programs, struct error *error);
 
 #endif

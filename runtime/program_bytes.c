@@ -168,10 +168,10 @@ void container_write(const struct container *c, struct bytes *sections, uint8_t 
     *size = total;
 }
 
-#define FAULT(...) program_fault(error, error_size, __VA_ARGS__)
+#define FAULT(...) error_set(error, STATUS_INPUT, __VA_ARGS__)
 
-enum status container_open(const struct container *c, const uint8_t *bytes, size_t size,
-                           struct reader *section, char *error, size_t error_size)
+enum status container_open(const struct container *c, const uint8_t *bytes, size_t size, struct reader *section,
+                           struct error *error)
 {
     size_t head = HEAD_BYTES + 16u * (size_t)c->nsections, left;
     if (size < HEAD_BYTES || memcmp(bytes, c->magic, 8) != 0)
@@ -200,8 +200,8 @@ enum status container_open(const struct container *c, const uint8_t *bytes, size
     return left ? FAULT("%zu bytes follow its last section", left) : STATUS_OK;
 }
 
-static enum status read_open_file(int fd, const char *path, uint64_t want, uint8_t **bytes, size_t *size, char *error,
-                                  size_t error_size)
+static enum status read_open_file(int fd, const char *path, uint64_t want, uint8_t **bytes, size_t *size,
+                                  struct error *error)
 {
     if (want > LIMIT_FILE)
         return FAULT("%s: %" PRIu64 " bytes, at most %" PRIu64 " are read", path, want, LIMIT_FILE);
@@ -223,7 +223,7 @@ static enum status read_open_file(int fd, const char *path, uint64_t want, uint8
     return STATUS_OK;
 }
 
-enum status container_load(const char *path, uint8_t **bytes, size_t *size, char *error, size_t error_size)
+enum status container_load(const char *path, uint8_t **bytes, size_t *size, struct error *error)
 {
     int fd;
     uint64_t want;
@@ -231,7 +231,7 @@ enum status container_load(const char *path, uint8_t **bytes, size_t *size, char
     const char *why = file_open(path, &fd, &want);
     if (why)
         return FAULT("%s: %s", path, why);
-    enum status s = read_open_file(fd, path, want, bytes, size, error, error_size);
+    enum status s = read_open_file(fd, path, want, bytes, size, error);
     close(fd);
     return s;
 }

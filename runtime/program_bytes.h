@@ -10,7 +10,7 @@
  * All fixed-width numbers are little-endian.  Inside sections numbers are varints: 7 bits a byte, lowest
  * first, no longer than needed; signed ones zigzag.  Writers end the process when memory runs out. */
 
-#include "runtime/status.h"
+#include "runtime/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,9 +52,9 @@ struct container {
 /* joins the sections, which are freed */
 void container_write(const struct container *c, struct bytes *sections, uint8_t **bytes, size_t *size);
 /* section[nsections] become readers of the parts */
-enum status container_open(const struct container *c, const uint8_t *bytes, size_t size,
-                           struct reader *section, char *error, size_t error_size);
+enum status container_open(const struct container *c, const uint8_t *bytes, size_t size, struct reader *section,
+                           struct error *error);
 /* a whole regular file; free *bytes */
-enum status container_load(const char *path, uint8_t **bytes, size_t *size, char *error, size_t error_size);
+enum status container_load(const char *path, uint8_t **bytes, size_t *size, struct error *error);
 
 #endif

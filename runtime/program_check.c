@@ -11,27 +11,16 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct check {
     const struct program *p;
-    char *error;
-    size_t error_size;
+    struct error *error;
     uint64_t host_bytes; /* the arena's beginning */
 };
 
-enum status program_fault(char *error, size_t error_size, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    if (error_size)
-        vsnprintf(error, error_size, fmt, ap);
-    va_end(ap);
-    return STATUS_INPUT;
-}
-#define FAULT(...) program_fault(c->error, c->error_size, __VA_ARGS__)
+#define FAULT(...) error_set(c->error, STATUS_INPUT, __VA_ARGS__)
 
 bool program_slot_counts(const struct program *p, uint32_t slot)
 {
@@ -410,13 +399,13 @@ static enum status check_buckets(const struct check *c)
     return s;
 }
 
-enum status program_check(const struct program *p, char *error, size_t error_size)
+enum status program_check(const struct program *p, struct error *error)
 {
-    const struct check check = {p, error, error_size, program_host_bytes(p)}, *c = &check;
+    const struct check check = {p, error, program_host_bytes(p)}, *c = &check;
     TRY(check_counts(c));
     TRY(check_job(c));
     TRY(check_slots(c));
     TRY(check_buckets(c));
     TRY(check_buffers(c));
-    return program_check_code(p, error, error_size);
+    return program_check_code(p, error);
 }

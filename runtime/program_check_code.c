@@ -41,8 +41,7 @@ struct row {
 
 struct check {
     const struct program *p;
-    char *error;
-    size_t error_size;
+    struct error *error;
     struct row *rows; /* NOPS */
     uint32_t count[NQUEUES];
     uint32_t position[NQUEUES]; /* of the next instruction on each queue */
@@ -123,10 +122,10 @@ static enum status insn_fault(const struct check *c, uint32_t i, const char *fmt
         program_print_insn(c->p, i, f);
         fclose(f);
     }
-    program_fault(c->error, c->error_size, "instruction %" PRIu32 " (%.400s): %s", i, text ? text : "",
-                  fault);
+    enum status st =
+        error_set(c->error, STATUS_INPUT, "instruction %" PRIu32 " (%.400s): %s", i, text ? text : "", fault);
     free(text);
-    return STATUS_INPUT;
+    return st;
 }
 
 static bool dtype_fits(char class, uint8_t dtype, uint8_t *common)
@@ -425,9 +424,9 @@ static enum status check_seams(const struct check *c)
     return n != 1 ? STATUS_OK : insn_fault(c, 0, "the program has one seam, not two");
 }
 
-enum status program_check_code(const struct program *p, char *error, size_t error_size)
+enum status program_check_code(const struct program *p, struct error *error)
 {
-    struct check c = {.p = p, .error = error, .error_size = error_size};
+    struct check c = {.p = p, .error = error};
     for (uint32_t i = 0; i < p->ninsns; i++) {
         if (p->insns[i].queue >= NQUEUES)
             return insn_fault(&c, i, "unknown queue %u", p->insns[i].queue);

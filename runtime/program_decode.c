@@ -353,7 +353,7 @@ static void read_calls(struct decoder *d)
     d->p->nwaits = (uint32_t)nwaits;
 }
 
-static enum status decode(struct decoder *d, char *error, size_t error_size)
+static enum status decode(struct decoder *d, struct error *error)
 {
     const struct {
         const char *what;
@@ -365,39 +365,36 @@ static enum status decode(struct decoder *d, char *error, size_t error_size)
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         parts[i].read(d);
         if (d->section[parts[i].section].bad)
-            return program_fault(error, error_size, "its %s are malformed", parts[i].what);
+            return error_set(error, STATUS_INPUT, "its %s are malformed", parts[i].what);
     }
     program_expand(d);
     if (d->p->nbuffers && !d->p->arena_bytes)
-        return program_fault(error, error_size, "its buffers have no place");
-    return program_check(d->p, error, error_size);
+        return error_set(error, STATUS_INPUT, "its buffers have no place");
+    return program_check(d->p, error);
 }
 
 /* one form per program: what was read must encode to the bytes it was read from */
-static enum status check_canonical(const struct program *p, const uint8_t *bytes, size_t size, char *error,
-                                   size_t error_size)
+static enum status check_canonical(const struct program *p, const uint8_t *bytes, size_t size, struct error *error)
 {
     uint8_t *again;
     size_t again_size;
     TRY(program_encode(p, &again, &again_size));
     bool same = size == again_size && !memcmp(bytes, again, size);
     free(again);
-    return same ? STATUS_OK
-                : program_fault(error, error_size, "it is not written in the one form its contents have");
+    return same ? STATUS_OK : error_set(error, STATUS_INPUT, "it is not written in the one form its contents have");
 }
 
-enum status program_decode(const uint8_t *bytes, size_t size, struct program **p, char *error,
-                           size_t error_size)
+enum status program_decode(const uint8_t *bytes, size_t size, struct program **p, struct error *error)
 {
     const struct container c = program_container();
     struct decoder d = {0};
     *p = NULL;
     if (size > LIMIT_FILE)
-        return program_fault(error, error_size, "%zu bytes, at most %" PRIu64 " are read", size, LIMIT_FILE);
-    TRY(container_open(&c, bytes, size, d.section, error, error_size));
+        return error_set(error, STATUS_INPUT, "%zu bytes, at most %" PRIu64 " are read", size, LIMIT_FILE);
+    TRY(container_open(&c, bytes, size, d.section, error));
     d.p = program_new(0, 0);
     d.template = program_new(0, 0);
-    enum status s = decode(&d, error, error_size);
+    enum status s = decode(&d, error);
     program_free(d.template);
     free(d.segments);
     free(d.frames);
@@ -408,7 +405,7 @@ enum status program_decode(const uint8_t *bytes, size_t size, struct program **p
     free(d.class_frame);
     free(d.class_number);
     if (s == STATUS_OK)
-        s = check_canonical(d.p, bytes, size, error, error_size);
+        s = check_canonical(d.p, bytes, size, error);
     if (s == STATUS_OK)
         *p = d.p;
     else
@@ -416,16 +413,13 @@ enum status program_decode(const uint8_t *bytes, size_t size, struct program **p
     return s;
 }
 
-enum status program_read(const char *path, struct program **p, char *error, size_t error_size)
+enum status program_read(const char *path, struct program **p, struct error *error)
 {
     uint8_t *bytes;
     size_t size;
-    char fault[700] = "";
     *p = NULL;
-    TRY(container_load(path, &bytes, &size, error, error_size));
-    enum status s = program_decode(bytes, size, p, fault, sizeof fault);
+    TRY(container_load(path, &bytes, &size, error));
+    enum status s = program_decode(bytes, size, p, error);
     free(bytes);
-    if (s != STATUS_OK)
-        program_fault(error, error_size, "%s: %s", path, fault);
-    return s;
+    return s == STATUS_OK ? s : error_set(error, s, "%s: %s", path, error->text);
 }

@@ -463,16 +463,16 @@ static enum status parse_lines(struct scan *s, struct program *p, const char *te
     return s->line ? STATUS_OK : scan_fault(s, "an empty text");
 }
 
-enum status program_parse(const char *text, size_t size, struct program **p, char *error, size_t error_size)
+enum status program_parse(const char *text, size_t size, struct program **p, struct error *error)
 {
-    struct scan s = {.error = error, .error_size = error_size};
+    struct scan s = {.error = error};
     *p = NULL;
     if (size > LIMIT_FILE)
-        return program_fault(error, error_size, "%zu bytes, at most %" PRIu64 " are read", size, LIMIT_FILE);
+        return error_set(error, STATUS_INPUT, "%zu bytes, at most %" PRIu64 " are read", size, LIMIT_FILE);
     struct program *made = program_new(0, 1);
     enum status status = parse_lines(&s, made, text, size);
     if (status == STATUS_OK)
-        status = program_check(made, error, error_size);
+        status = program_check(made, error);
     if (status == STATUS_OK)
         *p = made;
     else

@@ -178,9 +178,9 @@ static void read_ranks(struct ranks *r, struct reader *s)
     }
 }
 
-#define FAULT(...) program_fault(error, error_size, __VA_ARGS__)
+#define FAULT(...) error_set(error, STATUS_INPUT, __VA_ARGS__)
 
-static enum status check_table(const struct ranks *r, char *error, size_t error_size)
+static enum status check_table(const struct ranks *r, struct error *error)
 {
     for (uint32_t i = 0; i < r->ngroups; i++)
         if (!group_valid(&r->groups[i], r->nranks))
@@ -192,8 +192,7 @@ static enum status check_table(const struct ranks *r, char *error, size_t error_
 }
 
 /* there is one form per table: what was read must encode to the bytes it was read from */
-static enum status check_canonical(const struct ranks *r, const uint8_t *bytes, size_t size, char *error,
-                                   size_t error_size)
+static enum status check_canonical(const struct ranks *r, const uint8_t *bytes, size_t size, struct error *error)
 {
     uint8_t *again;
     size_t again_size;
@@ -203,14 +202,14 @@ static enum status check_canonical(const struct ranks *r, const uint8_t *bytes, 
     return same ? STATUS_OK : FAULT("it is not written in the one form its contents have");
 }
 
-enum status ranks_decode(const uint8_t *bytes, size_t size, struct ranks **r, char *error, size_t error_size)
+enum status ranks_decode(const uint8_t *bytes, size_t size, struct ranks **r, struct error *error)
 {
     const struct container c = ranks_container();
     struct reader section[NSECTIONS], *s = &section[SECTION_COUNTS];
     *r = NULL;
     if (size > LIMIT_FILE)
         return FAULT("%zu bytes, at most %llu are read", size, (unsigned long long)LIMIT_FILE);
-    TRY(container_open(&c, bytes, size, section, error, error_size));
+    TRY(container_open(&c, bytes, size, section, error));
     size_t group_bytes = (size_t)(section[SECTION_GROUPS].end - section[SECTION_GROUPS].at);
     size_t rank_bytes = (size_t)(section[SECTION_RANKS].end - section[SECTION_RANKS].at);
     uint32_t nranks = (uint32_t)read_below(s, LIMIT_RANKS + 1);
@@ -229,9 +228,9 @@ enum status ranks_decode(const uint8_t *bytes, size_t size, struct ranks **r, ch
     else if (section[SECTION_RANKS].bad)
         status = FAULT("its ranks are malformed");
     else
-        status = check_table(table, error, error_size);
+        status = check_table(table, error);
     if (status == STATUS_OK)
-        status = check_canonical(table, bytes, size, error, error_size);
+        status = check_canonical(table, bytes, size, error);
     if (status == STATUS_OK)
         *r = table;
     else
@@ -239,22 +238,19 @@ enum status ranks_decode(const uint8_t *bytes, size_t size, struct ranks **r, ch
     return status;
 }
 
-enum status ranks_read(const char *path, struct ranks **r, char *error, size_t error_size)
+enum status ranks_read(const char *path, struct ranks **r, struct error *error)
 {
     uint8_t *bytes;
     size_t size;
-    char fault[200] = "";
     *r = NULL;
-    TRY(container_load(path, &bytes, &size, error, error_size));
-    enum status s = ranks_decode(bytes, size, r, fault, sizeof fault);
+    TRY(container_load(path, &bytes, &size, error));
+    enum status s = ranks_decode(bytes, size, r, error);
     free(bytes);
-    if (s != STATUS_OK)
-        FAULT("%s: %s", path, fault);
-    return s;
+    return s == STATUS_OK ? s : FAULT("%s: %s", path, error->text);
 }
 
 static enum status check_value(const struct ranks *r, uint32_t rank, const struct slot *s, uint64_t v,
-                               char *error, size_t error_size)
+                               struct error *error)
 {
     switch (s->kind) {
     case SLOT_COORD:
@@ -282,10 +278,9 @@ static enum status check_value(const struct ranks *r, uint32_t rank, const struc
     return STATUS_OK;
 }
 
-enum status ranks_check(const struct ranks *r, const struct program *const *programs, char *error,
-                        size_t error_size)
+enum status ranks_check(const struct ranks *r, const struct program *const *programs, struct error *error)
 {
-    TRY(check_table(r, error, error_size));
+    TRY(check_table(r, error));
     for (uint32_t i = 0; i < r->nranks; i++) {
         const struct program *p = programs[r->ranks[i].role];
         uint32_t first = r->ranks[i].slot, end = i + 1 < r->nranks ? r->ranks[i + 1].slot : r->nvalues;
@@ -293,7 +288,7 @@ enum status ranks_check(const struct ranks *r, const struct program *const *prog
             return FAULT("rank %u: values %u to %u of %u, but its program has %u slots", i, first, end,
                          r->nvalues, p->nslots);
         for (uint32_t k = 0; k < p->nslots; k++)
-            TRY(check_value(r, i, &p->slots[k], r->values[first + k], error, error_size));
+            TRY(check_value(r, i, &p->slots[k], r->values[first + k], error));
     }
     return STATUS_OK;
 }

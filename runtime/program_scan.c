@@ -17,7 +17,7 @@ enum status scan_fault(const struct scan *s, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    return program_fault(s->error, s->error_size, "line %" PRIu32 ": %s", s->line, text);
+    return error_set(s->error, STATUS_INPUT, "line %" PRIu32 ": %s", s->line, text);
 }
 
 void scan_spaces(struct scan *s)

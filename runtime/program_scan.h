@@ -6,7 +6,7 @@
  * What fails writes "line N: ..." into `error` and returns STATUS_INPUT. */
 
 #include "runtime/isa.h"
-#include "runtime/status.h"
+#include "runtime/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,8 +15,7 @@
 struct scan {
     const char *at, *end; /* of the current line */
     uint32_t line;        /* from 1 */
-    char *error;
-    size_t error_size;
+    struct error *error;
 };
 
 enum status scan_fault(const struct scan *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -44,10 +44,7 @@ struct job_field {
 extern const struct job_field program_job_fields[NJOB_FIELDS];
 
 /* the instructions' half of program_check(): requires that the rest of the program has been checked */
-enum status program_check_code(const struct program *p, char *error, size_t error_size);
-/* writes the sentence, returns STATUS_INPUT */
-enum status program_fault(char *error, size_t error_size, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+enum status program_check_code(const struct program *p, struct error *error);
 /* slots whose values are numbers to compute with, rather than ranks or groups */
 bool program_slot_counts(const struct program *p, uint32_t slot);
 

@@ -239,8 +239,8 @@ static void *serve(void *argument)
     return NULL;
 }
 
-static enum status start_server(struct rendezvous *r, const struct rendezvous_setup *s, const void *blob, char *error,
-                                size_t error_size)
+static enum status start_server(struct rendezvous *r, const struct rendezvous_setup *s, const void *blob,
+                                struct error *error)
 {
     struct server *v = r->server = calloc(1, sizeof *v);
     struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons(s->port), .sin6_addr = in6addr_any};
@@ -265,13 +265,13 @@ static enum status start_server(struct rendezvous *r, const struct rendezvous_se
         bound = v->listener >= 0 && bind(v->listener, (struct sockaddr *)&old, sizeof old) == 0;
     }
     if (!bound || listen(v->listener, 4096) || pthread_create(&r->thread, NULL, serve, v)) {
-        snprintf(error, error_size, "cannot listen on port %u: %s", s->port, strerror(errno));
+        enum status st = error_set(error, STATUS_WORLD, "cannot listen on port %u: %s", s->port, strerror(errno));
         if (v->listener >= 0)
             close(v->listener);
         free(v->client);
         free(v);
         r->server = NULL;
-        return STATUS_WORLD;
+        return st;
     }
     return STATUS_OK;
 }
@@ -299,50 +299,42 @@ static int connect_once(const char *host, uint16_t port)
     return fd;
 }
 
-static enum status take_answer(struct rendezvous *r, uint64_t *values, uint32_t n, char *error, size_t error_size)
+static enum status take_answer(struct rendezvous *r, uint64_t *values, uint32_t n, struct error *error)
 {
     struct answer a;
     int64_t end = deadline(r->timeout_s + 5);
-    if (!transfer(r->socket, &a, sizeof a, false, end)) {
-        snprintf(error, error_size, "rank 0 is gone or does not answer");
-        return STATUS_WORLD;
-    }
+    if (!transfer(r->socket, &a, sizeof a, false, end))
+        return error_set(error, STATUS_WORLD, "rank 0 is gone or does not answer");
     a.words[WORDS - 1] = 0;
-    if (a.failed) {
-        snprintf(error, error_size, "%s", a.words);
-        return STATUS_WORLD;
-    }
-    if (a.n != n || !transfer(r->socket, values, n * sizeof *values, false, end)) {
-        snprintf(error, error_size, "rank 0 answers something else");
-        return STATUS_WORLD;
-    }
+    if (a.failed)
+        return error_set(error, STATUS_WORLD, "%s", a.words);
+    if (a.n != n || !transfer(r->socket, values, n * sizeof *values, false, end))
+        return error_set(error, STATUS_WORLD, "rank 0 answers something else");
     return STATUS_OK;
 }
 
-static enum status introduce(struct rendezvous *r, const struct rendezvous_setup *s, char *error, size_t error_size)
+static enum status introduce(struct rendezvous *r, const struct rendezvous_setup *s, struct error *error)
 {
     struct hello h = {.magic = MAGIC, .rank = s->rank, .nranks = s->nranks};
     struct proof theirs, own = {{0}, ""};
     char want[65];
     int64_t end = deadline(PATIENCE_MS * 1e-3);
     memcpy(h.plan_hash, s->plan_hash, strnlen(s->plan_hash, sizeof h.plan_hash));
-    snprintf(error, error_size, "%s:%u does not answer as a run would", s->host, s->port);
+    error_set(error, STATUS_WORLD, "%s:%u does not answer as a run would", s->host, s->port);
     if (getrandom(h.nonce, NONCE, 0) != NONCE || !transfer(r->socket, &h, sizeof h, true, end) ||
         !transfer(r->socket, &theirs, sizeof theirs, false, end))
         return STATUS_WORLD;
     prove(want, s->secret, "server", &h, theirs.nonce);
     if (!same_digest(want, theirs.digest)) {
-        snprintf(error, error_size, "rank 0 at %s:%u has another secret", s->host, s->port);
         prove(own.digest, "", "refuse", &h, theirs.nonce);
         transfer(r->socket, &own, sizeof own, true, end);
-        return STATUS_MISMATCH;
+        return error_set(error, STATUS_MISMATCH, "rank 0 at %s:%u has another secret", s->host, s->port);
     }
     prove(own.digest, s->secret, "client", &h, theirs.nonce);
     return transfer(r->socket, &own, sizeof own, true, end) ? STATUS_OK : STATUS_WORLD;
 }
 
-enum status rendezvous_join(struct rendezvous **out, const struct rendezvous_setup *s, void *blob, char *error,
-                            size_t error_size)
+enum status rendezvous_join(struct rendezvous **out, const struct rendezvous_setup *s, void *blob, struct error *error)
 {
     struct rendezvous *r = calloc(1, sizeof *r);
     int64_t end = deadline(s->timeout_s);
@@ -350,19 +342,18 @@ enum status rendezvous_join(struct rendezvous **out, const struct rendezvous_set
         return STATUS_WORLD;
     r->socket = -1;
     r->timeout_s = s->timeout_s;
-    enum status st = s->rank == 0 ? start_server(r, s, blob, error, error_size) : STATUS_OK;
+    enum status st = s->rank == 0 ? start_server(r, s, blob, error) : STATUS_OK;
     while (st == STATUS_OK && (r->socket = connect_once(s->rank ? s->host : "localhost", s->port)) < 0) {
-        if (world_now_ns() > end) {
-            snprintf(error, error_size, "rank 0 cannot be reached at %s:%u within %.0f s", s->host, s->port, s->timeout_s);
-            st = STATUS_WORLD;
-        }
+        if (world_now_ns() > end)
+            st = error_set(error, STATUS_WORLD, "rank 0 cannot be reached at %s:%u within %.0f s", s->host, s->port,
+                           s->timeout_s);
         usleep(20000);
     }
     if (st == STATUS_OK)
-        st = introduce(r, s, error, error_size);
+        st = introduce(r, s, error);
     uint64_t words[RENDEZVOUS_BLOB / 8];
     if (st == STATUS_OK)
-        st = take_answer(r, words, RENDEZVOUS_BLOB / 8, error, error_size);
+        st = take_answer(r, words, RENDEZVOUS_BLOB / 8, error);
     if (st != STATUS_OK) {
         rendezvous_close(r);
         return st;
@@ -372,18 +363,16 @@ enum status rendezvous_join(struct rendezvous **out, const struct rendezvous_set
     return STATUS_OK;
 }
 
-enum status rendezvous_sum(struct rendezvous *r, uint64_t *values, uint32_t n, char *error, size_t error_size)
+enum status rendezvous_sum(struct rendezvous *r, uint64_t *values, uint32_t n, struct error *error)
 {
     struct request q = {.n = n};
     int64_t end = deadline(r->timeout_s);
-    if (n > RENDEZVOUS_MOST) {
-        snprintf(error, error_size, "%u values are too many for one sum", n);
-        return STATUS_WORLD;
-    }
+    if (n > RENDEZVOUS_MOST)
+        return error_set(error, STATUS_WORLD, "%u values are too many for one sum", n);
     /* where rank 0 takes no more requests, its last words are still to be read */
     if (transfer(r->socket, &q, sizeof q, true, end))
         transfer(r->socket, values, n * sizeof *values, true, end);
-    return take_answer(r, values, n, error, error_size);
+    return take_answer(r, values, n, error);
 }
 
 void rendezvous_fail(struct rendezvous *r, const char *words)

@@ -5,7 +5,7 @@
  * compare the plan's hash before anything else.  Afterwards the connections carry barriers, small sums, and the first
  * failure's words; training's data never goes this way.  No call waits without a deadline. */
 
-#include "runtime/status.h"
+#include "runtime/error.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -22,11 +22,10 @@ struct rendezvous_setup {
     double timeout_s;      /* for everybody to come, and for each later meeting */
 };
 /* Returns when all ranks have come.  blob: rank 0's, RENDEZVOUS_BLOB bytes, is everybody's afterwards. */
-enum status rendezvous_join(struct rendezvous **out, const struct rendezvous_setup *s, void *blob, char *error,
-                            size_t error_size);
+enum status rendezvous_join(struct rendezvous **out, const struct rendezvous_setup *s, void *blob, struct error *error);
 /* all ranks meet; values become sums over them; n may be 0 and must be equal.  STATUS_WORLD and its words if some rank has
  * failed or does not come */
-enum status rendezvous_sum(struct rendezvous *r, uint64_t *values, uint32_t n, char *error, size_t error_size);
+enum status rendezvous_sum(struct rendezvous *r, uint64_t *values, uint32_t n, struct error *error);
 /* tells all others, who learn of it when they meet next */
 void rendezvous_fail(struct rendezvous *r, const char *words);
 void rendezvous_close(struct rendezvous *r);

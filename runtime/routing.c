@@ -14,12 +14,6 @@
 static const char MAGIC[8] = "LLMCRTE";
 enum { HEADER = 32, UNKNOWN = 65535 };
 
-static enum status fail(const char *path, const char *what, enum status st, char *error, size_t error_size)
-{
-    snprintf(error, error_size, "%s: %s", path, what);
-    return st;
-}
-
 static bool size_of(const struct routing_shape *s, size_t *bytes)
 {
     uint64_t n = 2;
@@ -48,29 +42,29 @@ static bool read_header(const uint8_t *at, struct routing_shape *s)
     return !memcmp(at, MAGIC, sizeof MAGIC);
 }
 
-static enum status map_file(struct routing *r, int fd, const char *path, char *error, size_t error_size)
+static enum status map_file(struct routing *r, int fd, const char *path, struct error *error)
 {
     bool save = r->use == ROUTING_SAVE;
     void *map = mmap(NULL, r->bytes, save ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)
-        return fail(path, strerror(errno), STATUS_WORLD, error, error_size);
+        return error_set(error, STATUS_WORLD, "%s: %s", path, strerror(errno));
     r->map = map;
     return STATUS_OK;
 }
 
-static enum status create(struct routing *r, const char *path, char *error, size_t error_size)
+static enum status create(struct routing *r, const char *path, struct error *error)
 {
     const char *why = file_not_file(path); /* it is mapped, so nothing else will do */
     if (why)
-        return fail(path, why, STATUS_WORLD, error, error_size);
+        return error_set(error, STATUS_WORLD, "%s: %s", path, why);
     int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0 || ftruncate(fd, (off_t)r->bytes)) {
-        enum status st = fail(path, strerror(errno), STATUS_WORLD, error, error_size);
+        enum status st = error_set(error, STATUS_WORLD, "%s: %s", path, strerror(errno));
         if (fd >= 0)
             close(fd);
         return st;
     }
-    enum status st = map_file(r, fd, path, error, error_size);
+    enum status st = map_file(r, fd, path, error);
     close(fd);
     if (st == STATUS_OK) {
         memset(r->map, 0xff, r->bytes);
@@ -79,7 +73,7 @@ static enum status create(struct routing *r, const char *path, char *error, size
     return st;
 }
 
-static enum status open_existing(struct routing *r, const char *path, char *error, size_t error_size)
+static enum status open_existing(struct routing *r, const char *path, struct error *error)
 {
     uint8_t header[HEADER];
     struct routing_shape has;
@@ -87,37 +81,35 @@ static enum status open_existing(struct routing *r, const char *path, char *erro
     uint64_t bytes;
     const char *why = file_open(path, &fd, &bytes);
     if (why)
-        return fail(path, why, STATUS_INPUT, error, error_size);
+        return error_set(error, STATUS_INPUT, "%s: %s", path, why);
     enum status st = STATUS_OK;
     if (read(fd, header, HEADER) != HEADER || !read_header(header, &has) ||
         !size_of(&has, &r->bytes) || bytes != r->bytes)
-        st = fail(path, "it does not hold choices of experts ('llmrun --routing-save' writes them)",
-                  STATUS_INPUT, error, error_size);
+        st = error_set(error, STATUS_INPUT,
+                       "%s: it does not hold choices of experts ('llmrun --routing-save' writes them)", path);
     else if (has.layers != r->shape.layers || has.choices != r->shape.choices ||
              has.sequence != r->shape.sequence || has.experts != r->shape.experts)
-        st = fail(path, "its choices are those of another model", STATUS_INPUT, error, error_size);
+        st = error_set(error, STATUS_INPUT, "%s: its choices are those of another model", path);
     else if (has.samples < r->shape.samples)
-        st = fail(path, "it holds fewer steps than are to be run", STATUS_INPUT, error, error_size);
+        st = error_set(error, STATUS_INPUT, "%s: it holds fewer steps than are to be run", path);
     if (st == STATUS_OK) {
         r->shape = has;
-        st = map_file(r, fd, path, error, error_size);
+        st = map_file(r, fd, path, error);
     }
     close(fd);
     return st;
 }
 
-enum status routing_open(struct routing *r, enum routing_use use, const char *path,
-                         const struct routing_shape *shape, char *error, size_t error_size)
+enum status routing_open(struct routing *r, enum routing_use use, const char *path, const struct routing_shape *shape,
+                         struct error *error)
 {
     *r = (struct routing){.use = use, .shape = *shape};
     if (use == ROUTING_NONE)
         return STATUS_OK;
     if (!shape->layers || shape->experts >= UNKNOWN || !size_of(shape, &r->bytes))
-        return fail(path,
-                    shape->layers ? "there would be too many choices" : "the model has no experts to choose",
-                    STATUS_USAGE, error, error_size);
-    return use == ROUTING_SAVE ? create(r, path, error, error_size)
-                               : open_existing(r, path, error, error_size);
+        return error_set(error, STATUS_USAGE, "%s: %s", path,
+                         shape->layers ? "there would be too many choices" : "the model has no experts to choose");
+    return use == ROUTING_SAVE ? create(r, path, error) : open_existing(r, path, error);
 }
 
 void routing_close(struct routing *r)

@@ -9,7 +9,7 @@
  * the most), samples (64 bits); then 16-bit numbers of experts by layer, sample since the first step, place
  * in it, and choice; 65535 = not recorded. */
 
-#include "runtime/status.h"
+#include "runtime/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ struct routing {
 
 /* SAVE makes the file; the others need one of the same shape with as many samples or more.  Before ranks are started. */
 enum status routing_open(struct routing *r, enum routing_use use, const char *path, const struct routing_shape *shape,
-                         char *error, size_t error_size);
+                         struct error *error);
 void routing_close(struct routing *r);
 /* a token's choices, `choices` of them, of which a layer's router may use fewer; NULL: out of range */
 uint16_t *routing_at(const struct routing *r, int64_t layer, uint64_t sample, uint64_t place);

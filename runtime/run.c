@@ -13,24 +13,22 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static enum status open_data(struct run *r, char *error, size_t error_size)
+static enum status open_data(struct run *r, struct error *error)
 {
     const struct job_info *job = &r->folder->train[0]->job;
     uint64_t samples = 0;
     if (r->o.paced)
-        return pace_read(r->o.paced, r->programs[ROUTINE_TRAIN], r->folder->ranks->nroles, &r->pace, error, error_size);
-    TRY(data_open(r->o.data, job->sequence, job->vocab, &r->data, error, error_size));
+        return pace_read(r->o.paced, r->programs[ROUTINE_TRAIN], r->folder->ranks->nroles, &r->pace, error);
+    TRY(data_open(r->o.data, job->sequence, job->vocab, &r->data, error));
     if (__builtin_mul_overflow(r->steps, job->batch, &samples))
         samples = UINT64_MAX;
-    TRY(data_check(r->data, samples, error, error_size));
+    TRY(data_check(r->data, samples, error));
     if (!r->o.eval)
         return STATUS_OK;
-    if (!r->folder->eval) {
-        snprintf(error, error_size, "%s has no evaluation programs", r->o.dir);
-        return STATUS_INPUT;
-    }
-    TRY(data_open(r->o.eval, job->sequence, job->vocab, &r->held_out, error, error_size));
-    return data_check(r->held_out, UINT64_MAX, error, error_size);
+    if (!r->folder->eval)
+        return error_set(error, STATUS_INPUT, "%s has no evaluation programs", r->o.dir);
+    TRY(data_open(r->o.eval, job->sequence, job->vocab, &r->held_out, error));
+    return data_check(r->held_out, UINT64_MAX, error);
 }
 
 /* what all routers of the plan choose in the run, at most */
@@ -56,59 +54,49 @@ static struct routing_shape routing_shape(const struct run *r)
     return s;
 }
 
-static enum status open_routing(struct run *r, char *error, size_t error_size)
+static enum status open_routing(struct run *r, struct error *error)
 {
     struct routing_shape shape = routing_shape(r);
     for (int use = ROUTING_SAVE; use <= ROUTING_COMPARE; use++)
         if (r->o.routing[use])
-            return routing_open(&r->routing, (enum routing_use)use, r->o.routing[use], &shape, error, error_size);
+            return routing_open(&r->routing, (enum routing_use)use, r->o.routing[use], &shape, error);
     return STATUS_OK;
 }
 
 /* a folder that weights go to: made if it is not there, and nothing in it that is no file stands in the way */
-static enum status try_folder(const char *dir, const char *stem, char *error, size_t error_size)
+static enum status try_folder(const char *dir, const char *stem, struct error *error)
 {
     static const char *const ends[] = {"", ".tmp"};
     char path[4300];
     const char *why = file_not_folder(dir);
-    if (why) {
-        snprintf(error, error_size, "%s: %s, and weights go into a folder", dir, why);
-        return STATUS_WORLD;
-    }
-    if (mkdir(dir, 0777) && errno != EEXIST) {
-        snprintf(error, error_size, "cannot make folder %s: %s", dir, strerror(errno));
-        return STATUS_WORLD;
-    }
+    if (why)
+        return error_set(error, STATUS_WORLD, "%s: %s, and weights go into a folder", dir, why);
+    if (mkdir(dir, 0777) && errno != EEXIST)
+        return error_set(error, STATUS_WORLD, "cannot make folder %s: %s", dir, strerror(errno));
     for (int i = 0; i < 2 && !why; i++) {
         snprintf(path, sizeof path, "%.4096s/%s.safetensors%s", dir, stem, ends[i]);
         why = file_may_replace(path);
     }
-    if (!why)
-        return STATUS_OK;
-    snprintf(error, error_size, "%s: %s", path, why);
-    return STATUS_WORLD;
+    return why ? error_set(error, STATUS_WORLD, "%s: %s", path, why) : STATUS_OK;
 }
 
 /* Can what is written later be written?  Better to know before the first step than after the last. */
-static enum status try_outputs(const struct settings *o, char *error, size_t error_size)
+static enum status try_outputs(const struct settings *o, struct error *error)
 {
     if (o->save)
-        TRY(try_folder(o->save, "model", error, error_size));
+        TRY(try_folder(o->save, "model", error));
     if (o->gradients)
-        TRY(try_folder(o->gradients, "gradients", error, error_size));
+        TRY(try_folder(o->gradients, "gradients", error));
     const char *why = o->trace ? file_may_write(o->trace) : NULL;
-    if (!why)
-        return STATUS_OK;
-    snprintf(error, error_size, "%s: %s", o->trace, why);
-    return STATUS_WORLD;
+    return why ? error_set(error, STATUS_WORLD, "%s: %s", o->trace, why) : STATUS_OK;
 }
 
-enum status run_open_device(struct run *r, char *error, size_t error_size)
+enum status run_open_device(struct run *r, struct error *error)
 {
     if (!r->o.cuda)
         return STATUS_OK;
-    TRY(cuda_load(&r->plugin, error, error_size));
-    return r->o.nccl ? nccl_load(&r->nccl, error, error_size) : STATUS_OK;
+    TRY(cuda_load(&r->plugin, error));
+    return r->o.nccl ? nccl_load(&r->nccl, error) : STATUS_OK;
 }
 
 /* With d2d all ranks are threads of this process; with NCCL each has one of its own, on the GPU of its place in the node unless
@@ -130,32 +118,27 @@ static enum status choose_player(struct run *r)
     return r->o.cuda ? gang_new(&r->gang, &s) : STATUS_OK;
 }
 
-enum status run_open(struct run *r, char *error, size_t error_size)
+enum status run_open(struct run *r, struct error *error)
 {
     const struct settings *o = &r->o;
-    TRY(folder_open(o->dir, &r->folder, error, error_size));
+    TRY(folder_open(o->dir, &r->folder, error));
     const struct job_info *job = &r->folder->train[0]->job;
     r->programs[ROUTINE_TRAIN] = (const struct program *const *)r->folder->train;
     r->programs[ROUTINE_EVAL] = (const struct program *const *)r->folder->eval;
     r->steps = o->steps ? o->steps : o->paced ? 3 : job->steps_total;
-    if (!r->steps) {
-        snprintf(error, error_size, "the job states no length ('total'); say --steps N");
-        return STATUS_USAGE;
-    }
-    if (o->local_ranks && r->folder->nodes > 1) {
-        snprintf(error, error_size,
-                 "the plan is for %u nodes, and shared memory reaches one; --ranks all runs them all here",
-                 r->folder->nodes);
-        return STATUS_MISMATCH;
-    }
+    if (!r->steps)
+        return error_set(error, STATUS_USAGE, "the job states no length ('total'); say --steps N");
+    if (o->local_ranks && r->folder->nodes > 1)
+        return error_set(error, STATUS_MISMATCH,
+                         "the plan is for %u nodes, and shared memory reaches one; --ranks all runs them all here",
+                         r->folder->nodes);
     TRY(channels_make(&r->channels, r->folder->ranks, r->programs, r->folder->eval ? 2 : 1));
-    TRY(weights_catalog(r->programs[ROUTINE_TRAIN], r->folder->ranks->nroles, &r->catalog, &r->ncatalog,
-                        error, error_size));
+    TRY(weights_catalog(r->programs[ROUTINE_TRAIN], r->folder->ranks->nroles, &r->catalog, &r->ncatalog, error));
     if (o->init)
-        TRY(safetensors_open(o->init, &r->init, error, error_size));
-    TRY(open_data(r, error, error_size));
-    TRY(open_routing(r, error, error_size));
-    TRY(try_outputs(o, error, error_size));
+        TRY(safetensors_open(o->init, &r->init, error));
+    TRY(open_data(r, error));
+    TRY(open_routing(r, error));
+    TRY(try_outputs(o, error));
     r->arena_sizes = calloc(r->folder->ranks->nranks, sizeof *r->arena_sizes);
     for (uint32_t i = 0; r->arena_sizes && i < r->folder->ranks->nranks; i++) {
         uint32_t role = r->folder->ranks->ranks[i].role;
@@ -201,26 +184,22 @@ struct world_sizes run_sizes(const struct run *r)
 
 /* what ranks share otherwise is this rank's alone: it has room for one arena, and the rendezvous carries barriers, the weights'
  * coverage and the first failure */
-enum status run_remote(struct run *r, const struct launch *l, const char *host, uint16_t port, char *error, size_t error_size)
+enum status run_remote(struct run *r, const struct launch *l, const char *host, uint16_t port, struct error *error)
 {
     const char *secret = getenv("LLMRUN_SECRET");
     const struct rendezvous_setup s = {host, port, l->rank, l->nranks, r->folder->hash, secret ? secret : "", 600};
-    if (r->o.trace) {
-        snprintf(error, error_size, "--trace takes ranks of one machine");
-        return STATUS_USAGE;
-    }
+    if (r->o.trace)
+        return error_set(error, STATUS_USAGE, "--trace takes ranks of one machine");
     for (uint32_t i = 0; i < r->folder->ranks->nranks; i++)
         r->arena_sizes[i] = i == l->rank ? r->arena_sizes[i] : 0;
     struct world_sizes sizes = run_sizes(r);
-    TRY(world_open(&r->world, &sizes, NULL, l->rank, 60, error, error_size));
-    if (l->rank == 0 && r->nccl.GetUniqueId((struct nccl_id *)(void *)r->world.transport)) {
-        snprintf(error, error_size, "NCCL finds no network interface to meet on");
-        return STATUS_WORLD;
-    }
-    TRY(rendezvous_join(&r->world.remote, &s, r->world.transport, error, error_size));
+    TRY(world_open(&r->world, &sizes, NULL, l->rank, 60, error));
+    if (l->rank == 0 && r->nccl.GetUniqueId((struct nccl_id *)(void *)r->world.transport))
+        return error_set(error, STATUS_WORLD, "NCCL finds no network interface to meet on");
+    TRY(rendezvous_join(&r->world.remote, &s, r->world.transport, error));
     enum status st = run_rank(r, l->rank);
     if (st != STATUS_OK)
-        snprintf(error, error_size, "%s", r->world.control->message);
+        error_set(error, st, "%s", r->world.control->message);
     rendezvous_close(r->world.remote);
     r->world.remote = NULL;
     return st;

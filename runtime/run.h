@@ -38,9 +38,9 @@ struct run {
 };
 
 /* --device cuda: finds the plugin and NCCL.  Of the run only its settings are there */
-enum status run_open_device(struct run *r, char *error, size_t error_size);
+enum status run_open_device(struct run *r, struct error *error);
 /* then loads and checks everything that needs no peers */
-enum status run_open(struct run *r, char *error, size_t error_size);
+enum status run_open(struct run *r, struct error *error);
 void run_close(struct run *r);
 /* sizes of the shared region */
 struct world_sizes run_sizes(const struct run *r);
@@ -50,7 +50,7 @@ size_t run_first_span(const struct run *r, uint32_t rank);
 enum status run_rank(struct run *r, uint32_t rank);
 /* One rank of a run over several machines, or of several processes that share nothing, with NCCL: a region of its own, and a
  * meeting over the network with rank 0 at host:port.  LLMRUN_SECRET in the environment is the run's secret. */
-enum status run_remote(struct run *r, const struct launch *l, const char *host, uint16_t port, char *error, size_t error_size);
+enum status run_remote(struct run *r, const struct launch *l, const char *host, uint16_t port, struct error *error);
 /* what a rank is doing, from its public face, for the report of its death */
 void run_describe(const struct run *r, uint32_t rank, char *out, size_t size);
 

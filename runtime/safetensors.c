@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -26,17 +25,6 @@ struct safetensors {
     struct file *files;
     struct weight *weights;
 };
-
-static enum status fail(char *error, size_t error_size, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-static enum status fail(char *error, size_t error_size, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(error, error_size, fmt, ap);
-    va_end(ap);
-    return STATUS_INPUT;
-}
 
 static const struct {
     const char *name;
@@ -121,7 +109,7 @@ static bool strings_only(json_t *object)
 }
 
 static enum status read_entries(struct safetensors *s, const char *path, json_t *root, const uint8_t *data,
-                                uint64_t room, char *error, size_t error_size)
+                                uint64_t room, struct error *error)
 {
     const char *name;
     json_t *entry;
@@ -135,13 +123,13 @@ static enum status read_entries(struct safetensors *s, const char *path, json_t 
     {
         if (strcmp(name, "__metadata__") == 0) {
             if (!strings_only(entry))
-                return fail(error, error_size, "%s: __metadata__ is not an object of strings", path);
+                return error_set(error, STATUS_INPUT, "%s: __metadata__ is not an object of strings", path);
             continue;
         }
         struct weight w = {.dtype = WEIGHT_OTHER};
         const char *why = json_is_object(entry) ? read_entry(entry, data, room, &w) : "is not an object";
         if (why)
-            return fail(error, error_size, "%s: tensor '%.200s' %s", path, name, why);
+            return error_set(error, STATUS_INPUT, "%s: tensor '%.200s' %s", path, name, why);
         w.name = strdup(name);
         if (!w.name)
             return STATUS_WORLD;
@@ -152,33 +140,33 @@ static enum status read_entries(struct safetensors *s, const char *path, json_t 
     const uint8_t *at = data;
     for (uint32_t i = first; i < s->nweights; i++) {
         if (s->weights[i].data != at)
-            return fail(error, error_size, "%s: tensor '%.200s' leaves a hole or overlaps another", path,
-                        s->weights[i].name);
+            return error_set(error, STATUS_INPUT, "%s: tensor '%.200s' leaves a hole or overlaps another", path,
+                             s->weights[i].name);
         at += s->weights[i].bytes;
     }
     if (at != data + room)
-        return fail(error, error_size, "%s: %llu bytes behind the last tensor", path,
-                    (unsigned long long)(data + room - at));
+        return error_set(error, STATUS_INPUT, "%s: %llu bytes behind the last tensor", path,
+                         (unsigned long long)(data + room - at));
     return STATUS_OK;
 }
 
-static enum status map_file(const char *path, struct file *f, char *error, size_t error_size)
+static enum status map_file(const char *path, struct file *f, struct error *error)
 {
     int fd;
     uint64_t bytes;
     const char *why = file_open(path, &fd, &bytes);
     if (why)
-        return fail(error, error_size, "%s: %s", path, why);
+        return error_set(error, STATUS_INPUT, "%s: %s", path, why);
     f->size = (size_t)bytes;
     f->map = bytes ? mmap(NULL, f->size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
     close(fd);
     if (f->map != MAP_FAILED)
         return STATUS_OK;
     f->map = NULL;
-    return fail(error, error_size, "%s: %s", path, bytes ? strerror(errno) : "not a file with contents");
+    return error_set(error, STATUS_INPUT, "%s: %s", path, bytes ? strerror(errno) : "not a file with contents");
 }
 
-static enum status add_file(struct safetensors *s, const char *path, char *error, size_t error_size)
+static enum status add_file(struct safetensors *s, const char *path, struct error *error)
 {
     struct file *files = realloc(s->files, (s->nfiles + 1) * sizeof *files), *f;
     if (!files)
@@ -186,51 +174,48 @@ static enum status add_file(struct safetensors *s, const char *path, char *error
     s->files = files;
     f = &s->files[s->nfiles];
     *f = (struct file){0};
-    TRY(map_file(path, f, error, error_size));
+    TRY(map_file(path, f, error));
     s->nfiles++;
     uint64_t length = 0;
     for (uint32_t i = 0; i < 8 && f->size >= 8; i++)
         length |= (uint64_t)f->map[i] << (8 * i);
     if (f->size < 8 || length > HEADER_LIMIT || length + 8 > f->size)
-        return fail(error, error_size,
-                    "%s: not safetensors: its header of %llu bytes does not fit in the file", path,
-                    (unsigned long long)length);
+        return error_set(error, STATUS_INPUT, "%s: not safetensors: its header of %llu bytes does not fit in the file",
+                         path, (unsigned long long)length);
     if (length == 0 || f->map[8] != '{')
-        return fail(error, error_size, "%s: not safetensors: its header does not begin with '{'", path);
+        return error_set(error, STATUS_INPUT, "%s: not safetensors: its header does not begin with '{'", path);
     json_error_t why;
     json_t *root = json_loadb((const char *)f->map + 8, length, JSON_REJECT_DUPLICATES, &why);
     if (!root)
-        return fail(error, error_size, "%s: header: %s", path, why.text);
-    enum status st =
-        read_entries(s, path, root, f->map + 8 + length, f->size - 8 - length, error, error_size);
+        return error_set(error, STATUS_INPUT, "%s: header: %s", path, why.text);
+    enum status st = read_entries(s, path, root, f->map + 8 + length, f->size - 8 - length, error);
     json_decref(root);
     return st;
 }
 
 /* the files that an index names; names must stay inside the folder */
-static enum status add_index(struct safetensors *s, const char *dir, const char *path, char *error,
-                             size_t error_size)
+static enum status add_index(struct safetensors *s, const char *dir, const char *path, struct error *error)
 {
     json_error_t why;
     FILE *in;
     const char *odd = file_read(path, &in);
     if (odd)
-        return fail(error, error_size, "%s: %s", path, odd);
+        return error_set(error, STATUS_INPUT, "%s: %s", path, odd);
     json_t *root = json_loadf(in, JSON_REJECT_DUPLICATES, &why), *value, *seen = json_object();
     fclose(in);
     const json_t *map = root ? json_object_get(root, "weight_map") : NULL;
     const char *key;
     enum status st = STATUS_OK;
     if (!root)
-        st = fail(error, error_size, "%s: %s", path, why.text);
+        st = error_set(error, STATUS_INPUT, "%s: %s", path, why.text);
     else if (!json_is_object(map))
-        st = fail(error, error_size, "%s: has no weight_map", path);
+        st = error_set(error, STATUS_INPUT, "%s: has no weight_map", path);
     if (st == STATUS_OK) {
         json_object_foreach((json_t *)(uintptr_t)map, key, value)
         {
             const char *name = json_string_value(value);
             if (!name || strchr(name, '/') || strlen(name) > 255 || s->nfiles > FILE_LIMIT) {
-                st = fail(error, error_size, "%s: the file of '%.200s' is no plain file name", path, key);
+                st = error_set(error, STATUS_INPUT, "%s: the file of '%.200s' is no plain file name", path, key);
                 break;
             }
             if (json_object_get(seen, name))
@@ -238,7 +223,7 @@ static enum status add_index(struct safetensors *s, const char *dir, const char 
             json_object_set_new(seen, name, json_true());
             char file[4400];
             snprintf(file, sizeof file, "%s/%s", dir, name);
-            st = add_file(s, file, error, error_size);
+            st = add_file(s, file, error);
             if (st != STATUS_OK)
                 break;
         }
@@ -248,7 +233,7 @@ static enum status add_index(struct safetensors *s, const char *dir, const char 
     return st;
 }
 
-enum status safetensors_open(const char *path, struct safetensors **out, char *error, size_t error_size)
+enum status safetensors_open(const char *path, struct safetensors **out, struct error *error)
 {
     struct safetensors *s = calloc(1, sizeof *s);
     struct stat info;
@@ -259,18 +244,18 @@ enum status safetensors_open(const char *path, struct safetensors **out, char *e
     snprintf(single, sizeof single, "%.4096s/model.safetensors", path);
     snprintf(index, sizeof index, "%.4096s/model.safetensors.index.json", path);
     if (stat(path, &info))
-        st = fail(error, error_size, "%s: %s", path, strerror(errno));
+        st = error_set(error, STATUS_INPUT, "%s: %s", path, strerror(errno));
     else if (!S_ISDIR(info.st_mode))
-        st = add_file(s, path, error, error_size);
+        st = add_file(s, path, error);
     else if (access(index, F_OK) == 0)
-        st = add_index(s, path, index, error, error_size);
+        st = add_index(s, path, index, error);
     else
-        st = add_file(s, single, error, error_size);
+        st = add_file(s, single, error);
     if (st == STATUS_OK) {
         qsort(s->weights, s->nweights, sizeof *s->weights, by_name);
         for (uint32_t i = 1; i < s->nweights && st == STATUS_OK; i++)
             if (strcmp(s->weights[i - 1].name, s->weights[i].name) == 0)
-                st = fail(error, error_size, "%s: tensor '%.200s' is in two files", path, s->weights[i].name);
+                st = error_set(error, STATUS_INPUT, "%s: tensor '%.200s' is in two files", path, s->weights[i].name);
     }
     if (st != STATUS_OK) {
         safetensors_close(s);

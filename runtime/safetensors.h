@@ -4,7 +4,7 @@
 /* The safetensors container: a strict reader of one file or of a sharded folder, and a writer that lays files
  * out first and lets many processes fill them through mappings. */
 
-#include "runtime/status.h"
+#include "runtime/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,8 +23,8 @@ struct weight {
 
 struct safetensors;
 /* path: a .safetensors file, or a folder with model.safetensors or model.safetensors.index.json.  Everything
- * is checked before it returns; one sentence in error[] otherwise. */
-enum status safetensors_open(const char *path, struct safetensors **out, char *error, size_t error_size);
+ * is checked before it returns; one sentence in error otherwise. */
+enum status safetensors_open(const char *path, struct safetensors **out, struct error *error);
 void safetensors_close(struct safetensors *s);
 uint32_t safetensors_count(const struct safetensors *s);
 const struct weight *safetensors_at(const struct safetensors *s, uint32_t i);         /* sorted by name */
@@ -43,11 +43,10 @@ struct weight_plan {
 };
 struct weight_files;
 enum status safetensors_create(const char *dir, const char *stem, const struct weight_plan *t, uint32_t n,
-                               uint64_t file_bytes, bool make, struct weight_files **out, char *error,
-                               size_t error_size);
+                               uint64_t file_bytes, bool make, struct weight_files **out, struct error *error);
 /* element 0 of tensor i, writable */
 uint8_t *safetensors_target(struct weight_files *f, uint32_t i);
 /* flush and unmap; with `publish` (one process only, after all others) also rename into place */
-enum status safetensors_finish(struct weight_files *f, bool publish, char *error, size_t error_size);
+enum status safetensors_finish(struct weight_files *f, bool publish, struct error *error);
 
 #endif

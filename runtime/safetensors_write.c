@@ -32,12 +32,6 @@ struct weight_files {
     struct out_file *file;
 };
 
-static enum status fail(char *error, size_t error_size, const char *what, const char *name)
-{
-    snprintf(error, error_size, "cannot %s %s: %s", what, name, strerror(errno));
-    return STATUS_WORLD;
-}
-
 static uint64_t tensor_bytes(const struct weight_plan *t)
 {
     return (t->ndim == 2 ? t->shape[0] : 1) * t->shape[1] * sizeof(float);
@@ -110,25 +104,22 @@ static void assign_files(struct weight_files *f, uint64_t file_bytes)
     f->nfiles = file + 1;
 }
 
-static enum status open_file(struct weight_files *f, struct out_file *file, bool make, char *error,
-                             size_t error_size)
+static enum status open_file(struct weight_files *f, struct out_file *file, bool make, struct error *error)
 {
     char path[4400];
     snprintf(path, sizeof path, "%s/%s.tmp", f->dir, file->name);
     const char *why = make ? file_may_replace(path) : NULL;
-    if (why) {
-        snprintf(error, error_size, "%s: %s", path, why);
-        return STATUS_WORLD;
-    }
+    if (why)
+        return error_set(error, STATUS_WORLD, "%s: %s", path, why);
     file->fd = open(path, O_RDWR | O_CLOEXEC | (make ? O_CREAT | O_TRUNC : 0), 0666);
     if (file->fd < 0)
-        return fail(error, error_size, "open", path);
+        return error_set(error, STATUS_WORLD, "cannot open %s: %s", path, strerror(errno));
     if (make && (errno = posix_fallocate(file->fd, 0, (off_t)file->bytes)))
-        return fail(error, error_size, "reserve space for", path);
+        return error_set(error, STATUS_WORLD, "cannot reserve space for %s: %s", path, strerror(errno));
     file->map = mmap(NULL, file->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->fd, 0);
     if (file->map == MAP_FAILED) {
         file->map = NULL;
-        return fail(error, error_size, "map", path);
+        return error_set(error, STATUS_WORLD, "cannot map %s: %s", path, strerror(errno));
     }
     if (make)
         memcpy(file->map, file->header, file->header_bytes);
@@ -150,8 +141,7 @@ static void release(struct weight_files *f)
 }
 
 enum status safetensors_create(const char *dir, const char *stem, const struct weight_plan *t, uint32_t n,
-                               uint64_t file_bytes, bool make, struct weight_files **out, char *error,
-                               size_t error_size)
+                               uint64_t file_bytes, bool make, struct weight_files **out, struct error *error)
 {
     struct weight_files *f = calloc(1, sizeof *f);
     if (!f)
@@ -169,14 +159,14 @@ enum status safetensors_create(const char *dir, const char *stem, const struct w
     for (uint32_t i = 0; st == STATUS_OK && i < f->nfiles; i++)
         f->file[i].fd = -1;
     if (st == STATUS_OK && make && mkdir(dir, 0777) && errno != EEXIST)
-        st = fail(error, error_size, "make folder", dir);
+        st = error_set(error, STATUS_WORLD, "cannot make folder %s: %s", dir, strerror(errno));
     for (uint32_t i = 0; st == STATUS_OK && i < f->nfiles; i++) {
         if (f->nfiles == 1)
             snprintf(f->file[i].name, sizeof f->file[i].name, "%s.safetensors", f->stem);
         else
             snprintf(f->file[i].name, sizeof f->file[i].name, "%s-%05u-of-%05u.safetensors", f->stem, i + 1,
                      f->nfiles);
-        st = make_header(f, i) ? open_file(f, &f->file[i], make, error, error_size) : STATUS_WORLD;
+        st = make_header(f, i) ? open_file(f, &f->file[i], make, error) : STATUS_WORLD;
     }
     if (st != STATUS_OK) {
         release(f);
@@ -191,7 +181,7 @@ uint8_t *safetensors_target(struct weight_files *f, uint32_t i)
     return f->file[f->t[i].file].map + f->t[i].offset;
 }
 
-static enum status write_index(const struct weight_files *f, char *error, size_t error_size)
+static enum status write_index(const struct weight_files *f, struct error *error)
 {
     char path[4400];
     snprintf(path, sizeof path, "%s/%s.safetensors.index.json", f->dir, f->stem);
@@ -199,10 +189,8 @@ static enum status write_index(const struct weight_files *f, char *error, size_t
     uint64_t total = 0;
     const char *why = file_may_replace(path);
     why = why ? why : file_create(path, &file);
-    if (why) {
-        snprintf(error, error_size, "%s: %s", path, why);
-        return STATUS_WORLD;
-    }
+    if (why)
+        return error_set(error, STATUS_WORLD, "%s: %s", path, why);
     FILE *out = file.stream;
     for (uint32_t i = 0; i < f->n; i++)
         total += tensor_bytes(&f->t[i]);
@@ -214,40 +202,36 @@ static enum status write_index(const struct weight_files *f, char *error, size_t
     }
     fputs("}}\n", out);
     why = file_publish(&file);
-    if (why)
-        snprintf(error, error_size, "cannot write %s: %s", path, why);
-    return why ? STATUS_WORLD : STATUS_OK;
+    return why ? error_set(error, STATUS_WORLD, "cannot write %s: %s", path, why) : STATUS_OK;
 }
 
-static enum status publish_files(struct weight_files *f, char *error, size_t error_size)
+static enum status publish_files(struct weight_files *f, struct error *error)
 {
     char from[4400], to[4400];
     for (uint32_t i = 0; i < f->nfiles; i++)
         if (fsync(f->file[i].fd))
-            return fail(error, error_size, "flush", f->file[i].name);
+            return error_set(error, STATUS_WORLD, "cannot flush %s: %s", f->file[i].name, strerror(errno));
     for (uint32_t i = 0; i < f->nfiles; i++) {
         snprintf(from, sizeof from, "%s/%s.tmp", f->dir, f->file[i].name);
         snprintf(to, sizeof to, "%s/%s", f->dir, f->file[i].name);
         const char *why = file_may_replace(to);
-        if (why) {
-            snprintf(error, error_size, "%s: %s", to, why);
-            return STATUS_WORLD;
-        }
+        if (why)
+            return error_set(error, STATUS_WORLD, "%s: %s", to, why);
         if (rename(from, to))
-            return fail(error, error_size, "rename", from);
+            return error_set(error, STATUS_WORLD, "cannot rename %s: %s", from, strerror(errno));
     }
     if (f->nfiles > 1)
-        TRY(write_index(f, error, error_size));
+        TRY(write_index(f, error));
     int dir = open(f->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool flushed = dir >= 0 && fsync(dir) == 0;
     if (dir >= 0)
         close(dir);
-    return flushed ? STATUS_OK : fail(error, error_size, "flush", f->dir);
+    return flushed ? STATUS_OK : error_set(error, STATUS_WORLD, "cannot flush %s: %s", f->dir, strerror(errno));
 }
 
-enum status safetensors_finish(struct weight_files *f, bool publish, char *error, size_t error_size)
+enum status safetensors_finish(struct weight_files *f, bool publish, struct error *error)
 {
-    enum status st = publish ? publish_files(f, error, error_size) : STATUS_OK;
+    enum status st = publish ? publish_files(f, error) : STATUS_OK;
     release(f);
     return st;
 }

@@ -32,13 +32,13 @@ struct session {
     uint64_t allocations;   /* at the end of the first step */
     double loss_scale;      /* of the next step; 0 = none */
     uint64_t skipped;       /* steps whose gradients overflowed: they move neither corrections nor the learning rate */
-    char error[1024];
+    struct error error;
 };
 
 static enum status report(struct session *s, enum status st)
 {
     if (st != STATUS_OK)
-        world_fail(s->world, st, "%s", s->error[0] ? s->error : "out of memory");
+        world_fail(s->world, st, "%s", s->error.text[0] ? s->error.text : "out of memory");
     return st;
 }
 
@@ -77,7 +77,7 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
     s->summary.loss = s->summary.eval_loss = NAN;
     atomic_store(&s->face->pid, (int32_t)getpid());
     atomic_store(&s->face->running, NONE);
-    TRY(report(s, exec_open(&s->exec, &setup, s->error, sizeof s->error)));
+    TRY(report(s, exec_open(&s->exec, &setup, &s->error)));
     const struct program *p = exec_program(s->exec, ROUTINE_TRAIN);
     s->place = (struct weights_place){p, r->folder->ranks, rank, r->world.arena[rank]};
     TRY(world_barrier(s->world));
@@ -86,7 +86,7 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
     if (r->player->computes && r->player->on_cores)
         memset(r->world.arena[rank], 0xff, r->arena_sizes[rank]);
     if (r->player->computes)
-        TRY(report(s, weights_init(&s->place, r->init, p->job.seed, s->error, sizeof s->error)));
+        TRY(report(s, weights_init(&s->place, r->init, p->job.seed, &s->error)));
     const double *scale = exec_buffer(s->exec, ROUTINE_TRAIN, BUFFER_SCALE);
     s->loss_scale = scale && r->player->computes ? scale[SCALE_FACTOR] : 0;
     TRY(exec_to_device(s->exec));
@@ -100,7 +100,7 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
                 r->player->transport, (unsigned long long)r->steps, r->steps == 1 ? "" : "s", device);
     }
     if (rank == 0)
-        TRY(report(s, log_open(&s->log, r->o.log, r->steps, r->o.quiet, s->error, sizeof s->error)));
+        TRY(report(s, log_open(&s->log, r->o.log, r->steps, r->o.quiet, &s->error)));
     return world_barrier(s->world);
 }
 
@@ -121,12 +121,12 @@ static enum status check_room(struct session *s, enum routine which, uint64_t st
     const double *metrics = exec_buffer(s->exec, which, BUFFER_METRICS);
     if (!metrics || !s->run->player->computes || !(metrics[METRIC_NEED] > 0))
         return STATUS_OK;
-    snprintf(s->error, sizeof s->error,
-             "%s %llu was not taken: a rank has %.0f rows for one expert rank, but the plan holds fewer; the mean is %.1f, "
-             "so plan with expert_room %.4g or more",
-             which == ROUTINE_EVAL ? "evaluation at step" : "step", (unsigned long long)step, metrics[METRIC_NEED_ROWS],
-             metrics[METRIC_NEED_ROWS] / metrics[METRIC_NEED], ceil(metrics[METRIC_NEED] * 100) / 100);
-    return report(s, STATUS_WORLD);
+    return report(s, error_set(&s->error, STATUS_WORLD,
+                               "%s %llu was not taken: a rank has %.0f rows for one expert rank, but the plan holds "
+                               "fewer; the mean is %.1f, so plan with expert_room %.4g or more",
+                               which == ROUTINE_EVAL ? "evaluation at step" : "step", (unsigned long long)step,
+                               metrics[METRIC_NEED_ROWS], metrics[METRIC_NEED_ROWS] / metrics[METRIC_NEED],
+                               ceil(metrics[METRIC_NEED] * 100) / 100));
 }
 
 /* mean loss over all whole batches of the held-out data */
@@ -157,8 +157,8 @@ static enum status create_files(struct session *s, struct weights_sink *sink, co
     for (uint32_t turn = 0; turn < 2; turn++) { /* rank 0 makes the files, then the others open them */
         bool make = turn == 0;
         if ((s->world->rank == 0) == make)
-            TRY(report(s, safetensors_create(dir, stem, r->catalog, r->ncatalog, FILE_BYTES, make,
-                                             &sink->files, s->error, sizeof s->error)));
+            TRY(report(s, safetensors_create(dir, stem, r->catalog, r->ncatalog, FILE_BYTES, make, &sink->files,
+                                             &s->error)));
         TRY(world_barrier(s->world));
     }
     sink->catalog = r->catalog;
@@ -175,7 +175,7 @@ static enum status add_coverage(struct session *s, struct weights_sink *sink)
         n = sink->ncatalog - at < 1024 ? sink->ncatalog - at : 1024;
         for (uint32_t i = 0; i < n; i++)
             values[i] = atomic_load(&sink->covered[at + i]);
-        TRY(report(s, rendezvous_sum(s->world->remote, values, n, s->error, sizeof s->error)));
+        TRY(report(s, rendezvous_sum(s->world->remote, values, n, &s->error)));
         for (uint32_t i = 0; i < n; i++)
             atomic_store(&sink->covered[at + i], values[i]);
     }
@@ -186,12 +186,12 @@ static enum status finish_files(struct session *s, struct weights_sink *sink)
 {
     bool first = s->world->rank == 0;
     if (!first)
-        TRY(report(s, safetensors_finish(sink->files, false, s->error, sizeof s->error)));
+        TRY(report(s, safetensors_finish(sink->files, false, &s->error)));
     TRY(world_barrier(s->world));
     TRY(add_coverage(s, sink));
     if (first) {
-        TRY(report(s, weights_complete(sink, s->error, sizeof s->error)));
-        TRY(report(s, safetensors_finish(sink->files, true, s->error, sizeof s->error)));
+        TRY(report(s, weights_complete(sink, &s->error)));
+        TRY(report(s, safetensors_finish(sink->files, true, &s->error)));
     }
     return world_barrier(s->world);
 }
@@ -334,8 +334,7 @@ static enum status write_trace(struct session *s)
         return STATUS_WORLD;
     for (uint32_t i = 0; i < nranks; i++)
         spans[i] = (const struct trace_span *)(const void *)r->world.trace + run_first_span(r, i);
-    enum status st = run_trace_write(r->o.trace, r->folder->ranks, r->programs[ROUTINE_TRAIN], spans,
-                                     s->error, sizeof s->error);
+    enum status st = run_trace_write(r->o.trace, r->folder->ranks, r->programs[ROUTINE_TRAIN], spans, &s->error);
     free(spans);
     return st;
 }
@@ -377,11 +376,9 @@ static enum status finish_outputs(struct session *s)
     if (r->o.json)
         summary_print(r, s->exec, &s->summary, stdout);
     const char *lost = file_flush_stdout();
-    if (lost) {
-        snprintf(s->error, sizeof s->error, "stdout: %s", lost);
-        st = report(s, STATUS_WORLD);
-    }
-    enum status logged = report(s, log_close(&s->log, s->error, sizeof s->error));
+    if (lost)
+        st = report(s, error_set(&s->error, STATUS_WORLD, "stdout: %s", lost));
+    enum status logged = report(s, log_close(&s->log, &s->error));
     return st == STATUS_OK ? logged : st;
 }
 

@@ -58,9 +58,8 @@ static void write_rank(FILE *out, uint32_t rank, const struct program *p, const 
                 write_event(out, rank, &p->insns[i], &spans[i], origin);
 }
 
-enum status run_trace_write(const char *path, const struct ranks *ranks,
-                            const struct program *const *programs, const struct trace_span *const *spans,
-                            char *error, size_t error_size)
+enum status run_trace_write(const char *path, const struct ranks *ranks, const struct program *const *programs,
+                            const struct trace_span *const *spans, struct error *error)
 {
     struct file_out file;
     const char *why = file_create(path, &file);
@@ -76,8 +75,5 @@ enum status run_trace_write(const char *path, const struct ranks *ranks,
         fputs("\n],\"displayTimeUnit\":\"ns\"}\n", out);
     }
     why = why ? why : file_publish(&file);
-    if (!why)
-        return STATUS_OK;
-    snprintf(error, error_size, "%s: %s", path, why);
-    return STATUS_WORLD;
+    return why ? error_set(error, STATUS_WORLD, "%s: %s", path, why) : STATUS_OK;
 }

@@ -7,8 +7,7 @@
 #include "runtime/exec.h"
 
 /* spans[rank] has one span per instruction of the rank's program */
-enum status run_trace_write(const char *path, const struct ranks *ranks,
-                            const struct program *const *programs, const struct trace_span *const *spans,
-                            char *error, size_t error_size);
+enum status run_trace_write(const char *path, const struct ranks *ranks, const struct program *const *programs,
+                            const struct trace_span *const *spans, struct error *error);
 
 #endif

@@ -69,8 +69,7 @@ struct fill {
     uint64_t base; /* bucket element of the buffer's first */
     const struct safetensors *from;
     uint64_t seed;
-    char *error;
-    size_t error_size;
+    struct error *error;
 };
 enum { CHUNK = 512, NAME_ROOM = 112 };
 
@@ -116,16 +115,12 @@ static const struct weight *find_tensor(const struct safetensors *from, const ch
 }
 
 static enum status check_weight(const struct tensor *t, const char *name, const struct weight *found,
-                                char *error, size_t error_size)
+                                struct error *error)
 {
-    if (!found) {
-        snprintf(error, error_size, "the weights lack tensor '%s'", name);
-        return STATUS_INPUT;
-    }
-    if (found->dtype == WEIGHT_OTHER) {
-        snprintf(error, error_size, "tensor '%s' of the weights is neither F32, BF16 nor F16", name);
-        return STATUS_INPUT;
-    }
+    if (!found)
+        return error_set(error, STATUS_INPUT, "the weights lack tensor '%s'", name);
+    if (found->dtype == WEIGHT_OTHER)
+        return error_set(error, STATUS_INPUT, "tensor '%s' of the weights is neither F32, BF16 nor F16", name);
     bool same = found->ndim == t->ndim && found->shape[t->ndim - 1] == t->shape[1] &&
                 (t->ndim == 1 || found->shape[0] == t->shape[0]);
     if (same)
@@ -135,12 +130,10 @@ static enum status check_weight(const struct tensor *t, const char *name, const 
         snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%llu", d ? " x " : "",
                  (unsigned long long)found->shape[d]);
     if (t->ndim == 1)
-        snprintf(error, error_size, "tensor '%s' is %s in the weights, %llu in the plan", name, shape,
-                 (unsigned long long)t->shape[1]);
-    else
-        snprintf(error, error_size, "tensor '%s' is %s in the weights, %llu x %llu in the plan", name, shape,
-                 (unsigned long long)t->shape[0], (unsigned long long)t->shape[1]);
-    return STATUS_INPUT;
+        return error_set(error, STATUS_INPUT, "tensor '%s' is %s in the weights, %llu in the plan", name, shape,
+                         (unsigned long long)t->shape[1]);
+    return error_set(error, STATUS_INPUT, "tensor '%s' is %s in the weights, %llu x %llu in the plan", name, shape,
+                     (unsigned long long)t->shape[0], (unsigned long long)t->shape[1]);
 }
 
 static void initial_values(const struct tensor *t, const char *name, uint64_t seed, uint64_t first,
@@ -168,7 +161,7 @@ static enum status fill_run(void *context, const struct run *run)
     tensor_name(run->tensor, run->member, name, sizeof name);
     const struct weight *found = f->from ? find_tensor(f->from, name) : NULL;
     if (f->from)
-        TRY(check_weight(run->tensor, name, found, f->error, f->error_size));
+        TRY(check_weight(run->tensor, name, found, f->error));
     for (uint32_t i = 0; i < run->n; i += CHUNK) {
         uint32_t n = run->n - i < CHUNK ? run->n - i : CHUNK;
         uint64_t first = run->first + i * run->step, at = run->element - f->base + i;
@@ -243,7 +236,7 @@ static void begin_scale(const struct weights_place *w, const struct buffer *b)
 }
 
 enum status weights_init(const struct weights_place *w, const struct safetensors *from, uint64_t seed,
-                         char *error, size_t error_size)
+                         struct error *error)
 {
     for (uint32_t i = 0; i < w->p->nbuffers; i++) {
         const struct buffer *b = &w->p->buffers[i];
@@ -252,7 +245,7 @@ enum status weights_init(const struct weights_place *w, const struct safetensors
         if (b->bucket == NONE || b->kind == BUFFER_STEP)
             continue;
         uint64_t n = b->bytes / isa_dtype_bytes(b->dtype);
-        struct fill fill = {b, w->arena + b->offset, slot_value(w, b->shard_slot) * n, from, seed, error, error_size};
+        struct fill fill = {b, w->arena + b->offset, slot_value(w, b->shard_slot) * n, from, seed, error};
         TRY(fill_buffer(w, &fill, n));
     }
     return STATUS_OK;
@@ -264,7 +257,7 @@ static int by_name(const void *a, const void *b)
 }
 
 enum status weights_catalog(const struct program *const *programs, uint32_t nroles, struct weight_plan **out,
-                            uint32_t *n, char *error, size_t error_size)
+                            uint32_t *n, struct error *error)
 {
     size_t room = 1, kept = 0;
     for (uint32_t r = 0; r < nroles; r++)
@@ -291,9 +284,10 @@ enum status weights_catalog(const struct program *const *programs, uint32_t nrol
             list[unique++] = list[i];
         } else if (last->ndim != list[i].ndim || last->shape[0] != list[i].shape[0] ||
                    last->shape[1] != list[i].shape[1]) {
-            snprintf(error, error_size, "tensor '%s' has different shapes in two programs", list[i].name);
+            enum status st =
+                error_set(error, STATUS_INPUT, "tensor '%s' has different shapes in two programs", list[i].name);
             free(list);
-            return STATUS_INPUT;
+            return st;
         }
     }
     *out = list;
@@ -409,16 +403,14 @@ void weights_save_gradient(const struct weights_place *w, uint32_t insn, const s
                       sink);
 }
 
-enum status weights_complete(const struct weights_sink *sink, char *error, size_t error_size)
+enum status weights_complete(const struct weights_sink *sink, struct error *error)
 {
     for (uint32_t i = 0; i < sink->ncatalog; i++) {
         const struct weight_plan *t = &sink->catalog[i];
         uint64_t want = (t->ndim == 2 ? t->shape[0] : 1) * t->shape[1], have = atomic_load(&sink->covered[i]);
-        if (have != want) {
-            snprintf(error, error_size, "the ranks answer for %llu of the %llu elements of tensor '%s'",
-                     (unsigned long long)have, (unsigned long long)want, t->name);
-            return STATUS_BUG;
-        }
+        if (have != want)
+            return error_set(error, STATUS_BUG, "the ranks answer for %llu of the %llu elements of tensor '%s'",
+                             (unsigned long long)have, (unsigned long long)want, t->name);
     }
     return STATUS_OK;
 }

@@ -22,12 +22,12 @@ struct weights_place {
  * seed; moments become 0.  Tensors may also be found under their name without, or with, a leading "model." or
  * "transformer.". */
 enum status weights_init(const struct weights_place *w, const struct safetensors *from, uint64_t seed,
-                         char *error, size_t error_size);
+                         struct error *error);
 
 /* All logical tensors of all roles, each once, sorted by name.  The caller frees the array, which holds the
  * names too.  Fails if two roles disagree on a shape. */
 enum status weights_catalog(const struct program *const *programs, uint32_t nroles, struct weight_plan **out,
-                            uint32_t *n, char *error, size_t error_size);
+                            uint32_t *n, struct error *error);
 
 /* What this rank answers for: the ranges its optimizer instructions update, where its copy counts.  One call
  * per optimizer instruction (all == true), or for one of them. */
@@ -42,6 +42,6 @@ void weights_save(const struct weights_place *w, const struct weights_sink *sink
 /* writes the gradient operand of optimizer instruction `insn`; 0 if it is none */
 void weights_save_gradient(const struct weights_place *w, uint32_t insn, const struct weights_sink *sink);
 /* every element of every tensor written exactly once? */
-enum status weights_complete(const struct weights_sink *sink, char *error, size_t error_size);
+enum status weights_complete(const struct weights_sink *sink, struct error *error);
 
 #endif

@@ -101,11 +101,11 @@ enum status world_failed(const struct world *w)
 
 static enum status meet_remotely(const struct world *w)
 {
-    char error[512] = "";
+    struct error error = {""};
     TRY(world_failed(w));
-    enum status st = rendezvous_sum(w->remote, NULL, 0, error, sizeof error);
+    enum status st = rendezvous_sum(w->remote, NULL, 0, &error);
     if (st != STATUS_OK)
-        world_fail(w, st, "%s", error);
+        world_fail(w, st, "%s", error.text);
     return st;
 }
 
@@ -130,16 +130,15 @@ enum status world_barrier(const struct world *w)
 }
 
 /* one process makes the object, the others open it once it is marked ready by a living process */
-static int open_shared(const char *name, size_t bytes, uint32_t rank, double timeout_s, char *error,
-                       size_t error_size)
+static int open_shared(const char *name, size_t bytes, uint32_t rank, double timeout_s, struct error *error)
 {
     int64_t end = world_now_ns() + (int64_t)(timeout_s * 1e9);
     if (rank == 0) {
         shm_unlink(name);
         int fd = shm_open(name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
         if (fd < 0 || ftruncate(fd, (off_t)bytes)) {
-            snprintf(error, error_size, "cannot make shared memory %s of %zu bytes: %s", name, bytes,
-                     strerror(errno));
+            error_set(error, STATUS_WORLD, "cannot make shared memory %s of %zu bytes: %s", name, bytes,
+                      strerror(errno));
             if (fd >= 0)
                 close(fd);
             return -1;
@@ -162,25 +161,22 @@ static int open_shared(const char *name, size_t bytes, uint32_t rank, double tim
         if (fd >= 0)
             close(fd);
         if (world_now_ns() > end) {
-            snprintf(error, error_size, "rank 0 did not appear within %.0f s (shared memory %s)", timeout_s,
-                     name);
+            error_set(error, STATUS_WORLD, "rank 0 did not appear within %.0f s (shared memory %s)", timeout_s, name);
             return -1;
         }
         usleep(2000);
     }
 }
 
-static enum status wait_attached(struct world *w, const char *name, double timeout_s, char *error,
-                                 size_t error_size)
+static enum status wait_attached(struct world *w, const char *name, double timeout_s, struct error *error)
 {
     int64_t end = world_now_ns() + (int64_t)(timeout_s * 1e9);
     while (atomic_load(&w->control->attached) < w->nranks) {
         if (world_now_ns() > end) {
-            snprintf(error, error_size, "%u of %u ranks attached within %.0f s",
-                     atomic_load(&w->control->attached), w->nranks, timeout_s);
             if (w->rank == 0)
                 shm_unlink(name);
-            return STATUS_MISMATCH;
+            return error_set(error, STATUS_MISMATCH, "%u of %u ranks attached within %.0f s",
+                             atomic_load(&w->control->attached), w->nranks, timeout_s);
         }
         usleep(2000);
     }
@@ -208,18 +204,16 @@ static void lay_out(struct world *w, const struct world_sizes *s, size_t at[5])
         w->map_bytes += pages(arena_size(s, r)) + PAGE_BYTES;
 }
 
-static enum status map_region(struct world *w, const struct world_sizes *s, int fd, char *error,
-                              size_t error_size)
+static enum status map_region(struct world *w, const struct world_sizes *s, int fd, struct error *error)
 {
     size_t at[5];
     lay_out(w, s, at);
     int flags = MAP_SHARED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0);
     w->map = mmap(NULL, w->map_bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
     if (w->map == MAP_FAILED) {
-        snprintf(error, error_size, "cannot map %zu bytes for %u arenas: %s", w->map_bytes, s->nranks,
-                 strerror(errno));
         w->map = NULL;
-        return STATUS_WORLD;
+        return error_set(error, STATUS_WORLD, "cannot map %zu bytes for %u arenas: %s", w->map_bytes, s->nranks,
+                         strerror(errno));
     }
     w->control = (struct world_control *)(void *)w->map;
     w->ranks = (struct world_rank *)(void *)(w->map + at[0]);
@@ -228,10 +222,8 @@ static enum status map_region(struct world *w, const struct world_sizes *s, int 
     w->coverage = w->map + at[3];
     w->arena = calloc(s->nranks, sizeof *w->arena);
     w->arena_size = calloc(s->nranks, sizeof *w->arena_size);
-    if (!w->arena || !w->arena_size) {
-        snprintf(error, error_size, "out of memory for %u arenas", s->nranks);
-        return STATUS_WORLD;
-    }
+    if (!w->arena || !w->arena_size)
+        return error_set(error, STATUS_WORLD, "out of memory for %u arenas", s->nranks);
     uint8_t *next = w->map + at[4];
     mprotect(next, PAGE_BYTES, PROT_NONE);
     for (uint32_t r = 0; r < s->nranks; r++) {
@@ -246,7 +238,7 @@ static enum status map_region(struct world *w, const struct world_sizes *s, int 
 }
 
 enum status world_open(struct world *w, const struct world_sizes *sizes, const char *name, uint32_t rank,
-                       double timeout_s, char *error, size_t error_size)
+                       double timeout_s, struct error *error)
 {
     size_t at[5];
     int fd = -1;
@@ -254,11 +246,11 @@ enum status world_open(struct world *w, const struct world_sizes *sizes, const c
     w->spins = sizes->nranks > (uint32_t)sysconf(_SC_NPROCESSORS_ONLN) ? 8 : 100;
     if (name) {
         lay_out(w, sizes, at);
-        fd = open_shared(name, w->map_bytes, rank, timeout_s, error, error_size);
+        fd = open_shared(name, w->map_bytes, rank, timeout_s, error);
         if (fd < 0)
             return STATUS_WORLD;
     }
-    enum status st = map_region(w, sizes, fd, error, error_size);
+    enum status st = map_region(w, sizes, fd, error);
     if (fd >= 0)
         close(fd);
     if (st != STATUS_OK || !name)
@@ -268,7 +260,7 @@ enum status world_open(struct world *w, const struct world_sizes *sizes, const c
         atomic_store(&w->control->creator, (int32_t)getpid());
         atomic_store(&w->control->ready, ready_mark);
     }
-    return wait_attached(w, name, timeout_s, error, error_size);
+    return wait_attached(w, name, timeout_s, error);
 }
 
 void world_close(struct world *w)

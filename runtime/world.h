@@ -8,7 +8,7 @@
  * or after a tenth of a second. */
 
 #include "runtime/isa.h"
-#include "runtime/status.h"
+#include "runtime/error.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -67,7 +67,7 @@ struct world_sizes {
 /* name NULL: anonymous memory, inherited by fork.  Else a POSIX shared-memory object: rank 0 makes it, all
  * attach (at most timeout_s), and then it is unlinked. */
 enum status world_open(struct world *w, const struct world_sizes *sizes, const char *name, uint32_t rank,
-                       double timeout_s, char *error, size_t error_size);
+                       double timeout_s, struct error *error);
 void world_close(struct world *w);
 
 uint32_t world_event(const struct world *w);

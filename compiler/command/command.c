@@ -117,11 +117,11 @@ enum status command_read(struct command *c, struct job **job, struct topo **topo
 /* read a plan folder and simulate it */
 enum status command_open(struct command *c, struct plan **p)
 {
-    char error[1024];
+    struct error error;
     const char *why = "";
-    enum status s = plan_read(c->arena, c->options->args[0], p, error, sizeof error);
+    enum status s = plan_read(c->arena, c->options->args[0], p, &error);
     if (s != STATUS_OK)
-        return command_fail(c, s, error);
+        return command_fail(c, s, error.text);
     c->plan = *p;
     struct cost *cost = cost_new(c->arena, (*p)->job, (*p)->topo, &(*p)->decision);
     (*p)->timeline = simulate(c->arena, cost, (const struct program *const *)(*p)->train, (*p)->nroles, &why);

@@ -144,12 +144,12 @@ enum status command_plan(struct command *c)
     struct topo *topo;
     struct plan *p;
     struct verdict *v = NULL;
-    char error[1024];
+    struct error error;
     if (!o->output)
         return command_fail(c, STATUS_USAGE, "plan wants -o DIR");
-    enum status s = plan_may_write(o->output, o->force, error, sizeof error);
+    enum status s = plan_may_write(o->output, o->force, &error);
     if (s != STATUS_OK)
-        return command_fail(c, s, error);
+        return command_fail(c, s, error.text);
     TRY(command_read(c, &job, &topo));
     bool quiet = o->quiet || !isatty(STDERR_FILENO) || getenv("CI");
     struct compile_options options = {.top = o->top, .budget = o->budget, .progress = !quiet};
@@ -165,9 +165,9 @@ enum status command_plan(struct command *c)
     c->plan = p;
     p->nsets = o->nsets;
     p->sets = o->sets;
-    s = plan_write(p, o->output, o->force, error, sizeof error);
+    s = plan_write(p, o->output, o->force, &error);
     if (s != STATUS_OK)
-        return command_fail(c, s, error);
+        return command_fail(c, s, error.text);
     say_cpu_only(c, job, topo, p);
     say_tight_room(c, job, topo, p);
     command_report(c, STATUS_OK);

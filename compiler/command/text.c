@@ -22,13 +22,13 @@ enum status command_topo(struct command *c)
 
 enum status command_tokens(struct command *c)
 {
-    char error[1024];
+    struct error error;
     if (!c->options->output)
         return command_fail(c, STATUS_USAGE, "tokens wants -o OUT");
     uint64_t n = 0;
-    enum status s = tokens_write(c->options->args[0], c->options->output, true, &n, error, sizeof error);
+    enum status s = tokens_write(c->options->args[0], c->options->output, true, &n, &error);
     if (s != STATUS_OK)
-        return command_fail(c, s, error);
+        return command_fail(c, s, error.text);
     if (!c->options->quiet)
         fprintf(stderr, "%s: %llu tokens\n", c->options->output, (unsigned long long)n);
     return STATUS_OK;

@@ -18,18 +18,18 @@
 enum status command_check(struct command *c)
 {
     struct plan *p;
-    char error[1024];
-    enum status s = plan_read(c->arena, c->options->args[0], &p, error, sizeof error);
+    struct error error;
+    enum status s = plan_read(c->arena, c->options->args[0], &p, &error);
     if (s != STATUS_OK)
-        return command_fail(c, s, error);
+        return command_fail(c, s, error.text);
     c->plan = p;
     if (c->options->execute) {
         struct execution e;
         const struct execute_options o = {c->options->full,
                                           !c->options->quiet && isatty(STDERR_FILENO) && !getenv("CI")};
-        s = execute_plan(c->arena, c->options->args[0], p, &o, &e, error, sizeof error);
+        s = execute_plan(c->arena, c->options->args[0], p, &o, &e, &error);
         if (s != STATUS_OK)
-            return command_fail(c, s, error);
+            return command_fail(c, s, error.text);
         if (c->options->json)
             execution_json(&e, stdout);
         else
@@ -123,8 +123,8 @@ enum status command_trace(struct command *c)
 enum status command_diff(struct command *c)
 {
     struct plan *p;
-    char error[512] = "";
+    struct error error = {""};
     TRY(command_open(c, &p));
-    enum status st = diff_trace(c->arena, p, c->options->args[1], c->options->json, stdout, error, sizeof error);
-    return st == STATUS_OK ? st : command_fail(c, st, error);
+    enum status st = diff_trace(c->arena, p, c->options->args[1], c->options->json, stdout, &error);
+    return st == STATUS_OK ? st : command_fail(c, st, error.text);
 }

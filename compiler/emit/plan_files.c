@@ -22,12 +22,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FAIL(status, ...)                                                                                    \
-    do {                                                                                                     \
-        snprintf(error, error_size, __VA_ARGS__);                                                            \
-        return status;                                                                                       \
-    } while (0)
-
 /* the files on their way to the taker, and the lines of MANIFEST */
 struct emitter {
     plan_take *take;
@@ -35,38 +29,37 @@ struct emitter {
     struct strbuf manifest;
 };
 
-static enum status emit(struct emitter *e, const char *name, const void *bytes, size_t n, char *error,
-                        size_t error_size)
+static enum status emit(struct emitter *e, const char *name, const void *bytes, size_t n, struct error *error)
 {
     char hex[65];
     hash_sha256(bytes, n, hex);
     strbuf_printf(&e->manifest, "%s  %s\n", hex, name);
-    return e->take(e->context, &(struct plan_file){name, bytes, n}, error, error_size);
+    return e->take(e->context, &(struct plan_file){name, bytes, n}, error);
 }
 
-static enum status emit_program(struct emitter *e, const struct program *p, char *error, size_t error_size)
+static enum status emit_program(struct emitter *e, const struct program *p, struct error *error)
 {
     uint8_t *bytes;
     size_t n;
     char name[64];
     if (program_encode(p, &bytes, &n) != STATUS_OK)
-        FAIL(STATUS_BUG, "the program of role %u cannot be encoded", p->role);
+        return error_set(error, STATUS_BUG, "the program of role %u cannot be encoded", p->role);
     snprintf(name, sizeof name, "programs/%s%u.bin", p->evaluation ? "eval-" : "", p->role);
-    enum status s = emit(e, name, bytes, n, error, error_size);
+    enum status s = emit(e, name, bytes, n, error);
     free(bytes);
     return s;
 }
 
-static enum status emit_schedule(struct emitter *e, const struct schedule *s, char *error, size_t error_size)
+static enum status emit_schedule(struct emitter *e, const struct schedule *s, struct error *error)
 {
     char *text = NULL;
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
     if (!f)
-        FAIL(STATUS_WORLD, "%s: %s", PLAN_SCHEDULE, strerror(errno));
+        return error_set(error, STATUS_WORLD, "%s: %s", PLAN_SCHEDULE, strerror(errno));
     schedule_print(s, f);
     fclose(f);
-    enum status status = emit(e, PLAN_SCHEDULE, text, n, error, error_size);
+    enum status status = emit(e, PLAN_SCHEDULE, text, n, error);
     free(text);
     return status;
 }
@@ -79,7 +72,7 @@ char *plan_wished_file(struct arena *a, const struct plan *p, uint32_t i)
 
 /* Schedules of files that are wished for beside other schedules, for whoever searches again.  The model's
  * text is not there to be asked where plans are made by hand. */
-static enum status emit_wished(struct emitter *e, const struct plan *p, char *error, size_t error_size)
+static enum status emit_wished(struct emitter *e, const struct plan *p, struct error *error)
 {
     struct arena *a = arena_new();
     const char *slash = p->job->source->name ? strrchr(p->job->source->name, '/') : NULL;
@@ -93,83 +86,82 @@ static enum status emit_wished(struct emitter *e, const struct plan *p, char *er
             path = arena_printf(a, "%.*s/%s", (int)(slash - p->job->source->name), p->job->source->name, path);
         struct source *from = source_read(a, diag_new(a), path, (size_t)64 << 20);
         if (from)
-            s = emit(e, name, from->text, from->size, error, error_size);
+            s = emit(e, name, from->text, from->size, error);
     }
     arena_free(a);
     return s;
 }
 
-static enum status emit_inputs(struct emitter *e, const struct plan *p, char *error, size_t error_size)
+static enum status emit_inputs(struct emitter *e, const struct plan *p, struct error *error)
 {
     struct strbuf json = {0};
     plan_json(p, false, &json);
-    enum status s = emit(e, "plan.json", json.text, json.length, error, error_size);
+    enum status s = emit(e, "plan.json", json.text, json.length, error);
     strbuf_free(&json);
     TRY(s);
-    TRY(emit(e, "model.llm", p->job->source->text, p->job->source->size, error, error_size));
-    TRY(emit(e, "cluster.xml", p->topo->text, p->topo->text_size, error, error_size));
+    TRY(emit(e, "model.llm", p->job->source->text, p->job->source->size, error));
+    TRY(emit(e, "cluster.xml", p->topo->text, p->topo->text_size, error));
     if (p->decision.listed)
-        TRY(emit_schedule(e, p->decision.listed, error, error_size));
-    return emit_wished(e, p, error, error_size);
+        TRY(emit_schedule(e, p->decision.listed, error));
+    return emit_wished(e, p, error);
 }
 
-static enum status emit_ranks(struct emitter *e, const struct plan *p, char *error, size_t error_size)
+static enum status emit_ranks(struct emitter *e, const struct plan *p, struct error *error)
 {
     uint8_t *bytes;
     size_t n;
     TRY(ranks_encode(p->ranks, &bytes, &n));
-    enum status s = emit(e, "ranks.bin", bytes, n, error, error_size);
+    enum status s = emit(e, "ranks.bin", bytes, n, error);
     free(bytes);
     return s;
 }
 
-static enum status emit_all(struct emitter *e, const struct plan *p, char *error, size_t error_size)
+static enum status emit_all(struct emitter *e, const struct plan *p, struct error *error)
 {
-    TRY(emit_inputs(e, p, error, error_size));
+    TRY(emit_inputs(e, p, error));
     for (uint32_t r = 0; r < p->nroles; r++) {
-        TRY(emit_program(e, p->train[r], error, error_size));
-        TRY(emit_program(e, p->eval[r], error, error_size));
+        TRY(emit_program(e, p->train[r], error));
+        TRY(emit_program(e, p->eval[r], error));
     }
-    TRY(emit_ranks(e, p, error, error_size));
-    return e->take(e->context, &(struct plan_file){"MANIFEST", e->manifest.text, e->manifest.length}, error,
-                   error_size);
+    TRY(emit_ranks(e, p, error));
+    return e->take(e->context, &(struct plan_file){"MANIFEST", e->manifest.text, e->manifest.length}, error);
 }
 
-enum status plan_each_file(const struct plan *p, plan_take *take, void *context, char *error, size_t error_size)
+enum status plan_each_file(const struct plan *p, plan_take *take, void *context, struct error *error)
 {
     struct emitter e = {.take = take, .context = context};
-    enum status s = emit_all(&e, p, error, error_size);
+    enum status s = emit_all(&e, p, error);
     strbuf_free(&e.manifest);
     return s;
 }
 
 /* errors of writing name the file in the folder, which plan_write() puts before it: people never see its
  * temporary name */
-static enum status write_file(void *context, const struct plan_file *file, char *error, size_t error_size)
+static enum status write_file(void *context, const struct plan_file *file, struct error *error)
 {
     const char *dir = context;
     char path[4096];
     if (snprintf(path, sizeof path, "%s/%s", dir, file->name) >= (int)sizeof path)
-        FAIL(STATUS_WORLD, "%s: the path is too long", dir);
+        return error_set(error, STATUS_WORLD, "%s: the path is too long", dir);
     FILE *f = fopen(path, "wb");
     if (!f || fwrite(file->bytes, 1, file->size, f) != file->size || fflush(f) || fsync(fileno(f))) {
         int cause = errno;
         if (f)
             fclose(f);
-        FAIL(STATUS_WORLD, "%s cannot be written: %s", file->name, strerror(cause));
+        return error_set(error, STATUS_WORLD, "%s cannot be written: %s", file->name, strerror(cause));
     }
     if (fclose(f))
-        FAIL(STATUS_WORLD, "%s cannot be written: %s", file->name, strerror(errno));
+        return error_set(error, STATUS_WORLD, "%s cannot be written: %s", file->name, strerror(errno));
     return STATUS_OK;
 }
 
-static enum status write_all(const struct plan *p, char *dir, char *error, size_t error_size)
+static enum status write_all(const struct plan *p, char *dir, struct error *error)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/programs", dir);
     if (mkdir(path, 0777))
-        FAIL(STATUS_WORLD, "programs cannot be made: %s", strerror(errno));
-    return plan_each_file(p, write_file, dir, error, error_size);
+        return error_set(error, STATUS_WORLD, "programs cannot be made: %s", strerror(errno));
+    return plan_each_file(p, write_file, dir, error);
 }
 
 /* only for what was written a moment ago, and for a TARGET_PLAN */
@@ -250,76 +242,74 @@ struct beside {
     char target[FILE_PATH]; /* where a link of the plan's name leads */
     char temp[4000], old[4000];
 };
-static enum status name_beside(const char *dir, struct beside *b, char *error, size_t error_size)
+static enum status name_beside(const char *dir, struct beside *b, struct error *error)
 {
     const char *why = *dir ? file_resolve(dir, b->target) : "the folder's name is empty";
     if (why && *dir)
-        FAIL(STATUS_WORLD, "%.200s: %s", dir, why);
+        return error_set(error, STATUS_WORLD, "%.200s: %s", dir, why);
     if (why)
-        FAIL(STATUS_WORLD, "%s", why);
+        return error_set(error, STATUS_WORLD, "%s", why);
     if (strlen(b->target) + 32 > sizeof b->temp)
-        FAIL(STATUS_WORLD, "the folder's path is too long");
+        return error_set(error, STATUS_WORLD, "the folder's path is too long");
     snprintf(b->temp, sizeof b->temp, "%s.tmp-%ld", b->target, (long)getpid());
     snprintf(b->old, sizeof b->old, "%s.old-%ld", b->target, (long)getpid());
     return STATUS_OK;
 }
 
 /* what a rename would displace: a folder, or with force a regular file */
-static enum status check_kind(const char *dir, const char *target, char *error, size_t error_size)
+static enum status check_kind(const char *dir, const char *target, struct error *error)
 {
     struct stat st;
     const char *why = file_not_folder(target);
     if (why && (lstat(target, &st) || !S_ISREG(st.st_mode)))
-        FAIL(STATUS_WORLD, "%s: %s, and a plan is a folder", dir, why);
+        return error_set(error, STATUS_WORLD, "%s: %s, and a plan is a folder", dir, why);
     return STATUS_OK;
 }
 
-enum status plan_may_write(const char *dir, bool force, char *error, size_t error_size)
+enum status plan_may_write(const char *dir, bool force, struct error *error)
 {
     struct beside b;
     struct stat st;
-    TRY(name_beside(dir, &b, error, error_size));
+    TRY(name_beside(dir, &b, error));
     const char *last = strrchr(b.target, '/');
     last = last && last[1] ? last + 1 : b.target;
     if (!strcmp(last, ".") || !strcmp(last, "..") || !strcmp(last, "/"))
-        FAIL(STATUS_WORLD, "%s cannot be replaced by a plan: name a folder in it", dir);
+        return error_set(error, STATUS_WORLD, "%s cannot be replaced by a plan: name a folder in it", dir);
     char *slash = strrchr(b.temp, '/');
     const char *parent = slash == b.temp ? "/" : slash ? b.temp : ".";
     if (slash)
         *slash = 0;
     if (stat(parent, &st))
-        FAIL(STATUS_WORLD, "%s cannot be made: %s: %s", dir, parent, strerror(errno));
+        return error_set(error, STATUS_WORLD, "%s cannot be made: %s: %s", dir, parent, strerror(errno));
     if (!S_ISDIR(st.st_mode))
-        FAIL(STATUS_WORLD, "%s cannot be made: %s is no folder", dir, parent);
+        return error_set(error, STATUS_WORLD, "%s cannot be made: %s is no folder", dir, parent);
     if (access(parent, W_OK | X_OK))
-        FAIL(STATUS_WORLD, "%s cannot be made: nothing can be written into %s: %s", dir, parent, strerror(errno));
-    TRY(check_kind(dir, b.target, error, error_size));
+        return error_set(error, STATUS_WORLD, "%s cannot be made: nothing can be written into %s: %s", dir, parent,
+                         strerror(errno));
+    TRY(check_kind(dir, b.target, error));
     if (inspect_target(b.target) == TARGET_FOREIGN && !force)
-        FAIL(STATUS_WORLD, "%s exists and holds more than a plan; name another, or give --force to move it to %s", dir,
-             b.old);
+        return error_set(error, STATUS_WORLD,
+                         "%s exists and holds more than a plan; name another, or give --force to move it to %s", dir,
+                         b.old);
     return STATUS_OK;
 }
 
-enum status plan_write(const struct plan *p, const char *dir, bool force, char *error, size_t error_size)
+enum status plan_write(const struct plan *p, const char *dir, bool force, struct error *error)
 {
     struct beside b;
-    char why[512] = "";
-    TRY(plan_may_write(dir, force, error, error_size));
-    TRY(name_beside(dir, &b, error, error_size));
+    TRY(plan_may_write(dir, force, error));
+    TRY(name_beside(dir, &b, error));
     char *temp = b.temp, *old = b.old;
     enum target target = inspect_target(b.target);
     if (mkdir(temp, 0777))
-        FAIL(STATUS_WORLD, "%s cannot be made: %s", dir, strerror(errno));
-    enum status s = write_all(p, temp, why, sizeof why);
+        return error_set(error, STATUS_WORLD, "%s cannot be made: %s", dir, strerror(errno));
+    enum status s = write_all(p, temp, error);
     if (s != STATUS_OK)
-        snprintf(error, error_size, "%s: %s", dir, why);
-    if (s == STATUS_OK && target != TARGET_FREE && rename(b.target, old)) {
-        snprintf(error, error_size, "%s: %s", dir, strerror(errno));
-        s = STATUS_WORLD;
-    }
+        error_set(error, s, "%s: %s", dir, error->text);
+    if (s == STATUS_OK && target != TARGET_FREE && rename(b.target, old))
+        s = error_set(error, STATUS_WORLD, "%s: %s", dir, strerror(errno));
     if (s == STATUS_OK && rename(temp, b.target)) {
-        snprintf(error, error_size, "%s: %s", dir, strerror(errno));
-        s = STATUS_WORLD;
+        s = error_set(error, STATUS_WORLD, "%s: %s", dir, strerror(errno));
         if (target != TARGET_FREE)
             rename(old, b.target);
     }

@@ -21,11 +21,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FAIL(status, ...)                                                                                    \
-    do {                                                                                                     \
-        snprintf(error, error_size, __VA_ARGS__);                                                            \
-        return status;                                                                                       \
-    } while (0)
 /* bytes of a file, by what it is: 16 MiB name the programs of 65,536 pipeline ranks, and a text is hashed in a few seconds */
 #define MOST_MANIFEST ((uint64_t)16 << 20)
 #define MOST_TEXT ((uint64_t)256 << 20)
@@ -47,24 +42,24 @@ static uint64_t most_bytes(const char *name)
     return !strncmp(name, "programs/", 9) || !strcmp(name, "ranks.bin") ? MOST_BINARY : MOST_TEXT;
 }
 
-static enum status read_whole(struct arena *a, const char *dir, const char *name, struct file *out,
-                              char *error, size_t error_size)
+static enum status read_whole(struct arena *a, const char *dir, const char *name, struct file *out, struct error *error)
 {
     char path[4096];
     int fd;
     uint64_t bytes;
     if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
-        FAIL(STATUS_INPUT, "%s: the path is too long", dir);
+        return error_set(error, STATUS_INPUT, "%s: the path is too long", dir);
     const char *why = file_open(path, &fd, &bytes);
     if (why && errno == ENOENT && !strcmp(name, "MANIFEST"))
-        FAIL(STATUS_INPUT,
-             "%s/MANIFEST is missing: this is no plan folder ('llmc plan MODEL CLUSTER -o DIR' makes one)",
-             dir);
+        return error_set(error, STATUS_INPUT,
+                         "%s/MANIFEST is missing: this is no plan folder ('llmc plan MODEL CLUSTER -o DIR' makes one)",
+                         dir);
     if (why)
-        FAIL(STATUS_INPUT, "%s: %s", path, why);
+        return error_set(error, STATUS_INPUT, "%s: %s", path, why);
     if (bytes > most_bytes(name)) {
         close(fd);
-        FAIL(STATUS_INPUT, "%s: larger than %llu MiB", path, (unsigned long long)(most_bytes(name) >> 20));
+        return error_set(error, STATUS_INPUT, "%s: larger than %llu MiB", path,
+                         (unsigned long long)(most_bytes(name) >> 20));
     }
     *out = (struct file){name, arena_alloc(a, (size_t)bytes + 1), (size_t)bytes};
     size_t done = 0;
@@ -72,7 +67,7 @@ static enum status read_whole(struct arena *a, const char *dir, const char *name
         done += (size_t)n;
     close(fd);
     if (done != out->size)
-        FAIL(STATUS_INPUT, "%s: ends early", path);
+        return error_set(error, STATUS_INPUT, "%s: ends early", path);
     return STATUS_OK;
 }
 
@@ -82,37 +77,35 @@ static bool plain_name(const char *name)
            strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-./") == strlen(name);
 }
 
-static enum status read_listed(struct arena *a, const char *dir, char *line, struct files *files, char *error,
-                               size_t error_size)
+static enum status read_listed(struct arena *a, const char *dir, char *line, struct files *files, struct error *error)
 {
     char hex[65];
     struct file f;
     char *name = line + 66;
     if (strlen(line) < 67 || strncmp(line + 64, "  ", 2) || !plain_name(name))
-        FAIL(STATUS_INPUT, "%s/MANIFEST: a line is not '<sha256>  <file>'", dir);
-    TRY(read_whole(a, dir, arena_strdup(a, name), &f, error, error_size));
+        return error_set(error, STATUS_INPUT, "%s/MANIFEST: a line is not '<sha256>  <file>'", dir);
+    TRY(read_whole(a, dir, arena_strdup(a, name), &f, error));
     hash_sha256(f.bytes, f.size, hex);
     if (strncmp(hex, line, 64))
-        FAIL(STATUS_INPUT, "%s/%s was changed after the plan was written (its hash differs from MANIFEST)",
-             dir, name);
+        return error_set(error, STATUS_INPUT,
+                         "%s/%s was changed after the plan was written (its hash differs from MANIFEST)", dir, name);
     vec_push(a, &files->v, f);
     return STATUS_OK;
 }
 
-static enum status read_manifest(struct arena *a, const char *dir, struct files *files, char *error,
-                                 size_t error_size)
+static enum status read_manifest(struct arena *a, const char *dir, struct files *files, struct error *error)
 {
     struct file manifest;
-    TRY(read_whole(a, dir, "MANIFEST", &manifest, error, error_size));
+    TRY(read_whole(a, dir, "MANIFEST", &manifest, error));
     if (memchr(manifest.bytes, 0, manifest.size))
-        FAIL(STATUS_INPUT, "%s/MANIFEST: holds a byte that no text has", dir);
+        return error_set(error, STATUS_INPUT, "%s/MANIFEST: holds a byte that no text has", dir);
     char *line = arena_strndup(a, manifest.bytes, manifest.size);
     while (*line) {
         char *end = strchr(line, '\n');
         if (!end)
-            FAIL(STATUS_INPUT, "%s/MANIFEST: the last line is cut off", dir);
+            return error_set(error, STATUS_INPUT, "%s/MANIFEST: the last line is cut off", dir);
         *end = 0;
-        TRY(read_listed(a, dir, line, files, error, error_size));
+        TRY(read_listed(a, dir, line, files, error));
         line = end + 1;
     }
     vec_push(a, &files->v, manifest);
@@ -153,22 +146,23 @@ static uint64_t number_of(const json_t *object, const char *key, uint64_t most)
 }
 
 /* an error about the job: overrides, which people look for in plan.json, or the model alone */
-static enum status fail_job(struct arena *a, const char *dir, const struct files *files, const struct plan *p, char *error,
-                            size_t error_size)
+static enum status fail_job(struct arena *a, const char *dir, const struct files *files, const struct plan *p,
+                            struct error *error)
 {
     if (p->nsets && job_parse(a, diag_new(a), as_source(a, dir, find_file(files, "model.llm")), NULL, 0))
-        FAIL(STATUS_INPUT, "%s/plan.json: its 'set' cannot be applied to model.llm", dir);
-    FAIL(STATUS_INPUT, "%s/model.llm cannot be read", dir);
+        return error_set(error, STATUS_INPUT, "%s/plan.json: its 'set' cannot be applied to model.llm", dir);
+    return error_set(error, STATUS_INPUT, "%s/model.llm cannot be read", dir);
 }
 
 /* plan.json: the overrides, what bounded the search, the version, and the decision */
-static enum status read_json(struct arena *a, const char *dir, const json_t *root, struct plan *p,
-                             char **decision, char *error, size_t error_size)
+static enum status read_json(struct arena *a, const char *dir, const json_t *root, struct plan *p, char **decision,
+                             struct error *error)
 {
     const json_t *sets = json_object_get(root, "set"), *d = json_object_get(root, "decision"),
                  *search = json_object_get(root, "search");
     if (!json_is_object(d) || !json_is_array(sets))
-        FAIL(STATUS_INPUT, "%s/plan.json: has no %s", dir, json_is_object(d) ? "list 'set'" : "decision");
+        return error_set(error, STATUS_INPUT, "%s/plan.json: has no %s", dir,
+                         json_is_object(d) ? "list 'set'" : "decision");
     p->nsets = (uint32_t)json_array_size(sets);
     const char **list = ARENA_ARRAY(a, const char *, p->nsets + 1);
     for (uint32_t i = 0; i < p->nsets; i++) {
@@ -207,8 +201,8 @@ static void keep_first(void *context, const char *key, const char *is, const cha
 
 /* Is all that it says of inputs and decision what this compiler says of them?  A folder without `compiler` is
  * of a version that did not write it. */
-static enum status check_head(struct arena *a, const char *dir, const json_t *root, const struct plan *p, char *error,
-                              size_t error_size)
+static enum status check_head(struct arena *a, const char *dir, const json_t *root, const struct plan *p,
+                              struct error *error)
 {
     static const char *const keys[] = {"schema", "compiler", "model", "cluster", "set", "decision"};
     struct strbuf text = {0};
@@ -224,7 +218,7 @@ static enum status check_head(struct arena *a, const char *dir, const json_t *ro
     }
     json_decref(wanted);
     if (d.text)
-        FAIL(STATUS_INPUT, "%s/plan.json: %s", dir, d.text);
+        return error_set(error, STATUS_INPUT, "%s/plan.json: %s", dir, d.text);
     return STATUS_OK;
 }
 
@@ -241,106 +235,105 @@ static void keep_wished(struct arena *a, struct plan *p)
     w->schedules = own;
 }
 
-static enum status read_schedule(struct arena *a, const char *dir, const struct files *files,
-                                 struct decision *d, char *error, size_t error_size)
+static enum status read_schedule(struct arena *a, const char *dir, const struct files *files, struct decision *d,
+                                 struct error *error)
 {
     if (d->schedule != SCHED_AUTO && d->schedule != SCHED_FILE)
         return STATUS_OK;
     const struct file *f = find_file(files, PLAN_SCHEDULE);
     const char *why = NULL;
     if (!f)
-        FAIL(STATUS_INPUT, "%s/MANIFEST does not list %s", dir, PLAN_SCHEDULE);
+        return error_set(error, STATUS_INPUT, "%s/MANIFEST does not list %s", dir, PLAN_SCHEDULE);
     d->listed = schedule_parse(a, f->bytes, f->size, &why);
     if (d->listed)
         why = schedule_unsupported(a, d);
     if (why)
-        FAIL(STATUS_INPUT, "%s/%s: %s", dir, PLAN_SCHEDULE, why);
+        return error_set(error, STATUS_INPUT, "%s/%s: %s", dir, PLAN_SCHEDULE, why);
     return STATUS_OK;
 }
 
 static enum status read_described(struct arena *a, const char *dir, const struct files *files, const json_t *root,
-                                  struct plan *p, char *error, size_t error_size)
+                                  struct plan *p, struct error *error)
 {
-    char *decision;
+    char *decision = "";
     const char *why = "";
     struct diag *d = diag_new(a);
-    TRY(read_json(a, dir, root, p, &decision, error, error_size));
+    TRY(read_json(a, dir, root, p, &decision, error));
     p->job = job_parse(a, d, as_source(a, dir, find_file(files, "model.llm")), p->sets, p->nsets);
     p->topo = topo_parse(a, d, as_source(a, dir, find_file(files, "cluster.xml")), NULL);
     if (!p->job || !p->topo) {
         diag_print(d, stderr, false);
         if (!p->job)
-            return fail_job(a, dir, files, p, error, error_size);
-        FAIL(STATUS_INPUT, "%s/cluster.xml cannot be read", dir);
+            return fail_job(a, dir, files, p, error);
+        return error_set(error, STATUS_INPUT, "%s/cluster.xml cannot be read", dir);
     }
     job_emits(a, p->job);
     if (!decision_from_json(a, decision, strlen(decision), p->job, p->topo, &p->decision, &why) ||
         !decision_legal(a, p->job, p->topo, &p->decision, &why))
-        FAIL(STATUS_INPUT, "%s/plan.json: %s", dir, why);
+        return error_set(error, STATUS_INPUT, "%s/plan.json: %s", dir, why);
     p->job->wishes.tight_experts = cost_is_tight(p->job, &p->topo->types[p->decision.type].gpu, &p->decision);
-    TRY(check_head(a, dir, root, p, error, error_size));
-    TRY(read_schedule(a, dir, files, &p->decision, error, error_size));
+    TRY(check_head(a, dir, root, p, error));
+    TRY(read_schedule(a, dir, files, &p->decision, error));
     keep_wished(a, p);
     p->mesh = decision_mesh(p->job, &p->decision);
     return STATUS_OK;
 }
 
 static enum status read_inputs(struct arena *a, const char *dir, const struct files *files, struct plan *p,
-                               char *error, size_t error_size)
+                               struct error *error)
 {
     static const char *const names[] = {"plan.json", "model.llm", "cluster.xml", "ranks.bin"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (!find_file(files, names[i]))
-            FAIL(STATUS_INPUT, "%s/MANIFEST does not list %s", dir, names[i]);
+            return error_set(error, STATUS_INPUT, "%s/MANIFEST does not list %s", dir, names[i]);
     json_error_t where;
     const struct file *f = find_file(files, "plan.json");
     json_t *root = json_loadb(f->bytes, f->size, JSON_REJECT_DUPLICATES, &where);
     if (!root)
-        FAIL(STATUS_INPUT, "%s/plan.json: %s", dir, where.text);
-    enum status s = read_described(a, dir, files, root, p, error, error_size);
+        return error_set(error, STATUS_INPUT, "%s/plan.json: %s", dir, where.text);
+    enum status s = read_described(a, dir, files, root, p, error);
     json_decref(root);
     return s;
 }
 
 static enum status read_program(const struct files *files, const char *dir, uint32_t role, bool evaluation,
-                                struct program **out, char *error, size_t error_size)
+                                struct program **out, struct error *error)
 {
-    char name[64], why[512];
+    char name[64];
     snprintf(name, sizeof name, "programs/%s%u.bin", evaluation ? "eval-" : "", role);
     const struct file *f = find_file(files, name);
     if (!f)
-        FAIL(STATUS_INPUT, "%s/MANIFEST does not list %s", dir, name);
-    enum status s = program_decode((const uint8_t *)f->bytes, f->size, out, why, sizeof why);
+        return error_set(error, STATUS_INPUT, "%s/MANIFEST does not list %s", dir, name);
+    enum status s = program_decode((const uint8_t *)f->bytes, f->size, out, error);
     if (s == STATUS_OK && ((*out)->role != role || (*out)->evaluation != evaluation))
-        FAIL(STATUS_INPUT, "%s/%s is the program of another role", dir, name);
+        return error_set(error, STATUS_INPUT, "%s/%s is the program of another role", dir, name);
     if (s != STATUS_OK)
-        FAIL(s, "%s/%s: %s", dir, name, why);
+        return error_set(error, s, "%s/%s: %s", dir, name, error->text);
     return STATUS_OK;
 }
 
-enum status plan_read(struct arena *a, const char *dir, struct plan **out, char *error, size_t error_size)
+enum status plan_read(struct arena *a, const char *dir, struct plan **out, struct error *error)
 {
     struct files files = {0};
     struct plan *p = *out = ARENA_NEW(a, struct plan);
-    char why[512];
     if (!*dir) /* else it would be '/' */
-        FAIL(STATUS_INPUT, "the folder's name is empty");
-    TRY(read_manifest(a, dir, &files, error, error_size));
+        return error_set(error, STATUS_INPUT, "the folder's name is empty");
+    TRY(read_manifest(a, dir, &files, error));
     keep_files(a, &files, p);
-    TRY(read_inputs(a, dir, &files, p, error, error_size));
+    TRY(read_inputs(a, dir, &files, p, error));
     p->nroles = p->decision.pp;
     p->train = ARENA_ARRAY(a, struct program *, p->nroles);
     p->eval = ARENA_ARRAY(a, struct program *, p->nroles);
     for (uint32_t r = 0; r < p->nroles; r++) {
-        TRY(read_program(&files, dir, r, false, &p->train[r], error, error_size));
-        TRY(read_program(&files, dir, r, true, &p->eval[r], error, error_size));
+        TRY(read_program(&files, dir, r, false, &p->train[r], error));
+        TRY(read_program(&files, dir, r, true, &p->eval[r], error));
     }
     const struct file *f = find_file(&files, "ranks.bin");
-    enum status s = ranks_decode((const uint8_t *)f->bytes, f->size, &p->ranks, why, sizeof why);
+    enum status s = ranks_decode((const uint8_t *)f->bytes, f->size, &p->ranks, error);
     if (s != STATUS_OK)
-        FAIL(s, "%s/ranks.bin: %s", dir, why);
+        return error_set(error, s, "%s/ranks.bin: %s", dir, error->text);
     if (p->ranks->nranks != p->mesh.nranks || p->ranks->nroles != p->nroles)
-        FAIL(STATUS_INPUT, "%s/ranks.bin is for %u ranks of %u roles, plan.json for %u of %u", dir,
-             p->ranks->nranks, p->ranks->nroles, p->mesh.nranks, p->nroles);
+        return error_set(error, STATUS_INPUT, "%s/ranks.bin is for %u ranks of %u roles, plan.json for %u of %u", dir,
+                         p->ranks->nranks, p->ranks->nroles, p->mesh.nranks, p->nroles);
     return STATUS_OK;
 }

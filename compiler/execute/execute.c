@@ -69,8 +69,7 @@ static struct topo *without_kernels(struct arena *a, const struct topo *from)
 }
 
 static enum status execute_small(struct arena *a, const struct plan *p, struct shrunk *s,
-                                 const struct execute_options *o, struct execution *e, char *error,
-                                 size_t error_size)
+                                 const struct execute_options *o, struct execution *e, struct error *error)
 {
     const char *why = "";
     struct topo *topo = without_kernels(a, p->topo);
@@ -78,16 +77,15 @@ static enum status execute_small(struct arena *a, const struct plan *p, struct s
         compile_decision(a, &s->job, topo, &s->decision, &(struct compile_options){0}, &why);
     struct plan *one =
         small ? compile_decision(a, &s->job, topo, &s->alone, &(struct compile_options){0}, &why) : NULL;
-    enum status st = STATUS_OK;
+    enum status st;
     if (one) {
         const struct verdict *v = verify_plan(a, small, true);
         e->verified = v->nviolations ? v->violations[0].message : NULL;
         execute_exactly(a, small, one, ORDERS, o, e);
-        st = execute_real(a, NULL, small, one, e, error, error_size);
+        st = execute_real(a, NULL, small, one, e, error);
         plan_close(one);
     } else {
-        snprintf(error, error_size, "the plan at small dimensions (%s): %s", e->decision, why);
-        st = STATUS_BUG;
+        st = error_set(error, STATUS_BUG, "the plan at small dimensions (%s): %s", e->decision, why);
     }
     if (small)
         plan_close(small);
@@ -109,8 +107,7 @@ static bool runs_as_it_is(const struct plan *p)
 }
 
 static enum status execute_programs(struct arena *a, const char *dir, const struct plan *p,
-                                    const struct execute_options *o, struct execution *e, char *error,
-                                    size_t error_size)
+                                    const struct execute_options *o, struct execution *e, struct error *error)
 {
     const char *why = "";
     struct topo *topo = without_kernels(a, p->topo);
@@ -122,22 +119,20 @@ static enum status execute_programs(struct arena *a, const char *dir, const stru
         decision_cut(a, &alone, p->job->model.nlayers, NULL, 0, 0);
         one = compile_decision(a, p->job, topo, &alone, &(struct compile_options){0}, &why);
     }
-    if (!one) {
-        snprintf(error, error_size, "one rank of the job: %s", why);
-        return STATUS_BUG;
-    }
+    if (!one)
+        return error_set(error, STATUS_BUG, "one rank of the job: %s", why);
     double flops = model_flops(&p->job->model, p->job->train.sequence, p->job->train.batch);
     e->what = EXECUTED_PROGRAMS;
     execute_exactly(a, p, one, flops > FEW_FLOPS ? LEAST_ORDERS : ORDERS, o, e);
     enum status st = STATUS_OK;
     if (!e->verified && !e->exact) /* programs that wait for each other in vain would do so for ever */
-        st = execute_real(a, dir, p, one, e, error, error_size);
+        st = execute_real(a, dir, p, one, e, error);
     plan_close(one);
     return st;
 }
 
 enum status execute_plan(struct arena *a, const char *dir, const struct plan *p, const struct execute_options *o,
-                         struct execution *e, char *error, size_t error_size)
+                         struct execution *e, struct error *error)
 {
     const char *why = "";
     const struct verdict *v = verify_plan(a, p, o->full);
@@ -145,18 +140,16 @@ enum status execute_plan(struct arena *a, const char *dir, const struct plan *p,
     e->decision = decision_text(a, p->job, &p->decision);
     e->job = job_text(a, p->job);
     if (runs_as_it_is(p))
-        return execute_programs(a, dir, p, o, e, error, error_size);
+        return execute_programs(a, dir, p, o, e, error);
     if (e->verified || e->origin->ndifferences)
         return STATUS_OK;
     struct shrunk *s = shrink_plan(a, p, &why);
-    if (!s) {
-        snprintf(error, error_size, "the plan cannot be executed at small dimensions: %s", why);
-        return STATUS_NO_PLAN;
-    }
+    if (!s)
+        return error_set(error, STATUS_NO_PLAN, "the plan cannot be executed at small dimensions: %s", why);
     e->what = EXECUTED_SHRUNK;
     e->decision = decision_text(a, &s->job, &s->decision);
     e->job = job_text(a, &s->job);
-    return execute_small(a, p, s, o, e, error, error_size);
+    return execute_small(a, p, s, o, e, error);
 }
 
 bool execution_equal(const struct execution *e)

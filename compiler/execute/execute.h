@@ -37,7 +37,7 @@ struct execute_options {
 /* p: read from the folder `dir`.  STATUS_OK: differences are in *e.  Else one sentence in error: nothing
  * small enough is legal, or llmrun is not beside this program. */
 enum status execute_plan(struct arena *a, const char *dir, const struct plan *p, const struct execute_options *o,
-                         struct execution *e, char *error, size_t error_size);
+                         struct execution *e, struct error *error);
 /* was something executed, does it equal one rank, and is the folder what its inputs give? */
 bool execution_equal(const struct execution *e);
 void execution_print(const struct execution *e, FILE *out);
@@ -46,6 +46,6 @@ void execution_json(const struct execution *e, FILE *out);
 /* STEPS steps by llmrun of the plan, from its folder or, where dir is NULL, from a copy, and of the one
  * rank's, in a temporary folder that is removed (real.c) */
 enum status execute_real(struct arena *a, const char *dir, const struct plan *p, const struct plan *one,
-                         struct execution *e, char *error, size_t error_size);
+                         struct execution *e, struct error *error);
 
 #endif

@@ -12,14 +12,14 @@ static const struct program *role_program(const struct plan *p, uint32_t role, e
 
 static const char *check_plan(struct arena *a, const struct plan *p)
 {
-    char error[512] = "";
+    struct error error = {""};
     for (uint32_t r = 0; r < p->nroles; r++)
         for (int e = 0; e < 2; e++)
-            if (program_check(role_program(p, r, (enum exact_program)e), error, sizeof error) != STATUS_OK)
-                return arena_printf(a, "role %u: %s", r, error);
-    if (ranks_check(p->ranks, (const struct program *const *)p->train, error, sizeof error) != STATUS_OK ||
-        ranks_check(p->ranks, (const struct program *const *)p->eval, error, sizeof error) != STATUS_OK)
-        return arena_strdup(a, error);
+            if (program_check(role_program(p, r, (enum exact_program)e), &error) != STATUS_OK)
+                return arena_printf(a, "role %u: %s", r, error.text);
+    if (ranks_check(p->ranks, (const struct program *const *)p->train, &error) != STATUS_OK ||
+        ranks_check(p->ranks, (const struct program *const *)p->eval, &error) != STATUS_OK)
+        return arena_strdup(a, error.text);
     return NULL;
 }
 

@@ -22,10 +22,9 @@ struct figures {
     double loss[STEPS], norm[STEPS];
 };
 
-static enum status world(char *error, size_t error_size, const char *what)
+static enum status world(struct error *error, const char *what)
 {
-    snprintf(error, error_size, "%s: %s", what, strerror(errno));
-    return STATUS_WORLD;
+    return error_set(error, STATUS_WORLD, "%s: %s", what, strerror(errno));
 }
 
 /* llmrun in the folder of this program */
@@ -44,17 +43,17 @@ static bool find_llmrun(char path[ROOM + 16])
     return access(path, X_OK) == 0;
 }
 
-static enum status write_tokens(const char *path, const struct job *job, char *error, size_t error_size)
+static enum status write_tokens(const char *path, const struct job *job, struct error *error)
 {
     FILE *f = fopen(path, "wb");
     uint64_t n = (uint64_t)STEPS * job->train.batch * job->train.sequence + 1;
     if (!f)
-        return world(error, error_size, path);
+        return world(error, path);
     for (uint64_t i = 0; i < n; i++) {
         uint16_t token = (uint16_t)(field_bits(i, 1, 0) % job->model.vocab);
         fwrite(&token, sizeof token, 1, f);
     }
-    return ferror(f) | fclose(f) ? world(error, error_size, path) : STATUS_OK;
+    return ferror(f) | fclose(f) ? world(error, path) : STATUS_OK;
 }
 
 static void read_log(const char *path, struct figures *out)
@@ -102,15 +101,16 @@ static int spawn(const char *llmrun, const char *plan, const char *data, const c
 static const char *train(struct arena *a, const struct plan *p, const char *dir, const char *llmrun, const char *folder,
                          const char *name, bool first, struct figures *out)
 {
-    char data[ROOM], log[ROOM], said[ROOM], routing[ROOM], error[512], text[400] = "";
+    char data[ROOM], log[ROOM], said[ROOM], routing[ROOM], text[400] = "";
+    struct error error;
     const char *plan = dir ? dir : arena_printf(a, "%s/%s", folder, name);
     const char *option = !model_has_experts(&p->job->model) ? NULL : first ? "--routing-save" : "--routing";
     snprintf(data, sizeof data, "%s/tokens", folder);
     snprintf(log, sizeof log, "%s/%s.log", folder, name);
     snprintf(said, sizeof said, "%s/%s.said", folder, name);
     snprintf(routing, sizeof routing, "%s/routing", folder);
-    if (!dir && plan_write(p, plan, true, error, sizeof error) != STATUS_OK)
-        return arena_strdup(a, error);
+    if (!dir && plan_write(p, plan, true, &error) != STATUS_OK)
+        return arena_strdup(a, error.text);
     int code = spawn(llmrun, plan, data, log, said, option, routing);
     read_log(log, out);
     if (code == 0 && out->steps == STEPS)
@@ -159,21 +159,19 @@ static void remove_folder(const char *folder)
 }
 
 enum status execute_real(struct arena *a, const char *dir, const struct plan *p, const struct plan *one,
-                         struct execution *e, char *error, size_t error_size)
+                         struct execution *e, struct error *error)
 {
     char llmrun[ROOM + 16], folder[300], data[ROOM];
     const char *tmp = getenv("TMPDIR");
     struct figures many, single;
-    if (!find_llmrun(llmrun)) {
-        snprintf(error, error_size,
-                 "llmrun is not in the folder of this program: real kernels cannot be run");
-        return STATUS_WORLD;
-    }
+    if (!find_llmrun(llmrun))
+        return error_set(error, STATUS_WORLD,
+                         "llmrun is not in the folder of this program: real kernels cannot be run");
     snprintf(folder, sizeof folder, "%.200s/llmc-execute-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (!mkdtemp(folder))
-        return world(error, error_size, folder);
+        return world(error, folder);
     snprintf(data, sizeof data, "%s/tokens", folder);
-    enum status st = write_tokens(data, p->job, error, error_size);
+    enum status st = write_tokens(data, p->job, error);
     if (st == STATUS_OK) {
         e->real = train(a, one, NULL, llmrun, folder, "one", true, &single);
         if (!e->real)

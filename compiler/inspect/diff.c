@@ -28,14 +28,12 @@ struct diff {
     uint32_t events;
     double core_ns, planned_core_ns; /* of all events */
     bool cores; /* the plan's ranks share cores, and the trace says how long each instruction had one */
-    char *error;
-    size_t error_size;
+    struct error *error;
 };
 
 static enum status refuse(const struct diff *d, const char *path, const char *why)
 {
-    snprintf(d->error, d->error_size, "%s: %s", path, why);
-    return STATUS_INPUT;
+    return error_set(d->error, STATUS_INPUT, "%s: %s", path, why);
 }
 
 /* the instruction of a role by number and queue; instructions ascend by seq */
@@ -195,10 +193,11 @@ static void print_step(const struct diff *d, double planned_s, double measured_s
                 measured_core_s, share(measured_core_s, planned_core_s));
 }
 
-enum status diff_trace(struct arena *a, const struct plan *p, const char *path, bool json, FILE *out, char *error,
-                       size_t error_size)
+enum status diff_trace(struct arena *a, const struct plan *p, const char *path, bool json, FILE *out,
+                       struct error *error)
 {
-    struct diff d = {.p = p, .cores = p->timeline->roles[0].core_ns, .start_us = INFINITY, .end_us = -INFINITY, .error = error, .error_size = error_size};
+    struct diff d = {
+        .p = p, .cores = p->timeline->roles[0].core_ns, .start_us = INFINITY, .end_us = -INFINITY, .error = error};
     d.rows = ARENA_ARRAY(a, struct row *, p->nroles);
     for (uint32_t role = 0; role < p->nroles; role++) {
         d.rows[role] = ARENA_ARRAY(a, struct row, p->train[role]->ninsns + (size_t)1);

@@ -7,7 +7,7 @@
 #include "compiler/emit/plan.h"
 
 /* Prints the comparison.  STATUS_INPUT and one sentence if the file is no trace of this plan.  A timeline is needed. */
-enum status diff_trace(struct arena *a, const struct plan *p, const char *path, bool json, FILE *out, char *error,
-                       size_t error_size);
+enum status diff_trace(struct arena *a, const struct plan *p, const char *path, bool json, FILE *out,
+                       struct error *error);
 
 #endif

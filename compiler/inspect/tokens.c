@@ -69,8 +69,7 @@ static const char *convert(FILE *from, struct file_out *out, bool header, uint64
     return why;
 }
 
-enum status tokens_write(const char *in, const char *out, bool header, uint64_t *ntokens, char *error,
-                         size_t error_size)
+enum status tokens_write(const char *in, const char *out, bool header, uint64_t *ntokens, struct error *error)
 {
     struct file_out file = {.stream = NULL};
     FILE *from;
@@ -92,6 +91,5 @@ enum status tokens_write(const char *in, const char *out, bool header, uint64_t 
     }
     if (!why)
         return STATUS_OK;
-    snprintf(error, error_size, "%s: %s", blame_in ? in : out, why);
-    return blame_in ? STATUS_INPUT : STATUS_WORLD;
+    return error_set(error, blame_in ? STATUS_INPUT : STATUS_WORLD, "%s: %s", blame_in ? in : out, why);
 }

@@ -216,11 +216,10 @@ static void describe(struct comparing *c, const struct plan_file *is, const stru
     }
 }
 
-static enum status compare_file(void *context, const struct plan_file *wanted, char *error, size_t error_size)
+static enum status compare_file(void *context, const struct plan_file *wanted, struct error *error)
 {
     struct comparing *c = context;
     (void)error;
-    (void)error_size;
     for (uint32_t i = 0; i < c->is->nfiles; i++) {
         const struct plan_file *is = &c->is->files[i];
         if (strcmp(is->name, wanted->name) != 0)
@@ -238,8 +237,8 @@ static enum status compare_file(void *context, const struct plan_file *wanted, c
 
 void origin_files(struct arena *a, const struct plan *p, const struct plan *q, struct origin *o)
 {
-    char error[512] = "";
+    struct error error = {""};
     struct comparing c = {a, p, q, o, o->ndifferences, ARENA_ARRAY(a, bool, p->nfiles + 1)};
-    if (plan_each_file(q, compare_file, &c, error, sizeof error) != STATUS_OK)
-        differ(&c, "plan.json", arena_strdup(a, error));
+    if (plan_each_file(q, compare_file, &c, &error) != STATUS_OK)
+        differ(&c, "plan.json", arena_strdup(a, error.text));
 }

@@ -42,23 +42,23 @@
 /* property 1 once more: plans in memory have not been through the loader */
 static void verify_structure(struct arena *a, const struct plan *p, struct verdict *v)
 {
-    char error[1024];
+    struct error error;
     for (uint32_t role = 0; role < p->nroles; role++)
         for (int kind = 0; kind < NPROGRAM_KINDS; kind++) {
             const struct program *q = prove_program(p, role, kind);
             struct site at = {1, role, NONE, kind == PROGRAM_EVAL, NONE};
             if (!q)
                 continue;
-            if (program_check(q, error, sizeof error) != STATUS_OK)
-                prove_report(a, p, v, at, "%s", error);
+            if (program_check(q, &error) != STATUS_OK)
+                prove_report(a, p, v, at, "%s", error.text);
             else if (q->role != role || q->nroles != p->nroles || q->evaluation != (kind == PROGRAM_EVAL))
                 prove_report(a, p, v, at, "its header says role %u of %u", q->role, q->nroles);
         }
     struct site all = {1, NONE, NONE, false, NONE};
     if (prove_count(v, 1))
         return;
-    if (ranks_check(p->ranks, (const struct program *const *)p->train, error, sizeof error) != STATUS_OK)
-        prove_report(a, p, v, all, "%s", error);
+    if (ranks_check(p->ranks, (const struct program *const *)p->train, &error) != STATUS_OK)
+        prove_report(a, p, v, all, "%s", error.text);
     else if (p->ranks->nranks != p->mesh.nranks)
         prove_report(a, p, v, all, "%u ranks, the mesh has %u", p->ranks->nranks, p->mesh.nranks);
 }

@@ -20,12 +20,6 @@ static size_t round_up(uint64_t bytes, size_t to)
     return (size_t)((bytes + to - 1) / to * to);
 }
 
-static enum status fail(char *error, size_t error_size, enum status st, const char *what, const char *why)
-{
-    snprintf(error, error_size, "%s%s%s", what, why ? ": " : "", why ? why : "");
-    return st;
-}
-
 enum status gang_new(struct gang **out, const struct gang_setup *s)
 {
     struct gang *g = calloc(1, sizeof *g);
@@ -121,14 +115,14 @@ static void measure_workspaces(struct gang *g, struct gang_rank *r)
     r->stage_bytes = round_up(r->stage_bytes > eval ? r->stage_bytes : eval, ALIGN);
 }
 
-static enum status allocate_pinned(struct gang *g, char *error, size_t error_size)
+static enum status allocate_pinned(struct gang *g, struct error *error)
 {
     void *pinned = NULL;
     for (uint32_t i = 0; i < g->s.n; i++)
         g->pinned_bytes += ALIGN + g->ranks[i].stage_bytes + ALIGN + round_up(arena_host_bytes(g->ranks[i].e), ALIGN);
     int rc = g->cu->HostAlloc(&pinned, g->pinned_bytes, CUDA_HOST_MAPPED);
     if (rc)
-        return fail(error, error_size, STATUS_WORLD, "cannot get pinned host memory", g->cu->GetErrorString(rc));
+        return error_set(error, STATUS_WORLD, "cannot get pinned host memory: %s", g->cu->GetErrorString(rc));
     uint8_t *next = g->pinned = pinned;
     for (uint32_t i = 0; i < g->s.n; i++) {
         struct gang_rank *r = &g->ranks[i];
@@ -141,7 +135,7 @@ static enum status allocate_pinned(struct gang *g, char *error, size_t error_siz
     return STATUS_OK;
 }
 
-static enum status allocate_device(struct gang *g, char *error, size_t error_size)
+static enum status allocate_device(struct gang *g, struct error *error)
 {
     void *memory = NULL;
     for (uint32_t i = 0; i < g->s.n; i++) {
@@ -154,12 +148,10 @@ static enum status allocate_device(struct gang *g, char *error, size_t error_siz
     g->memory_bytes = round_up(g->lines.arena + g->lines.workspace + g->lines.staging, ARENA_ALIGN);
     /* NCCL reads and writes peers' memory in place only where it allocated it itself */
     int rc = g->s.nccl ? g->s.nccl->MemAlloc(&memory, g->memory_bytes) : g->cu->Malloc(&memory, g->memory_bytes);
-    if (rc) {
-        snprintf(error, error_size, "the plan needs %.2f GiB on device %d, of which %.2f GiB are free: %s",
-                 (double)g->memory_bytes / 0x1p30, g->s.device, (double)g->free_at_start / 0x1p30,
-                 g->s.nccl ? g->s.nccl->GetErrorString(rc) : g->cu->GetErrorString(rc));
-        return STATUS_MISMATCH;
-    }
+    if (rc)
+        return error_set(error, STATUS_MISMATCH, "the plan needs %.2f GiB on device %d, of which %.2f GiB are free: %s",
+                         (double)g->memory_bytes / 0x1p30, g->s.device, (double)g->free_at_start / 0x1p30,
+                         g->s.nccl ? g->s.nccl->GetErrorString(rc) : g->cu->GetErrorString(rc));
     uint8_t *next = g->memory = memory;
     for (uint32_t i = 0; i < g->s.n; i++) {
         struct gang_rank *r = &g->ranks[i];
@@ -245,34 +237,32 @@ static void take_line(const struct gang *g, uint64_t *line, size_t *mark)
 }
 
 /* kernels loaded before the first communication; on zeros, which every kernel takes for sizes, ids and places */
-static enum status load_kernels(struct gang *g, char *error, size_t error_size)
+static enum status load_kernels(struct gang *g, struct error *error)
 {
     if (!g->s.nccl || g->s.world->nranks == 1)
         return STATUS_OK;
     int rc = g->cu->MemsetAsync(g->memory, 0, g->memory_bytes, gang_origin(g));
     memset(g->ranks[0].host, 0, arena_host_bytes(g->ranks[0].e));
     if (rc)
-        return fail(error, error_size, STATUS_WORLD, "cannot use the device", g->cu->GetErrorString(rc));
+        return error_set(error, STATUS_WORLD, "cannot use the device: %s", g->cu->GetErrorString(rc));
     TRY(gang_wait(g, ROUTINE_TRAIN));
     const char *why = gang_load(g);
     if (why)
-        return fail(error, error_size, STATUS_WORLD, "cannot load kernels", why);
+        return error_set(error, STATUS_WORLD, "cannot load kernels: %s", why);
     for (uint32_t q = 0; q < NQUEUES; q++)
         while ((rc = cuda_poll_stream(g->cu, g->ranks[0].stream[q])) == CUDA_NOT_READY)
             TRY(world_failed(g->s.world));
     rc = rc ? rc : cuda_poll_stream(g->cu, gang_origin(g));
-    return rc ? fail(error, error_size, STATUS_WORLD, "a kernel fails on zeros", g->cu->GetErrorString(rc)) : STATUS_OK;
+    return rc ? error_set(error, STATUS_WORLD, "a kernel fails on zeros: %s", g->cu->GetErrorString(rc)) : STATUS_OK;
 }
 
-static enum status open_device(struct gang *g, char *error, size_t error_size)
+static enum status open_device(struct gang *g, struct error *error)
 {
     size_t total = 0, mark;
     int count = 0, major = 0, minor = 0, rc = g->cu->GetDeviceCount(&count);
-    if (rc || g->s.device >= count) {
-        snprintf(error, error_size, "rank %u wants GPU %d, this machine has %d%s%s", g->first, g->s.device, count,
-                 rc ? ": " : "", rc ? g->cu->GetErrorString(rc) : "");
-        return rc ? STATUS_WORLD : STATUS_MISMATCH;
-    }
+    if (rc || g->s.device >= count)
+        return error_set(error, rc ? STATUS_WORLD : STATUS_MISMATCH, "rank %u wants GPU %d, this machine has %d%s%s",
+                         g->first, g->s.device, count, rc ? ": " : "", rc ? g->cu->GetErrorString(rc) : "");
     rc = g->cu->SetDevice(g->s.device);
     if (!rc)
         rc = g->cu->DeviceGetAttribute(&major, CC_MAJOR, g->s.device);
@@ -283,32 +273,32 @@ static enum status open_device(struct gang *g, char *error, size_t error_size)
     if (!rc)
         rc = make_streams(g);
     if (rc)
-        return fail(error, error_size, STATUS_WORLD, "cannot use the device", g->cu->GetErrorString(rc));
+        return error_set(error, STATUS_WORLD, "cannot use the device: %s", g->cu->GetErrorString(rc));
     g->sm = 10 * major + minor;
     mark = g->free_at_start;
     const char *why = g->s.plugin->open(&g->libraries, g->s.device, g->s.deterministic);
     if (why)
-        return fail(error, error_size, STATUS_WORLD, "cannot use the device", why);
+        return error_set(error, STATUS_WORLD, "cannot use the device: %s", why);
     for (uint32_t i = 0; i < g->s.n; i++)
         measure_workspaces(g, &g->ranks[i]);
-    TRY(allocate_pinned(g, error, error_size));
+    TRY(allocate_pinned(g, error));
     take_line(g, &g->lines.libraries, &mark);
-    TRY(allocate_device(g, error, error_size));
+    TRY(allocate_device(g, error));
     mark = free_bytes(g);
-    TRY(gang_plan(g, error, error_size));
+    TRY(gang_plan(g, error));
     why = prepare_kernels(g);
     if (why)
-        return fail(error, error_size, STATUS_WORLD, "cannot prepare kernels", why);
-    TRY(load_kernels(g, error, error_size));
+        return error_set(error, STATUS_WORLD, "cannot prepare kernels: %s", why);
+    TRY(load_kernels(g, error));
     take_line(g, &g->lines.libraries, &mark);
     rc = g->cu->MemsetAsync(g->memory, 0xff, g->memory_bytes, gang_origin(g));
     for (uint32_t i = 0; i < g->s.n; i++)
         memset(g->ranks[i].host, 0xff, arena_host_bytes(g->ranks[i].e));
-    return rc ? fail(error, error_size, STATUS_WORLD, "cannot use the device", g->cu->GetErrorString(rc))
+    return rc ? error_set(error, STATUS_WORLD, "cannot use the device: %s", g->cu->GetErrorString(rc))
               : gang_wait(g, ROUTINE_TRAIN);
 }
 
-static enum status open_meet(struct gang *g, const struct exec *e, char *error, size_t error_size)
+static enum status open_meet(struct gang *g, const struct exec *e, struct error *error)
 {
     const struct meet_setup s = {.plugin = g->s.plugin,
                                  .nccl = g->s.nccl,
@@ -321,7 +311,7 @@ static enum status open_meet(struct gang *g, const struct exec *e, char *error, 
                                  .memory_bytes = g->memory_bytes,
                                  .deadline_s = g->s.connect_s};
     size_t mark = free_bytes(g);
-    enum status st = g->s.meet->open(&g->meet, &s, error, error_size);
+    enum status st = g->s.meet->open(&g->meet, &s, error);
     take_line(g, &g->lines.communicators, &mark);
     return st;
 }
@@ -342,31 +332,30 @@ static void take_rank(struct gang *g, const struct exec *e)
         world_fail(w, STATUS_WORLD, "rank 0: NCCL finds no network interface to meet on");
 }
 
-static enum status join(struct exec *e, char *error, size_t error_size)
+static enum status join(struct exec *e, struct error *error)
 {
     struct gang *g = e->s.gang;
     struct gang_rank *r = rank_of(e);
-    if (exec_has_phases(e)) {
-        snprintf(error, error_size, "a post-validated plan runs on CPU ranks only; plan with 'post_validation no' for GPUs");
-        return STATUS_MISMATCH;
-    }
+    if (exec_has_phases(e))
+        return error_set(error, STATUS_MISMATCH,
+                         "a post-validated plan runs on CPU ranks only; plan with 'post_validation no' for GPUs");
     r->e = e;
     if (g->s.nccl)
         take_rank(g, e);
     atomic_fetch_add(&g->joined, 1);
     TRY(world_barrier(e->s.world));
     if (r != g->ranks) {
-        *error = 0;
+        error->text[0] = 0;
         enum status st = world_barrier(e->s.world);
         if (st == STATUS_OK && g->cu->SetDevice(g->s.device))
-            st = fail(error, error_size, STATUS_WORLD, "cannot use the device", NULL);
+            st = error_set(error, STATUS_WORLD, "cannot use the device");
         return st;
     }
-    enum status st = open_device(g, error, error_size);
+    enum status st = open_device(g, error);
     if (st == STATUS_OK)
-        st = open_meet(g, e, error, error_size);
+        st = open_meet(g, e, error);
     if (st != STATUS_OK) {
-        world_fail(e->s.world, st, "rank %u: %s", e->s.world->rank, error);
+        world_fail(e->s.world, st, "rank %u: %s", e->s.world->rank, error->text);
         return st;
     }
     return world_barrier(e->s.world);

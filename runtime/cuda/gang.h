@@ -40,7 +40,7 @@ struct meet_setup {
 struct meet_ops {
     const char *name;
     /* does not block for longer than deadline_s; one sentence in error */
-    enum status (*open)(struct meet **out, const struct meet_setup *s, char *error, size_t error_size);
+    enum status (*open)(struct meet **out, const struct meet_setup *s, struct error *error);
     void (*close)(struct meet *m);
     /* device memory that a part needs besides operands; by shapes alone, operands have no place yet */
     size_t (*workspace_bytes)(const struct meeting *m);

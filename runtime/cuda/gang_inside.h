@@ -99,7 +99,7 @@ void gang_memory(const struct gang *g, struct gang_memory *m);
 enum status gang_copy(struct exec *e, uint64_t at, uint64_t bytes, bool to_device);
 
 /* gang_plan.c; NULL = fine, else out of memory */
-enum status gang_plan(struct gang *g, char *error, size_t error_size);
+enum status gang_plan(struct gang *g, struct error *error);
 void gang_plan_free(struct gang *g);
 /* Is what instruction `insn` writes first read by nobody behind instruction `last`, because it is written over or never looked
  * at again?  Where a step's end may run twice the question is not asked. */

@@ -227,7 +227,7 @@ static enum status plan_rank(struct gang *g, struct gang_rank *r, enum routine w
 }
 
 /* every meeting on one device needs all its members in this process */
-static enum status check_meetings(const struct gang *g, enum routine which, char *error, size_t error_size)
+static enum status check_meetings(const struct gang *g, enum routine which, struct error *error)
 {
     const struct gang_step *step = &g->step[which];
     for (uint32_t at = 0, n; at < step->n; at += n) {
@@ -238,16 +238,15 @@ static enum status check_meetings(const struct gang *g, enum routine which, char
         const struct exec *e = g->ranks[step->order[at].rank].e;
         if (c == NONE || g->s.nccl || n == e->s.channels->list[c].nmembers)
             continue;
-        snprintf(error, error_size, "rank %u, instruction %u: %u of its %u partners come to it", g->first + step->order[at].rank,
-                 step->order[at].insn, n, e->s.channels->list[c].nmembers);
-        return STATUS_INPUT;
+        return error_set(error, STATUS_INPUT, "rank %u, instruction %u: %u of its %u partners come to it",
+                         g->first + step->order[at].rank, step->order[at].insn, n, e->s.channels->list[c].nmembers);
     }
     return STATUS_OK;
 }
 
-enum status gang_plan(struct gang *g, char *error, size_t error_size)
+enum status gang_plan(struct gang *g, struct error *error)
 {
-    snprintf(error, error_size, "out of memory while loading programs");
+    error_set(error, STATUS_WORLD, "out of memory while loading programs");
     g->parts = calloc(g->s.n + (size_t)1, sizeof *g->parts);
     if (!g->parts)
         return STATUS_WORLD;
@@ -256,7 +255,7 @@ enum status gang_plan(struct gang *g, char *error, size_t error_size)
             return STATUS_WORLD;
         for (uint32_t r = 0; r < g->s.n; r++)
             TRY(plan_rank(g, &g->ranks[r], which));
-        TRY(check_meetings(g, which, error, error_size));
+        TRY(check_meetings(g, which, error));
     }
     return STATUS_OK;
 }

@@ -20,47 +20,41 @@ static void beside(const char *file, char *out, size_t size)
     snprintf(out, size, "%s/%s", slash ? self : ".", file);
 }
 
-enum status cuda_load(const struct cuda_plugin **out, char *error, size_t error_size)
+enum status cuda_load(const struct cuda_plugin **out, struct error *error)
 {
     char path[3100];
     const char *given = getenv("LLMRUN_CUDA");
     if (!given)
         beside("llmrun-cuda.so", path, sizeof path);
-    if (access(given ? given : path, R_OK)) {
-        snprintf(error, error_size,
-                 "--device cuda needs the plugin %s, which is not there: `make` builds it where CUDA's compiler nvcc is", given ? given : path);
-        return STATUS_WORLD;
-    }
-    if (!given && !dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL)) {
-        snprintf(error, error_size, "--device cuda needs NVIDIA's driver: %s", dlerror());
-        return STATUS_WORLD;
-    }
+    if (access(given ? given : path, R_OK))
+        return error_set(
+            error, STATUS_WORLD,
+            "--device cuda needs the plugin %s, which is not there: `make` builds it where CUDA's compiler nvcc is",
+            given ? given : path);
+    if (!given && !dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL))
+        return error_set(error, STATUS_WORLD, "--device cuda needs NVIDIA's driver: %s", dlerror());
     void *library = dlopen(given ? given : path, RTLD_NOW | RTLD_LOCAL);
     const struct cuda_plugin *p = library ? dlsym(library, "llmrun_cuda") : NULL;
-    if (!p) {
-        snprintf(error, error_size, "--device cuda needs its plugin: %s", dlerror());
-        return STATUS_WORLD;
-    }
-    if (p->fingerprint() != isa_fingerprint()) {
-        snprintf(error, error_size, "--device cuda needs a plugin of this version: %s knows other instructions", given ? given : path);
-        return STATUS_WORLD;
-    }
+    if (!p)
+        return error_set(error, STATUS_WORLD, "--device cuda needs its plugin: %s", dlerror());
+    if (p->fingerprint() != isa_fingerprint())
+        return error_set(error, STATUS_WORLD,
+                         "--device cuda needs a plugin of this version: %s knows other instructions",
+                         given ? given : path);
     *out = p;
     return STATUS_OK;
 }
 
-enum status nccl_load(struct nccl_functions *f, char *error, size_t error_size)
+enum status nccl_load(struct nccl_functions *f, struct error *error)
 {
     const char *names[] = {getenv("LLMRUN_NCCL"), "libnccl.so.2", "libnccl.so", "/usr/local/cuda/lib64/libnccl.so.2"};
     void *library = NULL;
     const char *missing = NULL;
     for (size_t i = 0; i < sizeof names / sizeof *names && !library; i++)
         library = names[i] ? dlopen(names[i], RTLD_NOW | RTLD_LOCAL) : NULL;
-    if (!library) {
-        snprintf(error, error_size, "--transport nccl needs NCCL: %s", dlerror());
-        return STATUS_WORLD;
-    }
-    /* POSIX says that a void * from dlsym() holds a function's address */
+    if (!library)
+        return error_set(error, STATUS_WORLD, "--transport nccl needs NCCL: %s", dlerror());
+        /* POSIX says that a void * from dlsym() holds a function's address */
 #define LOAD(name, parameters)                                                                               \
     {                                                                                                        \
         void *symbol = dlsym(library, "nccl" #name);                                                         \
@@ -73,6 +67,5 @@ enum status nccl_load(struct nccl_functions *f, char *error, size_t error_size)
 #undef LOAD
     if (!missing)
         return STATUS_OK;
-    snprintf(error, error_size, "--transport nccl needs NCCL 2.19 or later: this one lacks %s", missing);
-    return STATUS_WORLD;
+    return error_set(error, STATUS_WORLD, "--transport nccl needs NCCL 2.19 or later: this one lacks %s", missing);
 }

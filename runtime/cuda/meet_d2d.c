@@ -34,19 +34,17 @@ static void d2d_close(struct meet *m)
     free(m);
 }
 
-static enum status d2d_open(struct meet **out, const struct meet_setup *s, char *error, size_t error_size)
+static enum status d2d_open(struct meet **out, const struct meet_setup *s, struct error *error)
 {
     for (uint32_t c = 0; c < s->channels->n; c++)
-        if (s->channels->list[c].nmembers > CUDA_MOST_MEMBERS) {
-            snprintf(error, error_size, "a group of %u ranks is too large for one device, at most %d can meet",
-                     s->channels->list[c].nmembers, CUDA_MOST_MEMBERS);
-            return STATUS_MISMATCH;
-        }
+        if (s->channels->list[c].nmembers > CUDA_MOST_MEMBERS)
+            return error_set(error, STATUS_MISMATCH,
+                             "a group of %u ranks is too large for one device, at most %d can meet",
+                             s->channels->list[c].nmembers, CUDA_MOST_MEMBERS);
     struct meet *m = calloc(1, sizeof *m);
-    snprintf(error, error_size, "out of memory");
     if (!m || !(m->seats = calloc((size_t)s->channels->n * NQUEUES + 1, sizeof *m->seats))) {
         free(m);
-        return STATUS_WORLD;
+        return error_set(error, STATUS_WORLD, "out of memory");
     }
     m->plugin = s->plugin;
     m->channels = s->channels;

@@ -272,14 +272,13 @@ static void nccl_close(struct meet *m)
     free(m);
 }
 
-static enum status nccl_open(struct meet **out, const struct meet_setup *s, char *error, size_t error_size)
+static enum status nccl_open(struct meet **out, const struct meet_setup *s, struct error *error)
 {
     struct meet *m = calloc(1, sizeof *m);
     size_t n = (size_t)s->channels->n * NQUEUES;
-    snprintf(error, error_size, "out of memory");
     if (!m || !(m->index = malloc((n + 1) * sizeof *m->index))) {
         free(m);
-        return STATUS_WORLD;
+        return error_set(error, STATUS_WORLD, "out of memory");
     }
     memset(m->index, 0xff, (n + 1) * sizeof *m->index);
     m->f = s->nccl;
@@ -292,10 +291,10 @@ static enum status nccl_open(struct meet **out, const struct meet_setup *s, char
         *out = m;
         return STATUS_OK;
     }
-    snprintf(error, error_size, "%s", why);
+    enum status st = error_set(error, STATUS_WORLD, "%s", why);
     nccl_abort(m);
     nccl_close(m);
-    return STATUS_WORLD;
+    return st;
 }
 
 static int dtype_of(enum dtype d)

@@ -74,16 +74,16 @@ static void make_program(struct program *p, bool meetings)
 static enum status replay(struct many *m, uint32_t rank, double *ns)
 {
     struct exec *e;
-    char error[512];
+    struct error error;
     struct exec_setup setup = {.player = &player_cpu,
                                .world = &m->world,
                                .channels = &m->channels,
                                .ranks = m->ranks,
                                .programs = {(const struct program *const *)m->program, NULL}};
     m->world.rank = rank;
-    enum status st = exec_open(&e, &setup, error, sizeof error);
+    enum status st = exec_open(&e, &setup, &error);
     if (st != STATUS_OK) {
-        fprintf(stderr, "%s\n", error);
+        fprintf(stderr, "%s\n", error.text);
         return st;
     }
     for (uint32_t r = 0; r < RUNS && st == STATUS_OK; r++) {

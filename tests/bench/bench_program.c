@@ -50,7 +50,7 @@ static size_t dump(const struct program *p, char *to, uint64_t *hash)
 static int bench(const char *name, struct program *p)
 {
     double check = 0, encode = 0, decode = 0, copy = 0;
-    char error[800];
+    struct error error;
     size_t size = 0, arrays = dump(p, NULL, NULL);
     uint64_t hash = 0;
     char *to = malloc(arrays);
@@ -61,7 +61,7 @@ static int bench(const char *name, struct program *p)
         dump(p, to, &hash);
         keep_least(&copy, t, p->ninsns);
         t = now_s();
-        if (program_check(p, error, sizeof error) != STATUS_OK)
+        if (program_check(p, &error) != STATUS_OK)
             break;
         keep_least(&check, t, p->ninsns);
         t = now_s();
@@ -69,7 +69,7 @@ static int bench(const char *name, struct program *p)
             break;
         keep_least(&encode, t, p->ninsns);
         t = now_s();
-        if (program_decode(bytes, size, &q, error, sizeof error) != STATUS_OK)
+        if (program_decode(bytes, size, &q, &error) != STATUS_OK)
             break;
         keep_least(&decode, t, p->ninsns);
         program_free(q);

@@ -125,11 +125,11 @@ static int bench(uint32_t n)
     static const uint32_t members[MOST_RANKS] = {0, 1, 2, 3, 4, 5, 6, 7};
     struct channel channel = {.nmembers = n, .members = members};
     struct world w;
-    char error[256];
+    struct error error;
     struct world_sizes sizes = {
         .nranks = n, .arena_bytes = 33u << 20, .transport_bytes = transport_shared_bytes(&channel, 1)};
-    if (world_open(&w, &sizes, NULL, NONE, 10, error, sizeof error) != STATUS_OK) {
-        fprintf(stderr, "%s\n", error);
+    if (world_open(&w, &sizes, NULL, NONE, 10, &error) != STATUS_OK) {
+        fprintf(stderr, "%s\n", error.text);
         return 4;
     }
     fflush(stdout);

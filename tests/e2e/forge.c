@@ -66,11 +66,11 @@ void forge_program(struct forge *f, const char *name, void (*change)(struct prog
 {
     struct plan_file *x = forge_file(f, name);
     struct program *p;
-    char error[512] = "";
+    struct error error = {""};
     uint8_t *bytes;
     size_t size;
     CU_ASSERT_PTR_NOT_NULL_FATAL(x);
-    CU_ASSERT_EQUAL_FATAL(program_decode(x->bytes, x->size, &p, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(program_decode(x->bytes, x->size, &p, &error), STATUS_OK);
     change(p);
     CU_ASSERT_EQUAL_FATAL(program_encode(p, &bytes, &size), STATUS_OK);
     forge_put(f, name, bytes, size);
@@ -101,7 +101,7 @@ void forge_plan(struct arena *a, const char *dir, const char *model, const char 
 {
     struct diag *d = diag_new(a);
     const char *path = arena_printf(a, "%s.llm", dir);
-    char error[1024] = "";
+    struct error error = {""};
     struct plan *p = NULL;
     forge_text(path, model);
     struct job *job = job_read(a, d, path, sets, nsets);
@@ -112,7 +112,7 @@ void forge_plan(struct arena *a, const char *dir, const char *model, const char 
     CU_ASSERT_EQUAL_FATAL(s, STATUS_OK);
     p->nsets = nsets;
     p->sets = sets;
-    CU_ASSERT_EQUAL_FATAL(plan_write(p, dir, true, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(plan_write(p, dir, true, &error), STATUS_OK);
     plan_close(p);
 }
 
@@ -151,14 +151,14 @@ void forge_write(const struct forge *f, const char *dir)
 int forge_judge(struct arena *a, const char *dir, const char **text)
 {
     struct plan *p;
-    char error[2048] = "";
+    struct error error = {""};
     int silent = open("/dev/null", O_WRONLY), said = dup(2); /* diagnostics */
     dup2(silent, 2);
-    int code = plan_read(a, dir, &p, error, sizeof error) == STATUS_OK ? 0 : 3;
+    int code = plan_read(a, dir, &p, &error) == STATUS_OK ? 0 : 3;
     dup2(said, 2);
     close(silent);
     close(said);
-    *text = arena_strdup(a, error);
+    *text = arena_strdup(a, error.text);
     if (!code) {
         const struct origin *o = origin_check(a, p);
         code = o->ndifferences ? 1 : 0;

@@ -103,11 +103,12 @@ static bool read_gradients(const struct bench *b, const char *name, struct e2e_t
 
 static bool write_plan(const struct bench *b, const struct plan *p, const char *name)
 {
-    char path[E2E_PATH + 64], error[512];
+    char path[E2E_PATH + 64];
+    struct error error;
     snprintf(path, sizeof path, "%s/%s", b->folder, name);
-    bool fine = plan_write(p, path, true, error, sizeof error) == STATUS_OK;
+    bool fine = plan_write(p, path, true, &error) == STATUS_OK;
     if (!fine)
-        printf("\n    %s", error);
+        printf("\n    %s", error.text);
     return fine;
 }
 

@@ -121,16 +121,16 @@ static const char *recoded(struct arena *a, const struct program *p)
 {
     uint8_t *bytes, *again;
     size_t n, n_again;
-    char error[400] = "";
+    struct error error = {""};
     struct program *q;
     if (program_encode(p, &bytes, &n) != STATUS_OK)
         return "a program cannot be encoded";
     const char *why = NULL;
-    if (program_decode(bytes, n, &q, error, sizeof error) != STATUS_OK) {
-        why = arena_printf(a, "a program cannot be decoded: %s", error);
+    if (program_decode(bytes, n, &q, &error) != STATUS_OK) {
+        why = arena_printf(a, "a program cannot be decoded: %s", error.text);
     } else {
-        if (program_check(q, error, sizeof error) != STATUS_OK)
-            why = arena_printf(a, "a decoded program does not pass its checks: %s", error);
+        if (program_check(q, &error) != STATUS_OK)
+            why = arena_printf(a, "a decoded program does not pass its checks: %s", error.text);
         else if (program_encode(q, &again, &n_again) != STATUS_OK)
             why = "a decoded program cannot be encoded";
         else {
@@ -237,10 +237,11 @@ static bool write_tokens(const char *path, const struct job *job)
 static const char *train(struct arena *a, const char *folder, const struct plan *p, const char *name,
                          const char *options, struct e2e_log *log)
 {
-    char path[E2E_PATH + 64], out[E2E_PATH + 64], error[512] = "";
+    char path[E2E_PATH + 64], out[E2E_PATH + 64];
+    struct error error = {""};
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    if (plan_write(p, path, true, error, sizeof error) != STATUS_OK)
-        return arena_strdup(a, error);
+    if (plan_write(p, path, true, &error) != STATUS_OK)
+        return arena_strdup(a, error.text);
     snprintf(out, sizeof out, "%s/%s.out", folder, name);
     snprintf(path, sizeof path, "%s/%s.jsonl", folder, name);
     if (e2e_command(out, "%s/llmrun '%s/%s' --data '%s/tokens.bin' --steps %d --quiet --log '%s' %s",

@@ -448,14 +448,14 @@ static void test_ranks(void)
 {
     struct place p;
     struct ranks *r;
-    char error[512] = "";
+    struct error error = {""};
     uint8_t *bytes;
     size_t size;
     open_place(&p, &bases[0]);
     for (int how = 0; how < 2; how++) {
         struct forge f = p.f;
         const struct plan_file *x = forge_file(&f, "ranks.bin");
-        CU_ASSERT_EQUAL_FATAL(ranks_decode(x->bytes, x->size, &r, error, sizeof error), STATUS_OK);
+        CU_ASSERT_EQUAL_FATAL(ranks_decode(x->bytes, x->size, &r, &error), STATUS_OK);
         if (how) {
             r->ranks[2].gpu = 3;
             r->ranks[3].gpu = 2;

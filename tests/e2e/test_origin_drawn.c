@@ -79,11 +79,11 @@ static char *pinned(struct arena *a, const struct job *job, const struct decisio
 static void try_search(struct arena *a, uint64_t seed, struct job *job, struct topo *topo, const char *dir)
 {
     const char *text;
-    char error[1024] = "";
+    struct error error = {""};
     struct plan *p = NULL;
     if (compile_best(a, diag_new(a), job, topo, &(struct compile_options){0}, &p, NULL) != STATUS_OK)
         return;
-    CU_ASSERT_EQUAL_FATAL(plan_write(p, dir, true, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(plan_write(p, dir, true, &error), STATUS_OK);
     CU_ASSERT_EQUAL(forge_judge(a, dir, &text), 0);
     if (*text)
         printf("\n    seed %llu: %s: %s\n", (unsigned long long)seed, decision_text(a, job, &p->decision), text);
@@ -123,7 +123,7 @@ static void try_layout(uint64_t seed, const struct layout_model *model, const ch
     struct topo *topo = random_host(a, 16);
     struct decision d;
     const char *why = "", *dir = arena_printf(a, "%s/layout", root);
-    char error[1024] = "";
+    struct error error = {""};
     layout_wishes(&state, job);
     if (!layout_draw(a, &state, job, topo, 16, &d)) {
         arena_free(a);
@@ -139,8 +139,8 @@ static void try_layout(uint64_t seed, const struct layout_model *model, const ch
     struct plan *p = compile_decision(a, job, topo, &d, &(struct compile_options){0}, &why), *back = NULL,
                 *again = NULL;
     CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-    CU_ASSERT_EQUAL_FATAL(plan_write(p, dir, true, error, sizeof error), STATUS_OK);
-    bool fine = plan_read(a, dir, &back, error, sizeof error) == STATUS_OK;
+    CU_ASSERT_EQUAL_FATAL(plan_write(p, dir, true, &error), STATUS_OK);
+    bool fine = plan_read(a, dir, &back, &error) == STATUS_OK;
     struct difference list[ORIGIN_MOST];
     struct origin o = {.differences = list};
     if (fine) {
@@ -151,7 +151,7 @@ static void try_layout(uint64_t seed, const struct layout_model *model, const ch
     CU_ASSERT(fine && !o.ndifferences);
     if (!fine || o.ndifferences)
         printf("\n    %s, seed %llu: %s: %s\n", model->name, (unsigned long long)seed, decision_text(a, job, &d),
-               fine ? o.differences[0].message : error);
+               fine ? o.differences[0].message : error.text);
     try_digits(a, &state, dir, root, arena_printf(a, "%s, seed %llu", model->name, (unsigned long long)seed));
     if (d.schedule != SCHED_FILE)
         try_search(a, seed, job, topo, dir);

@@ -20,7 +20,8 @@ static void write_file(const char *path, const uint8_t *bytes, size_t n)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char bin[64], idx[64], error[512];
+    char bin[64], idx[64];
+    struct error error;
     struct batch_source *s;
     if (size < 4)
         return 0;
@@ -32,11 +33,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         write_file(idx, data + 4, index);
     write_file(bin, data + 4 + index, rest - index);
     uint64_t sequence = 1 + data[2] % 8, vocab = data[3] & 1 ? 300 : 70000;
-    if (data_open(bin, sequence, vocab, &s, error, sizeof error) == STATUS_OK) {
+    if (data_open(bin, sequence, vocab, &s, &error) == STATUS_OK) {
         int32_t ids[16];
         if (!data_nsamples(s) || data_ntokens(s) < data_nsamples(s) * sequence + 1)
             abort();
-        bool valid = data_check(s, UINT64_MAX, error, sizeof error) == STATUS_OK;
+        bool valid = data_check(s, UINT64_MAX, &error) == STATUS_OK;
         for (uint64_t i = 0; i < 40; i++) {
             data_copy(s, i, i & 1, (uint32_t)sequence, ids, 1);
             for (uint64_t j = 0; valid && j < sequence; j++)

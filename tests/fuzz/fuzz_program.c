@@ -42,18 +42,18 @@ static char *print(const struct program *p, size_t *n)
 
 static void check_accepted(const struct program *p)
 {
-    char error[800];
+    struct error error;
     uint8_t *bytes, *again;
     size_t size, again_size, text_size;
     struct program *copy;
-    require(program_check(p, error, sizeof error) == STATUS_OK);
+    require(program_check(p, &error) == STATUS_OK);
     require(program_encode(p, &bytes, &size) == STATUS_OK);
     if (p->arena_bytes) {
-        require(program_decode(bytes, size, &copy, error, sizeof error) == STATUS_OK);
+        require(program_decode(bytes, size, &copy, &error) == STATUS_OK);
         program_free(copy);
     }
     char *text = print(p, &text_size);
-    require(program_parse(text, text_size, &copy, error, sizeof error) == STATUS_OK);
+    require(program_parse(text, text_size, &copy, &error) == STATUS_OK);
     require(program_encode(copy, &again, &again_size) == STATUS_OK);
     require(size == again_size && !memcmp(bytes, again, size));
     program_free(copy);
@@ -65,14 +65,14 @@ static void check_accepted(const struct program *p)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct program *p;
-    char error[800] = "";
+    struct error error = {""};
     enum status s;
     if (size > 8 && !memcmp(data, "LLMCPRG", 8)) {
         uint8_t *file = malloc(size);
         require(file != NULL);
         memcpy(file, data, size);
         repair_file(file, size, isa_fingerprint());
-        s = program_decode(file, size, &p, error, sizeof error);
+        s = program_decode(file, size, &p, &error);
         if (s == STATUS_OK) {
             uint8_t *again;
             size_t again_size;
@@ -82,9 +82,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
         free(file);
     } else {
-        s = program_parse((const char *)data, size, &p, error, sizeof error);
+        s = program_parse((const char *)data, size, &p, &error);
     }
-    require((s == STATUS_OK) == (p != NULL) && (s == STATUS_OK || *error));
+    require((s == STATUS_OK) == (p != NULL) && (s == STATUS_OK || *error.text));
     if (s == STATUS_OK) {
         check_accepted(p);
         program_free(p);

@@ -19,7 +19,7 @@ static void require(bool fine)
 /* checks against a program, for whatever ranks_check() says of it */
 static void check_accepted(const struct ranks *r)
 {
-    char error[300];
+    struct error error;
     struct program *p = program_new(0, 1);
     const struct program *programs[] = {p, p, p, p};
     program_slot(p, "a", SLOT_COORD, 1u << AXIS_TP, 3);
@@ -34,21 +34,21 @@ static void check_accepted(const struct ranks *r)
         }
     }
     if (r->nroles <= 4)
-        ranks_check(r, programs, error, sizeof error);
+        ranks_check(r, programs, &error);
     program_free(p);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct ranks *r;
-    char error[300] = "";
+    struct error error = {""};
     uint8_t *file = malloc(size + 1);
     require(file != NULL);
     if (size)
         memcpy(file, data, size);
     repair_file(file, size, 0);
-    enum status s = ranks_decode(file, size, &r, error, sizeof error);
-    require((s == STATUS_OK) == (r != NULL) && (s == STATUS_OK || *error));
+    enum status s = ranks_decode(file, size, &r, &error);
+    require((s == STATUS_OK) == (r != NULL) && (s == STATUS_OK || *error.text));
     if (s == STATUS_OK) {
         uint8_t *again;
         size_t again_size;

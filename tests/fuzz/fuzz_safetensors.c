@@ -36,7 +36,8 @@ static void check_accepted(const struct safetensors *s)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char path[64], error[512];
+    char path[64];
+    struct error error;
     struct safetensors *s;
     static const uint8_t zeros[256];
     if (size < 2)
@@ -52,11 +53,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fine = fine && write(fd, zeros, data[1]) == data[1];
     require(fine);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    if (safetensors_open(path, &s, error, sizeof error) == STATUS_OK) {
+    if (safetensors_open(path, &s, &error) == STATUS_OK) {
         check_accepted(s);
         safetensors_close(s);
     } else {
-        require(strlen(error) > 0);
+        require(strlen(error.text) > 0);
     }
     close(fd);
     return 0;

@@ -114,7 +114,7 @@ static enum status body(void *context, uint32_t rank)
 {
     struct context *c = context;
     struct many *m = c->m;
-    char error[512];
+    struct error error;
     struct exec *e;
     struct exec_setup setup = {.player = m->pace_ns ? &player_paced : &player_cpu,
                                .world = &m->world,
@@ -128,9 +128,9 @@ static enum status body(void *context, uint32_t rank)
     atomic_store(&m->world.ranks[rank].running, NONE);
     if (m->before)
         m->before(m, rank);
-    enum status st = exec_open(&e, &setup, error, sizeof error);
+    enum status st = exec_open(&e, &setup, &error);
     if (st != STATUS_OK) {
-        world_fail(&m->world, st, "%s", error);
+        world_fail(&m->world, st, "%s", error.text);
         return st;
     }
     for (uint32_t i = 0; i < c->runs && st == STATUS_OK; i++)
@@ -150,7 +150,7 @@ static void describe(void *context, uint32_t rank, char *out, size_t size)
 
 enum status many_run(struct many *m, uint32_t runs)
 {
-    char error[256];
+    struct error error;
     const struct program *const *sets[] = {(const struct program *const *)m->program};
     struct context c = {m, runs};
     if (!m->world.map) {
@@ -159,7 +159,7 @@ enum status many_run(struct many *m, uint32_t runs)
                                     .arena_bytes = m->program[0]->arena_bytes,
                                     .transport_bytes =
                                         transport_shared_bytes(m->channels.list, m->channels.n)};
-        TRY(world_open(&m->world, &sizes, NULL, NONE, 1, error, sizeof error));
+        TRY(world_open(&m->world, &sizes, NULL, NONE, 1, &error));
     }
     return runs ? launch_local(&m->world, body, describe, &c) : STATUS_OK;
 }

@@ -17,11 +17,12 @@ enum { RANKS = 4, NODE = 2 };
 /* exit status of a rank: 0 = fine */
 static int rank_body(const struct cuda_plugin *cuda, const struct nccl_functions *nccl, struct calibrate_group g, FILE *out)
 {
-    char error[300], complaints[500];
-    enum status st = calibrate_collectives(cuda, nccl, &g, out, error, sizeof error);
+    char complaints[500];
+    struct error error;
+    enum status st = calibrate_collectives(cuda, nccl, &g, out, &error);
     fflush(out);
     if (st != STATUS_OK)
-        printf("\n    rank %u: %s", g.rank, error);
+        printf("\n    rank %u: %s", g.rank, error.text);
     fake_nccl_complaints(complaints, sizeof complaints);
     if (!complaints[0])
         fake_cuda_complaints(complaints, sizeof complaints);
@@ -159,7 +160,7 @@ static bool measure_kernels(char *text, size_t size)
     const struct fake_setup device = {.devices = 1, .memory_bytes = 1 << 20};
     struct cuda_plugin plugin = *fake_cuda_open(&device);
     struct cuda_runtime runtime = *plugin.runtime;
-    char error[300];
+    struct error error;
     FILE *out = tmpfile();
     plugin.runtime = &runtime;
     plugin.launch = slow_launch;
@@ -169,7 +170,7 @@ static bool measure_kernels(char *text, size_t size)
     runtime.MemcpyAsync = slow_copy;
     runtime.EventRecord = slow_record;
     runtime.EventElapsedTime = slow_elapsed;
-    bool fine = out && calibrate(&plugin, true, out, error, sizeof error) == STATUS_OK;
+    bool fine = out && calibrate(&plugin, true, out, &error) == STATUS_OK;
     if (out) {
         rewind(out);
         text[fread(text, 1, size - 1, out)] = 0;
@@ -233,11 +234,12 @@ static void test_kernels(void)
 static void test_no_room(void)
 {
     const struct fake_setup small = {.devices = 1, .memory_bytes = 64 << 20};
-    char error[300] = "", complaints[500];
+    char complaints[500];
+    struct error error = {""};
     FILE *out = tmpfile();
     CU_ASSERT_PTR_NOT_NULL_FATAL(out);
-    CU_ASSERT_EQUAL(calibrate(fake_cuda_open(&small), true, out, error, sizeof error), STATUS_WORLD);
-    CU_ASSERT_STRING_EQUAL(error, "cannot use the device: out of memory");
+    CU_ASSERT_EQUAL(calibrate(fake_cuda_open(&small), true, out, &error), STATUS_WORLD);
+    CU_ASSERT_STRING_EQUAL(error.text, "cannot use the device: out of memory");
     CU_ASSERT_EQUAL(ftell(out), 0);
     fake_cuda_complaints(complaints, sizeof complaints);
     CU_ASSERT_STRING_EQUAL(complaints, "");

@@ -42,10 +42,10 @@ static char *write_bytes(const struct folder_of_files *f, const char *name, cons
 static enum status try_open(const char *path, uint64_t sequence, uint64_t vocab, char tail[256])
 {
     struct batch_source *s;
-    char error[512] = "";
-    enum status st = data_open(path, sequence, vocab, &s, error, sizeof error);
-    const char *slash = strrchr(error, '/');
-    snprintf(tail, 256, "%s", slash ? slash + 1 : error);
+    struct error error = {""};
+    enum status st = data_open(path, sequence, vocab, &s, &error);
+    const char *slash = strrchr(error.text, '/');
+    snprintf(tail, 256, "%s", slash ? slash + 1 : error.text);
     if (st == STATUS_OK)
         data_close(s);
     return st;
@@ -54,7 +54,8 @@ static enum status try_open(const char *path, uint64_t sequence, uint64_t vocab,
 static void test_flat(void)
 {
     struct folder_of_files f;
-    char path[128], error[256];
+    char path[128];
+    struct error error;
     uint16_t ids[11];
     struct batch_source *s;
     int32_t out[16];
@@ -62,21 +63,21 @@ static void test_flat(void)
     for (uint16_t i = 0; i < 11; i++)
         ids[i] = (uint16_t)(100 + i);
     write_bytes(&f, "a.bin", ids, sizeof ids, path);
-    CU_ASSERT_FATAL(data_open(path, 3, 200, &s, error, sizeof error) == STATUS_OK);
+    CU_ASSERT_FATAL(data_open(path, 3, 200, &s, &error) == STATUS_OK);
     CU_ASSERT(data_ntokens(s) == 11);
     CU_ASSERT(data_nsamples(s) == 3);
-    CU_ASSERT(data_check(s, 10, error, sizeof error) == STATUS_OK);
+    CU_ASSERT(data_check(s, 10, &error) == STATUS_OK);
     data_copy(s, 4, 1, 3, out, 2); /* sample 4 mod 3 = 1: tokens 3 .. 6 */
     CU_ASSERT(out[0] == 104 && out[2] == 105 && out[4] == 106);
     data_close(s);
-    CU_ASSERT_FATAL(data_open(path, 3, 105, &s, error, sizeof error) == STATUS_OK);
-    CU_ASSERT(data_check(s, 1, error, sizeof error) == STATUS_OK); /* ids 100 .. 103 */
-    CU_ASSERT(data_check(s, 3, error, sizeof error) == STATUS_INPUT);
-    CU_ASSERT_STRING_EQUAL(error, "token 5 of the data is id 105, but the vocabulary has 105 entries");
+    CU_ASSERT_FATAL(data_open(path, 3, 105, &s, &error) == STATUS_OK);
+    CU_ASSERT(data_check(s, 1, &error) == STATUS_OK); /* ids 100 .. 103 */
+    CU_ASSERT(data_check(s, 3, &error) == STATUS_INPUT);
+    CU_ASSERT_STRING_EQUAL(error.text, "token 5 of the data is id 105, but the vocabulary has 105 entries");
     data_close(s);
     uint32_t wide[] = {1, 70000, 2};
     write_bytes(&f, "w.bin", wide, sizeof wide, path);
-    CU_ASSERT_FATAL(data_open(path, 2, 70001, &s, error, sizeof error) == STATUS_OK);
+    CU_ASSERT_FATAL(data_open(path, 2, 70001, &s, &error) == STATUS_OK);
     data_copy(s, 0, 0, 2, out, 1);
     CU_ASSERT(out[1] == 70000);
     data_close(s);
@@ -87,7 +88,8 @@ static void test_flat(void)
 static void test_samples(void)
 {
     struct folder_of_files f;
-    char path[128], error[256];
+    char path[128];
+    struct error error;
     uint16_t ids[20] = {0};
     open_folder(&f);
     for (uint32_t n = 2; n <= 20; n++)
@@ -97,7 +99,7 @@ static void test_samples(void)
             while ((whole + 1) * sequence + 1 <= n)
                 whole++;
             write_bytes(&f, "n.bin", ids, n * sizeof *ids, path);
-            CU_ASSERT_FATAL(data_open(path, sequence, 200, &s, error, sizeof error) == STATUS_OK);
+            CU_ASSERT_FATAL(data_open(path, sequence, 200, &s, &error) == STATUS_OK);
             CU_ASSERT_EQUAL(data_nsamples(s), whole);
             data_close(s);
         }
@@ -222,7 +224,8 @@ static void test_megatron(void)
 static void test_tokens(void)
 {
     struct folder_of_files f;
-    char text[128], out[128], error[256];
+    char text[128], out[128];
+    struct error error;
     uint64_t n;
     int32_t ids[8];
     struct batch_source *s;
@@ -230,22 +233,23 @@ static void test_tokens(void)
     write_bytes(&f, "t.txt", "h\xffllo!", 6, text);
     snprintf(out, sizeof out, "%s/t.bin", f.dir);
     for (int header = 0; header < 2; header++) {
-        CU_ASSERT(tokens_write(text, out, header, &n, error, sizeof error) == STATUS_OK);
+        CU_ASSERT(tokens_write(text, out, header, &n, &error) == STATUS_OK);
         CU_ASSERT(n == 6);
-        CU_ASSERT_FATAL(data_open(out, 5, 256, &s, error, sizeof error) == STATUS_OK);
+        CU_ASSERT_FATAL(data_open(out, 5, 256, &s, &error) == STATUS_OK);
         data_copy(s, 0, 0, 6, ids, 1);
         CU_ASSERT(ids[0] == 'h' && ids[1] == 255 && ids[5] == '!' && data_ntokens(s) == 6);
         data_close(s);
     }
     write_bytes(&f, "e.txt", "", 0, text);
-    CU_ASSERT(tokens_write(text, out, true, &n, error, sizeof error) == STATUS_INPUT);
-    CU_ASSERT(strstr(error, "/e.txt: empty") != NULL);
-    CU_ASSERT(tokens_write(text, "/nowhere/x", true, &n, error, sizeof error) == STATUS_WORLD);
-    CU_ASSERT_STRING_EQUAL(error, "/nowhere/x: No such file or directory");
-    CU_ASSERT(tokens_write("/nowhere/y", out, true, &n, error, sizeof error) == STATUS_INPUT);
-    CU_ASSERT_STRING_EQUAL(error, "/nowhere/y: No such file or directory");
-    CU_ASSERT(tokens_write(f.dir, out, true, &n, error, sizeof error) == STATUS_INPUT);
-    CU_ASSERT(strstr(error, ": it is a folder, not a file") != NULL && strncmp(error, f.dir, strlen(f.dir)) == 0);
+    CU_ASSERT(tokens_write(text, out, true, &n, &error) == STATUS_INPUT);
+    CU_ASSERT(strstr(error.text, "/e.txt: empty") != NULL);
+    CU_ASSERT(tokens_write(text, "/nowhere/x", true, &n, &error) == STATUS_WORLD);
+    CU_ASSERT_STRING_EQUAL(error.text, "/nowhere/x: No such file or directory");
+    CU_ASSERT(tokens_write("/nowhere/y", out, true, &n, &error) == STATUS_INPUT);
+    CU_ASSERT_STRING_EQUAL(error.text, "/nowhere/y: No such file or directory");
+    CU_ASSERT(tokens_write(f.dir, out, true, &n, &error) == STATUS_INPUT);
+    CU_ASSERT(strstr(error.text, ": it is a folder, not a file") != NULL &&
+              strncmp(error.text, f.dir, strlen(f.dir)) == 0);
     close_folder(&f, (const char *const[]){"t.txt", "t.bin", "e.txt", NULL});
 }
 

@@ -16,11 +16,11 @@ enum { TAKEN = 3 << 20, PART = 1000, PLACES = 128, ALIGNMENT = 2 << 20 };
 static const struct cuda_runtime *taker;
 static void *taken;
 
-static enum status taking_open(struct meet **out, const struct meet_setup *s, char *error, size_t error_size)
+static enum status taking_open(struct meet **out, const struct meet_setup *s, struct error *error)
 {
     taker = s->plugin->runtime;
     CU_ASSERT_EQUAL(taker->Malloc(&taken, TAKEN), CUDA_OK);
-    return meet_d2d()->open(out, s, error, error_size);
+    return meet_d2d()->open(out, s, error);
 }
 
 static void taking_close(struct meet *m)
@@ -330,9 +330,9 @@ static void meet_once(const struct cuda_plugin *plugin, const struct form *f, co
     const struct meet_setup setup = {.plugin = plugin, .channels = &channels};
     struct meet_part parts[MEMBERS];
     struct meet *m = NULL;
-    char error[200];
+    struct error error;
     int rc = CUDA_OK;
-    CU_ASSERT_EQUAL_FATAL(meet_d2d()->open(&m, &setup, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(meet_d2d()->open(&m, &setup, &error), STATUS_OK);
     for (uint32_t k = 0; k < f->n; k++) {
         parts[k] = make_part(f, k, memory + (size_t)k * 2 * ROOM);
         parts[k].stream = streams[k];
@@ -389,9 +389,9 @@ static void test_large_group(void)
     const struct channels channels = {.n = 2, .nranks = MANY, .list = (struct channel *)(uintptr_t)list};
     const struct meet_setup setup = {.channels = &channels};
     struct meet *m = NULL;
-    char error[200] = "";
-    CU_ASSERT_EQUAL(meet_d2d()->open(&m, &setup, error, sizeof error), STATUS_MISMATCH);
-    CU_ASSERT_STRING_EQUAL(error, "a group of 65 ranks is too large for one device, at most 64 can meet");
+    struct error error = {""};
+    CU_ASSERT_EQUAL(meet_d2d()->open(&m, &setup, &error), STATUS_MISMATCH);
+    CU_ASSERT_STRING_EQUAL(error.text, "a group of 65 ranks is too large for one device, at most 64 can meet");
 }
 
 void suite_device(void);

@@ -436,16 +436,16 @@ static int open_without_memory(void)
     const uint64_t page = 4096, region = sizes.nranks * (sizeof(struct world_rank) + page) + 16 * page;
     unsigned long long used = 0;
     struct world w;
-    char error[300] = "";
+    struct error error = {""};
     FILE *f = fopen("/proc/self/statm", "r");
     if (!f || fscanf(f, "%llu", &used) != 1 || fclose(f))
         return 1;
     const struct rlimit limit = {used * page + region + (1 << 20), RLIM_INFINITY};
     if (setrlimit(RLIMIT_AS, &limit))
         return 1;
-    enum status st = world_open(&w, &sizes, NULL, NONE, 1, error, sizeof error);
+    enum status st = world_open(&w, &sizes, NULL, NONE, 1, &error);
     world_close(&w);
-    return st != STATUS_WORLD || strcmp(error, "out of memory for 8388608 arenas");
+    return st != STATUS_WORLD || strcmp(error.text, "out of memory for 8388608 arenas");
 }
 
 static void test_no_memory(void)

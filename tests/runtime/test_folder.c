@@ -19,12 +19,12 @@ struct place {
 
 static void open_place(struct place *p, const char *name)
 {
-    char error[1024] = "";
+    struct error error = {""};
     *p = (struct place){.a = arena_new()};
     p->plan = text_plan(p->a, tiny_llama, "tp=2 pp=2 microbatch=1");
     e2e_folder(p->dir, name);
     snprintf(p->plans, sizeof p->plans, "%s/plan", p->dir);
-    CU_ASSERT_EQUAL_FATAL(plan_write(p->plan, p->plans, false, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(plan_write(p->plan, p->plans, false, &error), STATUS_OK);
 }
 
 static void close_place(struct place *p)
@@ -77,24 +77,25 @@ static const char *const missing[] = {HEX63 "0  notes.txt\n", HEX63 "f  a\n", HE
 static void expect_refused(const struct place *p, const char *line, const char *first, const char *says)
 {
     struct folder *f;
-    char error[2048] = "";
+    struct error error = {""};
     FILE *out = open_file(p, "plan/MANIFEST");
     fprintf(out, "%s%s", first, line);
     fclose(out);
-    enum status st = folder_open(p->plans, &f, error, sizeof error);
+    enum status st = folder_open(p->plans, &f, &error);
     CU_ASSERT_EQUAL(st, STATUS_INPUT);
-    CU_ASSERT_PTR_NOT_NULL(strstr(error, says));
-    if (st != STATUS_INPUT || !strstr(error, says))
-        printf("\n    wanted: %s\n    %s    status %d, %s", says, line, (int)st, error);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, says));
+    if (st != STATUS_INPUT || !strstr(error.text, says))
+        printf("\n    wanted: %s\n    %s    status %d, %s", says, line, (int)st, error.text);
 }
 
 static void test_manifest(void)
 {
     struct place p;
-    char first[1024] = "", error[1024] = "";
+    char first[1024] = "";
+    struct error error = {""};
     struct folder *f = NULL;
     open_place(&p, "folder-lines");
-    CU_ASSERT_EQUAL_FATAL(folder_open(p.plans, &f, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(folder_open(p.plans, &f, &error), STATUS_OK);
     folder_close(f);
     e2e_read_text(path_of(&p, "plan/MANIFEST"), first, sizeof first);
     first[strcspn(first, "\n") + 1] = 0;
@@ -120,14 +121,14 @@ static void expect_returned(const struct settings *o, enum status status)
     bool settled = false;
     for (int i = 0; i < 40 && !settled; i++) {
         struct run r = {.o = *o};
-        char error[2048] = "";
+        struct error error = {""};
         size_t before = in_use();
-        enum status st = run_open(&r, error, sizeof error);
+        enum status st = run_open(&r, &error);
         run_close(&r);
         settled = in_use() == before;
         CU_ASSERT_EQUAL(st, status);
         if (st != status)
-            printf("\n    %s", error);
+            printf("\n    %s", error.text);
     }
     CU_ASSERT(settled);
 }
@@ -191,15 +192,15 @@ static void expect_described(const struct run *r, const char *want)
 static void test_described(void)
 {
     struct place p;
-    char error[2048] = "";
+    struct error error = {""};
     open_place(&p, "folder-described");
     FILE *out = open_file(&p, "times");
     trace_times(p.plan, out);
     fclose(out);
     struct run r = {.o = {.dir = p.plans, .paced = path_of(&p, "times"), .steps = 2}};
-    CU_ASSERT_EQUAL_FATAL(run_open(&r, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(run_open(&r, &error), STATUS_OK);
     const struct world_sizes sizes = run_sizes(&r);
-    CU_ASSERT_EQUAL_FATAL(world_open(&r.world, &sizes, NULL, NONE, 1, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(world_open(&r.world, &sizes, NULL, NONE, 1, &error), STATUS_OK);
     struct world_rank *face = &r.world.ranks[1];
     uint32_t role = r.folder->ranks->ranks[1].role;
     for (uint32_t q = 0; q < NQUEUES; q++)

@@ -189,13 +189,14 @@ static void test_hidden(void)
         "buffer 2 z step f32 bytes 1024 offset 2048\n"
         "0 compute ADD y=%%x#0[8x8]f32 a=%%y#1[8x8]f32\n1 compute ADD y=%%y#1+256[8x8]f32 a=%%x#0[8x8]f32\n%s";
     for (size_t i = 0; i < 2 * sizeof behinds / sizeof *behinds; i++) {
-        char text[2000], error[300] = "";
+        char text[2000];
+        struct error error = {""};
         struct program *p = NULL;
         bool step = i % 2;
         snprintf(text, sizeof text, form, behinds[i / 2].behind);
-        enum status s = program_parse(text, strlen(text), &p, error, sizeof error);
+        enum status s = program_parse(text, strlen(text), &p, &error);
         if (s)
-            printf("\n    %s", error);
+            printf("\n    %s", error.text);
         CU_ASSERT_EQUAL_FATAL(s, STATUS_OK);
         p->buffers[0].kind = step ? BUFFER_STEP : BUFFER_PARAM;
         bool dies = gang_dies(p, 0, 1);

@@ -195,18 +195,18 @@ static enum status body(void *context, uint32_t rank)
 }
 
 /* runs a plan's folder as llmrun does, on the fake device */
-static enum status run_folder(const struct settings *o, char *error, size_t error_size)
+static enum status run_folder(const struct settings *o, struct error *error)
 {
     const struct fake_setup fake = {.seed = 5, .devices = 1, .memory_bytes = 1u << 28};
     struct run r = {.o = *o, .plugin = fake_cuda_open(&fake)};
-    enum status st = run_open(&r, error, error_size);
+    enum status st = run_open(&r, error);
     if (st == STATUS_OK) {
         struct world_sizes sizes = run_sizes(&r);
-        st = world_open(&r.world, &sizes, NULL, NONE, 1, error, error_size);
+        st = world_open(&r.world, &sizes, NULL, NONE, 1, error);
     }
     if (st == STATUS_OK) {
         st = launch_threads(&r.world, body, &r);
-        snprintf(error, error_size, "%s", r.world.control->message);
+        error_set(error, st, "%s", r.world.control->message);
     }
     char complaints[512];
     fake_cuda_complaints(complaints, sizeof complaints);
@@ -232,13 +232,14 @@ static void write_tokens(const char *path)
 static void test_llmrun(void)
 {
     struct bench b = open_bench("tp=2 pp=2 dp=2 zero=1 microbatch=1");
-    char folder[E2E_PATH], path[8][E2E_PATH + 40], error[2048] = "";
+    char folder[E2E_PATH], path[8][E2E_PATH + 40];
+    struct error error = {""};
     e2e_folder(folder, "gang-llmrun");
     static const char *const names[8] = {"plan", "tokens.bin", "cpu", "gpu", "cpu.grad", "gpu.grad", "gpu.jsonl", "gpu.trace"};
     for (int i = 0; i < 8; i++)
         snprintf(path[i], sizeof path[i], "%s/%s", folder, names[i]);
     write_tokens(path[1]);
-    CU_ASSERT_EQUAL_FATAL(plan_write(b.plan, path[0], true, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(plan_write(b.plan, path[0], true, &error), STATUS_OK);
     char out[E2E_PATH + 40];
     snprintf(out, sizeof out, "%s/out", folder);
     CU_ASSERT_EQUAL(e2e_command(out, "%s/llmrun '%s' --data '%s' --steps 4 --quiet --save '%s' --dump-gradients '%s'", e2e_build(),
@@ -248,9 +249,9 @@ static void test_llmrun(void)
         struct settings o = {.dir = path[0], .data = path[1], .save = path[3], .gradients = path[5], .log = path[6],
                              .trace = path[7], .eval = path[1], .steps = 4, .watchdog_s = 20, .quiet = true, .cuda = true};
         o.replay = replay;
-        enum status st = run_folder(&o, error, sizeof error);
+        enum status st = run_folder(&o, &error);
         if (st != STATUS_OK)
-            printf("\n    %s", error);
+            printf("\n    %s", error.text);
         CU_ASSERT_EQUAL(st, STATUS_OK);
         char cpu[E2E_PATH + 80], gpu[E2E_PATH + 80];
         snprintf(cpu, sizeof cpu, "%s/model.safetensors", path[2]);
@@ -281,15 +282,16 @@ static int remote_rank(const struct settings *o, const struct cuda_plugin *plugi
 {
     struct run r = {.o = *o, .plugin = plugin, .nccl = *nccl};
     const struct launch l = {.given = true, .rank = rank, .nranks = nranks};
-    char error[2048] = "", complaints[512];
-    enum status st = run_open(&r, error, sizeof error);
+    char complaints[512];
+    struct error error = {""};
+    enum status st = run_open(&r, &error);
     if (st == STATUS_OK)
-        st = run_remote(&r, &l, "localhost", port, error, sizeof error);
+        st = run_remote(&r, &l, "localhost", port, &error);
     fake_cuda_complaints(complaints, sizeof complaints);
     if (!complaints[0])
         fake_nccl_complaints(complaints, sizeof complaints);
     if (st != STATUS_OK || complaints[0])
-        fprintf(stderr, "\n    rank %u: status %d, %s %s\n", rank, (int)st, error, complaints);
+        fprintf(stderr, "\n    rank %u: status %d, %s %s\n", rank, (int)st, error.text, complaints);
     run_close(&r);
     return st != STATUS_OK ? (int)st : complaints[0] != 0;
 }
@@ -301,13 +303,14 @@ static void test_rendezvous_run(void)
     const uint32_t nranks = b.plan->ranks->nranks;
     const struct fake_setup fake = {.seed = 9, .devices = 8, .memory_bytes = 1u << 28};
     const struct fake_nccl_setup nccl = {.seed = 9};
-    char folder[E2E_PATH], path[4][E2E_PATH + 40], error[2048] = "", cpu[E2E_PATH + 80], gpu[E2E_PATH + 80];
+    char folder[E2E_PATH], path[4][E2E_PATH + 40], cpu[E2E_PATH + 80], gpu[E2E_PATH + 80];
+    struct error error = {""};
     static const char *const names[4] = {"plan", "tokens.bin", "cpu", "gpu"};
     e2e_folder(folder, "gang-rendezvous");
     for (int i = 0; i < 4; i++)
         snprintf(path[i], sizeof path[i], "%s/%s", folder, names[i]);
     write_tokens(path[1]);
-    CU_ASSERT_EQUAL_FATAL(plan_write(b.plan, path[0], true, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(plan_write(b.plan, path[0], true, &error), STATUS_OK);
     snprintf(cpu, sizeof cpu, "%s/out", folder);
     CU_ASSERT_EQUAL(e2e_command(cpu, "%s/llmrun '%s' --data '%s' --steps 3 --quiet --save '%s'", e2e_build(), path[0], path[1], path[2]), 0);
     const struct settings o = {.dir = path[0], .data = path[1], .save = path[3], .steps = 3, .watchdog_s = 30, .quiet = true,

@@ -22,7 +22,7 @@ enum { LAUNCHERS = sizeof variables / sizeof *variables };
 static const char key[] = "0123456789abcdefgh"; /* 16 characters of it are used */
 
 /* launch_detect() with these variables of a launcher set, and none of another */
-static enum status detect(int launcher, const char *const values[3], struct launch *l, char *error)
+static enum status detect(int launcher, const char *const values[3], struct launch *l, struct error *error)
 {
     for (int i = 0; i < LAUNCHERS; i++)
         for (int k = 0; k < 3; k++)
@@ -30,7 +30,7 @@ static enum status detect(int launcher, const char *const values[3], struct laun
     for (int k = 0; k < 3; k++)
         if (values[k])
             setenv(variables[launcher][k], values[k], 1);
-    enum status s = launch_detect(l, key, error, 200);
+    enum status s = launch_detect(l, key, error);
     for (int k = 0; k < 3; k++)
         unsetenv(variables[launcher][k]);
     return s;
@@ -40,15 +40,16 @@ static void test_launchers(void)
 {
     for (int i = 0; i < LAUNCHERS; i++) {
         struct launch l;
-        char error[200] = "", want[64];
-        CU_ASSERT_EQUAL(detect(i, (const char *const[]){"3", "4", "29500"}, &l, error), STATUS_OK);
+        char want[64];
+        struct error error = {""};
+        CU_ASSERT_EQUAL(detect(i, (const char *const[]){"3", "4", "29500"}, &l, &error), STATUS_OK);
         CU_ASSERT(l.given && l.rank == 3 && l.nranks == 4);
         snprintf(want, sizeof want, "/llmrun-%u-0123456789abcdef-29500", (unsigned)getuid());
         CU_ASSERT_STRING_EQUAL(l.name, want);
         for (int missing = 0; missing < 3; missing++) {
             const char *values[3] = {"3", "4", "29500"};
             values[missing] = NULL;
-            CU_ASSERT_EQUAL(detect(i, values, &l, error), STATUS_OK);
+            CU_ASSERT_EQUAL(detect(i, values, &l, &error), STATUS_OK);
             CU_ASSERT_FALSE(l.given);
         }
     }
@@ -61,13 +62,13 @@ static void test_no_rank(void)
                                          {"0", "4294967295"}, {"0", "-1"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct launch l;
-        char error[200] = "";
-        CU_ASSERT_EQUAL(detect(0, (const char *const[]){bad[i][0], bad[i][1], "1"}, &l, error), STATUS_USAGE);
-        CU_ASSERT_STRING_EQUAL(error, "RANK and WORLD_SIZE are set but are not a rank and a number of ranks");
+        struct error error = {""};
+        CU_ASSERT_EQUAL(detect(0, (const char *const[]){bad[i][0], bad[i][1], "1"}, &l, &error), STATUS_USAGE);
+        CU_ASSERT_STRING_EQUAL(error.text, "RANK and WORLD_SIZE are set but are not a rank and a number of ranks");
     }
     struct launch l;
-    char error[200] = "";
-    CU_ASSERT_EQUAL(detect(0, (const char *const[]){"4294967293", "4294967294", "1"}, &l, error), STATUS_OK);
+    struct error error = {""};
+    CU_ASSERT_EQUAL(detect(0, (const char *const[]){"4294967293", "4294967294", "1"}, &l, &error), STATUS_OK);
     CU_ASSERT(l.rank == 4294967293 && l.nranks == 4294967294);
 }
 
@@ -81,8 +82,9 @@ static void test_names(void)
                                           {"1234567890123456789012345678", "12345678901234567890123"}};
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
         struct launch l;
-        char error[200] = "", want[80];
-        CU_ASSERT_EQUAL(detect(2, (const char *const[]){"0", "1", jobs[i][0]}, &l, error), STATUS_OK);
+        char want[80];
+        struct error error = {""};
+        CU_ASSERT_EQUAL(detect(2, (const char *const[]){"0", "1", jobs[i][0]}, &l, &error), STATUS_OK);
         snprintf(want, sizeof want, "/llmrun-%u-0123456789abcdef-%s", (unsigned)getuid(), jobs[i][1]);
         CU_ASSERT_STRING_EQUAL(l.name, want);
     }

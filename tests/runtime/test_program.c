@@ -30,16 +30,16 @@ static char *print(const struct program *p, size_t *n)
 /* check, encode, decode, print, parse: all agree */
 static void round_trip(const struct program *p)
 {
-    char error[800] = "";
+    struct error error = {""};
     uint8_t *bytes, *again;
     size_t size, again_size, n, m;
     struct program *decoded, *parsed;
-    CU_ASSERT_EQUAL_FATAL(program_check(p, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(program_check(p, &error), STATUS_OK);
     CU_ASSERT_EQUAL_FATAL(program_encode(p, &bytes, &size), STATUS_OK);
-    CU_ASSERT_EQUAL_FATAL(program_decode(bytes, size, &decoded, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(program_decode(bytes, size, &decoded, &error), STATUS_OK);
     char *text = print(p, &n), *copy = print(decoded, &m);
     CU_ASSERT_STRING_EQUAL(text, copy);
-    CU_ASSERT_EQUAL_FATAL(program_parse(text, n, &parsed, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(program_parse(text, n, &parsed, &error), STATUS_OK);
     CU_ASSERT_EQUAL(program_encode(parsed, &again, &again_size), STATUS_OK);
     CU_ASSERT(size == again_size && !memcmp(bytes, again, size));
     free(again);
@@ -81,13 +81,13 @@ static void test_size(void)
     struct program *p = layered_program(8, 900);
     uint8_t *bytes;
     size_t size;
-    char error[800];
+    struct error error;
     struct program *q;
     CU_ASSERT(p->ninsns > 100000);
-    CU_ASSERT_EQUAL(program_check(p, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL(program_check(p, &error), STATUS_OK);
     CU_ASSERT_EQUAL(program_encode(p, &bytes, &size), STATUS_OK);
     CU_ASSERT(size < 300000);
-    CU_ASSERT_EQUAL(program_decode(bytes, size, &q, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL(program_decode(bytes, size, &q, &error), STATUS_OK);
     program_free(q);
     program_free(p);
     free(bytes);
@@ -96,10 +96,9 @@ static void test_size(void)
 static void test_small(void)
 {
     struct program *p;
-    char error[800] = "";
+    struct error error = {""};
     size_t n;
-    CU_ASSERT_EQUAL_FATAL(program_parse(small_program, strlen(small_program), &p, error, sizeof error),
-                          STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(program_parse(small_program, strlen(small_program), &p, &error), STATUS_OK);
     char *text = print(p, &n);
     CU_ASSERT_STRING_EQUAL(text, small_program);
     round_trip(p);
@@ -112,10 +111,10 @@ static void test_small(void)
 
 static void at_limit(const struct program *p, bool over, const char *message)
 {
-    char error[800] = "";
-    enum status s = program_check(p, error, sizeof error);
+    struct error error = {""};
+    enum status s = program_check(p, &error);
     if (over)
-        refused_expect(s, error, message);
+        refused_expect(s, error.text, message);
     else
         CU_ASSERT_EQUAL(s, STATUS_OK);
 }
@@ -124,7 +123,7 @@ static void at_limit(const struct program *p, bool over, const char *message)
 #define FIVE "<compute:0 <compute:0 <compute:0 <compute:0 <compute:0 "
 static void test_limits(void)
 {
-    char error[800];
+    struct error error;
     for (uint32_t over = 0; over < 2; over++) {
         struct program *p = random_program(1, 40), *q;
         while (p->nslots < LIMIT_SLOTS + over)
@@ -145,8 +144,7 @@ static void test_limits(void)
         at_limit(p, over, "65537 buckets, at most 65536 are allowed");
         program_free(p);
 
-        CU_ASSERT_EQUAL_FATAL(program_parse(small_program, strlen(small_program), &q, error, sizeof error),
-                              STATUS_OK);
+        CU_ASSERT_EQUAL_FATAL(program_parse(small_program, strlen(small_program), &q, &error), STATUS_OK);
         while (q->insns[7].nwaits < LIMIT_WAITS + over)
             program_wait(q, 7, QUEUE_COMPUTE, 0);
         at_limit(q, over,
@@ -163,16 +161,16 @@ static void test_damage(void)
     struct program *p = random_program(11, 60), *q;
     uint8_t *bytes;
     size_t size;
-    char error[800];
+    struct error error;
     CU_ASSERT_EQUAL_FATAL(program_encode(p, &bytes, &size), STATUS_OK);
     for (size_t n = 0; n < size; n++) {
         uint8_t *copy = malloc(n + 1); /* of just that size, so that sanitizers see reads beyond */
         CU_ASSERT_PTR_NOT_NULL_FATAL(copy);
         memcpy(copy, bytes, n);
-        CU_ASSERT_EQUAL(program_decode(copy, n, &q, error, sizeof error), STATUS_INPUT);
+        CU_ASSERT_EQUAL(program_decode(copy, n, &q, &error), STATUS_INPUT);
         free(copy);
         bytes[n] ^= (uint8_t)(1u << n % 8);
-        CU_ASSERT_EQUAL(program_decode(bytes, size, &q, error, sizeof error), STATUS_INPUT);
+        CU_ASSERT_EQUAL(program_decode(bytes, size, &q, &error), STATUS_INPUT);
         bytes[n] ^= (uint8_t)(1u << n % 8);
     }
     free(bytes);
@@ -188,7 +186,7 @@ static void test_forgery(void)
         struct program *p = random_program(seed, 40), *q;
         uint8_t *bytes, *again;
         size_t size, again_size;
-        char error[800];
+        struct error error;
         CU_ASSERT_EQUAL_FATAL(program_encode(p, &bytes, &size), STATUS_OK);
         uint8_t *copy = malloc(size);
         CU_ASSERT_PTR_NOT_NULL_FATAL(copy);
@@ -198,10 +196,10 @@ static void test_forgery(void)
             for (int j = 0; j <= k % 4; j++)
                 copy[32 + random_next(&state) % (n - 32)] ^= (uint8_t)(1u << random_next(&state) % 8);
             repair_file(copy, n, isa_fingerprint());
-            if (program_decode(copy, n, &q, error, sizeof error) != STATUS_OK)
+            if (program_decode(copy, n, &q, &error) != STATUS_OK)
                 continue;
             accepted++;
-            CU_ASSERT_EQUAL(program_check(q, error, sizeof error), STATUS_OK);
+            CU_ASSERT_EQUAL(program_check(q, &error), STATUS_OK);
             CU_ASSERT_EQUAL(program_encode(q, &again, &again_size), STATUS_OK);
             CU_ASSERT(again_size == n && !memcmp(copy, again, n));
             free(again);
@@ -217,8 +215,8 @@ static void test_forgery(void)
 static void expect_decode(uint8_t *bytes, size_t size, const char *message)
 {
     struct program *p;
-    char error[800] = "";
-    refused_expect(program_decode(bytes, size, &p, error, sizeof error), error, message);
+    struct error error = {""};
+    refused_expect(program_decode(bytes, size, &p, &error), error.text, message);
     CU_ASSERT_PTR_NULL(p);
 }
 
@@ -228,6 +226,7 @@ static void test_headers(void)
     uint8_t *bytes;
     size_t size;
     char message[200];
+    struct error error;
     CU_ASSERT_EQUAL_FATAL(program_encode(p, &bytes, &size), STATUS_OK);
     expect_decode(bytes, 0, "not a program file");
     snprintf(message, sizeof message, "%zu bytes long instead of %zu", size - 1, size);
@@ -253,7 +252,7 @@ static void test_headers(void)
     free(bytes);
 
     p->arena_bytes = 0;
-    CU_ASSERT_EQUAL(program_check(p, message, sizeof message), STATUS_OK);
+    CU_ASSERT_EQUAL(program_check(p, &error), STATUS_OK);
     CU_ASSERT_EQUAL_FATAL(program_encode(p, &bytes, &size), STATUS_OK);
     expect_decode(bytes, size, "its buffers have no place");
     free(bytes);
@@ -265,26 +264,27 @@ static void test_headers(void)
 static void test_files(void)
 {
     struct program *p = random_program(3, 30), *q;
-    char path[] = "/tmp/test_program_XXXXXX", error[800], message[300];
+    char path[] = "/tmp/test_program_XXXXXX", message[300];
+    struct error error;
     uint8_t *bytes;
     size_t size;
     int fd = mkstemp(path);
     CU_ASSERT_FATAL(fd >= 0);
     CU_ASSERT_EQUAL_FATAL(program_encode(p, &bytes, &size), STATUS_OK);
     CU_ASSERT_EQUAL(write(fd, bytes, size), (ssize_t)size);
-    CU_ASSERT_EQUAL(program_read(path, &q, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL(program_read(path, &q, &error), STATUS_OK);
     CU_ASSERT_EQUAL(q->ninsns, 30);
     program_free(q);
     CU_ASSERT_EQUAL(write(fd, "x", 1), 1);
-    enum status s = program_read(path, &q, error, sizeof error);
+    enum status s = program_read(path, &q, &error);
     snprintf(message, sizeof message, "%s: %zu bytes long instead of %zu", path, size + 1, size);
-    refused_expect(s, error, message);
+    refused_expect(s, error.text, message);
     close(fd);
     unlink(path);
-    s = program_read(path, &q, error, sizeof error);
+    s = program_read(path, &q, &error);
     snprintf(message, sizeof message, "%s: No such file or directory", path);
-    refused_expect(s, error, message);
-    refused_expect(program_read("/tmp", &q, error, sizeof error), error, "/tmp: it is a folder, not a file");
+    refused_expect(s, error.text, message);
+    refused_expect(program_read("/tmp", &q, &error), error.text, "/tmp: it is a folder, not a file");
     free(bytes);
     program_free(p);
 }
@@ -327,18 +327,17 @@ static void test_permute(void)
 static void test_set_waits(void)
 {
     struct program *p;
-    char error[800];
+    struct error error;
     const struct wait list[] = {{QUEUE_DP, 9}, {QUEUE_COMPUTE, 0}, {QUEUE_COMPUTE, 1}, {QUEUE_TP, 0}};
     const uint32_t first[] = {1, 1, 1, 2, 4, 4, 4, 4, 4};
-    CU_ASSERT_EQUAL_FATAL(program_parse(small_program, strlen(small_program), &p, error, sizeof error),
-                          STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(program_parse(small_program, strlen(small_program), &p, &error), STATUS_OK);
     program_set_waits(p, list, first);
     CU_ASSERT_EQUAL(p->nwaits, 3);
     CU_ASSERT_EQUAL(p->insns[1].nwaits, 0);
     CU_ASSERT_EQUAL(p->insns[2].nwaits, 1);
     CU_ASSERT_EQUAL(p->insns[3].nwaits, 2);
     CU_ASSERT_EQUAL(p->waits[p->insns[3].wait + 1].queue, QUEUE_TP);
-    CU_ASSERT_EQUAL(program_check(p, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL(program_check(p, &error), STATUS_OK);
     program_free(p);
 }
 
@@ -408,15 +407,15 @@ static void test_numbers(void)
                 {"9223372036854775808", false, 0},
                 {"-9223372036854775809", false, 0},
                 {"x", false, 0}};
-    char error[256];
+    struct error error;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct scan s = {rows[i].text, rows[i].text + strlen(rows[i].text), 1, error, sizeof error};
+        struct scan s = {rows[i].text, rows[i].text + strlen(rows[i].text), 1, &error};
         int64_t v = 0;
         CU_ASSERT_EQUAL(scan_i64(&s, &v) == STATUS_OK, rows[i].fine);
         CU_ASSERT(!rows[i].fine || v == rows[i].value);
     }
     uint32_t narrow = 0;
-    struct scan most = {"4294967295", NULL, 1, error, sizeof error}, more = {"4294967296", NULL, 1, error, sizeof error};
+    struct scan most = {"4294967295", NULL, 1, &error}, more = {"4294967296", NULL, 1, &error};
     most.end = most.at + 10;
     more.end = more.at + 10;
     CU_ASSERT(scan_u32(&most, &narrow) == STATUS_OK && narrow == UINT32_MAX);

@@ -436,10 +436,11 @@ static void refuse(const struct refusal *r, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         struct program *p;
-        char error[800] = "", *text = changed(&r[i]);
-        enum status s = program_parse(text, strlen(text), &p, error, sizeof error);
+        char *text = changed(&r[i]);
+        struct error error = {""};
+        enum status s = program_parse(text, strlen(text), &p, &error);
         CU_ASSERT_PTR_NULL(p);
-        refused_expect(s, error, r[i].message);
+        refused_expect(s, error.text, r[i].message);
         program_free(p);
         free(text);
     }
@@ -621,13 +622,12 @@ static void test_bad_memory(void)
 {
     for (size_t i = 0; i < sizeof bad_memory / sizeof *bad_memory; i++) {
         struct program *p;
-        char error[800] = "";
-        CU_ASSERT_EQUAL_FATAL(program_parse(small_program, strlen(small_program), &p, error, sizeof error),
-                              STATUS_OK);
+        struct error error = {""};
+        CU_ASSERT_EQUAL_FATAL(program_parse(small_program, strlen(small_program), &p, &error), STATUS_OK);
         struct insn *in = &p->insns[2];
         bad_memory[i].damage(p, in, &p->operands[in->operand], &p->buffers[1]);
-        enum status s = program_check(p, error, sizeof error);
-        refused_expect(s, error, bad_memory[i].message);
+        enum status s = program_check(p, &error);
+        refused_expect(s, error.text, bad_memory[i].message);
         program_free(p);
     }
 }

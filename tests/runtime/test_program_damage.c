@@ -19,9 +19,8 @@ void suite_program_damage(void);
 static struct program *small(void)
 {
     struct program *p;
-    char error[800] = "";
-    CU_ASSERT_EQUAL_FATAL(program_parse(small_program, strlen(small_program), &p, error, sizeof error),
-                          STATUS_OK);
+    struct error error = {""};
+    CU_ASSERT_EQUAL_FATAL(program_parse(small_program, strlen(small_program), &p, &error), STATUS_OK);
     return p;
 }
 
@@ -102,10 +101,10 @@ static void test_memory(void)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct program *p = small();
-        char error[800] = "";
+        struct error error = {""};
         cases[i].damage(p);
-        enum status s = program_check(p, error, sizeof error);
-        refused_expect(s, error, cases[i].message);
+        enum status s = program_check(p, &error);
+        refused_expect(s, error.text, cases[i].message);
         program_free(p);
     }
 }
@@ -129,7 +128,8 @@ static void test_seams(void)
         {"yes", 1, "instruction 7 (7 compute SEAM step=%block#3[1x8]f64): a seam in an evaluation program"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[4096], error[800] = "";
+        char text[4096];
+        struct error error = {""};
         struct program *p;
         const char *at = strstr(small_program, "evaluation no"), *end = strstr(small_program, "7 compute");
         int n = snprintf(text, sizeof text, "%.*sevaluation %s%.*s", (int)(at - small_program), small_program,
@@ -137,9 +137,9 @@ static void test_seams(void)
         for (int k = 0; k < cases[i].seams; k++)
             n += snprintf(text + n, sizeof text - (size_t)n, "%d compute SEAM step=%%block#3[1x8]f64\n",
                           7 + k);
-        enum status s = program_parse(text, strlen(text), &p, error, sizeof error);
+        enum status s = program_parse(text, strlen(text), &p, &error);
         if (cases[i].message)
-            refused_expect(s, error, cases[i].message);
+            refused_expect(s, error.text, cases[i].message);
         else
             CU_ASSERT_EQUAL(s, STATUS_OK);
         program_free(p);
@@ -290,12 +290,12 @@ static void test_sections(void)
     size_t size;
     CU_ASSERT_EQUAL_FATAL(program_encode(p, &bytes, &size), STATUS_OK);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char error[800] = "";
+        struct error error = {""};
         size_t edited = size;
         uint8_t *file = edit_file(bytes, &edited, cases[i].edits, cases[i].edits[1].bytes ? 2 : 1);
-        enum status s = program_decode(file, edited, &q, error, sizeof error);
+        enum status s = program_decode(file, edited, &q, &error);
         if (cases[i].message)
-            refused_expect(s, error, cases[i].message);
+            refused_expect(s, error.text, cases[i].message);
         CU_ASSERT((s == STATUS_OK) == !cases[i].message && !q == (s != STATUS_OK));
         program_free(q);
         free(file);
@@ -339,12 +339,12 @@ static void test_ranks(void)
     size_t size;
     CU_ASSERT_EQUAL_FATAL(ranks_encode(r, &bytes, &size), STATUS_OK);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char error[300] = "";
+        struct error error = {""};
         size_t edited = size;
         uint8_t *file = edit_file(bytes, &edited, cases[i].edits, cases[i].edits[1].bytes ? 2 : 1);
-        enum status s = ranks_decode(file, edited, &q, error, sizeof error);
+        enum status s = ranks_decode(file, edited, &q, &error);
         if (cases[i].message)
-            refused_expect(s, error, cases[i].message);
+            refused_expect(s, error.text, cases[i].message);
         CU_ASSERT((s == STATUS_OK) == !cases[i].message && !q == (s != STATUS_OK));
         ranks_free(q);
         free(file);
@@ -358,7 +358,8 @@ static void test_files(void)
     struct ranks *r = two(), *q;
     uint8_t *bytes, *file;
     size_t size, length[MOST_SECTIONS];
-    char error[400] = "", want[400], path[] = "/tmp/test_damage_XXXXXX";
+    char want[400], path[] = "/tmp/test_damage_XXXXXX";
+    struct error error = {""};
     CU_ASSERT_EQUAL_FATAL(ranks_encode(r, &bytes, &size), STATUS_OK);
     read_lengths(bytes, length);
     file = calloc(size + 3, 1);
@@ -367,21 +368,21 @@ static void test_files(void)
     sign(file, size, length);
     CU_ASSERT(!memcmp(file, bytes, size)); /* so this is how files are signed */
     sign(file, size + 3, length);
-    enum status s = ranks_decode(file, size + 3, &q, error, sizeof error);
-    refused_expect(s, error, "3 bytes follow its last section");
-    s = ranks_decode(file, (size_t)LIMIT_FILE + 1, &q, error, sizeof error);
-    refused_expect(s, error, "2147483649 bytes, at most 2147483648 are read");
+    enum status s = ranks_decode(file, size + 3, &q, &error);
+    refused_expect(s, error.text, "3 bytes follow its last section");
+    s = ranks_decode(file, (size_t)LIMIT_FILE + 1, &q, &error);
+    refused_expect(s, error.text, "2147483649 bytes, at most 2147483648 are read");
 
     int fd = mkstemp(path);
     CU_ASSERT_FATAL(fd >= 0);
     CU_ASSERT_EQUAL(write(fd, file, size + 3), (ssize_t)size + 3);
-    s = ranks_read(path, &q, error, sizeof error);
+    s = ranks_read(path, &q, &error);
     snprintf(want, sizeof want, "%s: 3 bytes follow its last section", path);
-    refused_expect(s, error, want);
+    refused_expect(s, error.text, want);
     CU_ASSERT_EQUAL(ftruncate(fd, (off_t)LIMIT_FILE + 1), 0); /* holes: it takes no room */
-    s = ranks_read(path, &q, error, sizeof error);
+    s = ranks_read(path, &q, &error);
     snprintf(want, sizeof want, "%s: 2147483649 bytes, at most 2147483648 are read", path);
-    refused_expect(s, error, want);
+    refused_expect(s, error.text, want);
     close(fd);
     unlink(path);
     free(file);

@@ -25,13 +25,13 @@ enum { RANDOM_INSNS = 4000 };
 /* What program_check() says behind "instruction 7 (its text): ", "" if nothing. */
 static enum status says(const struct program *p, char *said, size_t size)
 {
-    char error[1200] = "";
+    struct error error = {""};
     const char *at = NULL;
-    enum status s = program_check(p, error, sizeof error);
+    enum status s = program_check(p, &error);
     if (s != STATUS_OK)
-        for (const char *next = error; (next = strstr(next, "): ")); next += 3)
+        for (const char *next = error.text; (next = strstr(next, "): ")); next += 3)
             at = at ? at : next + 3;
-    snprintf(said, size, "%s", at ? at : error);
+    snprintf(said, size, "%s", at ? at : error.text);
     return s;
 }
 
@@ -227,7 +227,7 @@ static void test_sections(void)
         struct program *p = random_program(seed, 12), *q;
         uint8_t *bytes;
         size_t size;
-        char error[1200];
+        struct error error;
         CU_ASSERT_EQUAL_FATAL(program_encode(p, &bytes, &size), STATUS_OK);
         uint8_t *copy = malloc(size);
         CU_ASSERT_PTR_NOT_NULL_FATAL(copy);
@@ -235,12 +235,12 @@ static void test_sections(void)
             memcpy(copy, bytes, size);
             copy[at / 8] ^= (uint8_t)(1u << at % 8);
             repair_file(copy, size, isa_fingerprint());
-            enum status s = program_decode(copy, size, &q, error, sizeof error);
+            enum status s = program_decode(copy, size, &q, &error);
             CU_ASSERT(s == STATUS_OK || s == STATUS_INPUT);
             for (size_t k = 0; s != STATUS_OK && k < sizeof messages / sizeof *messages; k++)
-                if (!said[k] && !strcmp(error, messages[k])) {
+                if (!said[k] && !strcmp(error.text, messages[k])) {
                     said[k] = true;
-                    refused_expect(s, error, messages[k]);
+                    refused_expect(s, error.text, messages[k]);
                 }
             program_free(q);
         }
@@ -259,25 +259,26 @@ static void test_sections(void)
 static void test_waits(void)
 {
     struct program *p;
-    char error[300] = "", *text = malloc(8192);
+    char *text = malloc(8192);
+    struct error error = {""};
     CU_ASSERT_PTR_NOT_NULL_FATAL(text);
     int n = snprintf(text, 8192, "%s", small_program) - 1;
     for (int k = 0; k < 256; k++)
         n += snprintf(text + n, 8192 - (size_t)n, " <compute:0");
-    refused_expect(program_parse(text, (size_t)n, &p, error, sizeof error), error, "line 26: too many waits");
+    refused_expect(program_parse(text, (size_t)n, &p, &error), error.text, "line 26: too many waits");
     free(text);
 }
 
 static void test_sizes(void)
 {
     struct program *p;
-    char error[300] = "";
+    struct error error = {""};
     const uint8_t none = 0;
-    refused_expect(program_decode(&none, (size_t)LIMIT_FILE + 1, &p, error, sizeof error), error,
+    refused_expect(program_decode(&none, (size_t)LIMIT_FILE + 1, &p, &error), error.text,
                    "2147483649 bytes, at most 2147483648 are read");
-    refused_expect(program_parse("", (size_t)LIMIT_FILE + 1, &p, error, sizeof error), error,
+    refused_expect(program_parse("", (size_t)LIMIT_FILE + 1, &p, &error), error.text,
                    "2147483649 bytes, at most 2147483648 are read");
-    refused_expect(program_parse("", 0, &p, error, sizeof error), error, "line 0: an empty text");
+    refused_expect(program_parse("", 0, &p, &error), error.text, "line 0: an empty text");
 }
 
 /* ---- no rule without a case ---- */

@@ -70,7 +70,7 @@ static void test_members(void)
             struct ranks *r = ranks_new(200, 2, 1, 1), *q;
             uint8_t *bytes;
             size_t size;
-            char error[300];
+            struct error error;
             bool member = false;
             r->groups[0] = groups[g];
             r->ranks[rank].role = 1;
@@ -79,9 +79,9 @@ static void test_members(void)
             p[1]->slots[slot].most = group_size(&groups[g]);
             for (uint32_t i = 0; i < group_size(&groups[g]); i++)
                 member |= group_rank(&groups[g], i) == rank;
-            CU_ASSERT_EQUAL(ranks_check(r, programs, error, sizeof error), member ? STATUS_OK : STATUS_INPUT);
+            CU_ASSERT_EQUAL(ranks_check(r, programs, &error), member ? STATUS_OK : STATUS_INPUT);
             CU_ASSERT_EQUAL_FATAL(ranks_encode(r, &bytes, &size), STATUS_OK);
-            CU_ASSERT_EQUAL_FATAL(ranks_decode(bytes, size, &q, error, sizeof error), STATUS_OK);
+            CU_ASSERT_EQUAL_FATAL(ranks_decode(bytes, size, &q, &error), STATUS_OK);
             CU_ASSERT(!memcmp(r->ranks, q->ranks, 200 * sizeof *r->ranks));
             free(bytes);
             ranks_free(q);
@@ -96,9 +96,10 @@ static void test_round_trip(void)
     struct ranks *r = mesh_table(), *q;
     uint8_t *bytes, *again;
     size_t size, again_size;
-    char error[300] = "", path[] = "/tmp/test_ranks_XXXXXX";
+    char path[] = "/tmp/test_ranks_XXXXXX";
+    struct error error = {""};
     CU_ASSERT_EQUAL_FATAL(ranks_encode(r, &bytes, &size), STATUS_OK);
-    CU_ASSERT_EQUAL_FATAL(ranks_decode(bytes, size, &q, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(ranks_decode(bytes, size, &q, &error), STATUS_OK);
     CU_ASSERT(q->nranks == NRANKS && q->nroles == PP && q->ngroups == 14 && q->nvalues == 5 * NRANKS);
     CU_ASSERT(!memcmp(r->groups, q->groups, 14 * sizeof *r->groups));
     CU_ASSERT(!memcmp(r->ranks, q->ranks, NRANKS * sizeof *r->ranks));
@@ -110,12 +111,12 @@ static void test_round_trip(void)
     CU_ASSERT_FATAL(fd >= 0);
     CU_ASSERT_EQUAL(write(fd, bytes, size), (ssize_t)size);
     close(fd);
-    CU_ASSERT_EQUAL(ranks_read(path, &q, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL(ranks_read(path, &q, &error), STATUS_OK);
     CU_ASSERT_EQUAL(q->nranks, NRANKS);
     unlink(path);
     ranks_free(q);
-    CU_ASSERT_EQUAL(ranks_read(path, &q, error, sizeof error), STATUS_INPUT);
-    CU_ASSERT_PTR_NOT_NULL(strstr(error, "No such file"));
+    CU_ASSERT_EQUAL(ranks_read(path, &q, &error), STATUS_INPUT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "No such file"));
     CU_ASSERT_PTR_NULL(q);
     ranks_free(r);
     free(bytes);
@@ -127,9 +128,9 @@ static void test_empty(void)
     struct ranks *r = ranks_new(0, 0, 0, 0), *q;
     uint8_t *bytes;
     size_t size;
-    char error[300];
+    struct error error;
     CU_ASSERT_EQUAL_FATAL(ranks_encode(r, &bytes, &size), STATUS_OK);
-    CU_ASSERT_EQUAL(ranks_decode(bytes, size, &q, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL(ranks_decode(bytes, size, &q, &error), STATUS_OK);
     ranks_free(q);
     ranks_free(r);
     free(bytes);
@@ -142,12 +143,12 @@ static void test_values(void)
     const uint64_t values[] = {0, UINT64_MAX, (uint64_t)1 << 63, UINT64_MAX, 0};
     uint8_t *bytes;
     size_t size;
-    char error[300];
+    struct error error;
     memcpy(r->values, values, sizeof values);
     r->ranks[1].slot = 1;
     r->ranks[2].slot = 1;
     CU_ASSERT_EQUAL_FATAL(ranks_encode(r, &bytes, &size), STATUS_OK);
-    CU_ASSERT_EQUAL_FATAL(ranks_decode(bytes, size, &q, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(ranks_decode(bytes, size, &q, &error), STATUS_OK);
     CU_ASSERT(!memcmp(q->values, values, sizeof values));
     ranks_free(q);
     free(bytes);
@@ -184,18 +185,18 @@ static void test_damage(void)
     struct ranks *r = mesh_table(), *q;
     uint8_t *bytes;
     size_t size;
-    char error[300];
+    struct error error;
     uint64_t state = 1;
     CU_ASSERT_EQUAL_FATAL(ranks_encode(r, &bytes, &size), STATUS_OK);
     uint8_t *copy = malloc(size);
     CU_ASSERT_PTR_NOT_NULL_FATAL(copy);
     for (size_t n = 0; n < size; n++) {
-        CU_ASSERT_EQUAL(ranks_decode(bytes, n, &q, error, sizeof error), STATUS_INPUT);
+        CU_ASSERT_EQUAL(ranks_decode(bytes, n, &q, &error), STATUS_INPUT);
         memcpy(copy, bytes, size);
         copy[n] ^= (uint8_t)(1u << random_next(&state) % 8);
-        CU_ASSERT_EQUAL(ranks_decode(copy, size, &q, error, sizeof error), STATUS_INPUT);
+        CU_ASSERT_EQUAL(ranks_decode(copy, size, &q, &error), STATUS_INPUT);
         repair_file(copy, size, 0);
-        if (ranks_decode(copy, size, &q, error, sizeof error) == STATUS_OK) {
+        if (ranks_decode(copy, size, &q, &error) == STATUS_OK) {
             uint8_t *again;
             size_t again_size;
             CU_ASSERT_EQUAL(ranks_encode(q, &again, &again_size), STATUS_OK);
@@ -242,9 +243,9 @@ static void test_bad(void)
     };
     struct program *p[PP] = {mesh_program(0), mesh_program(1)};
     const struct program *programs[PP] = {p[0], p[1]};
-    char error[300] = "";
+    struct error error = {""};
     struct ranks *r = mesh_table();
-    CU_ASSERT_EQUAL(ranks_check(r, programs, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL(ranks_check(r, programs, &error), STATUS_OK);
     ranks_free(r);
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         uint8_t *bytes;
@@ -275,27 +276,27 @@ static void test_bad(void)
             r->nvalues = (uint32_t)table[i].value;
             break;
         }
-        refused_expect(ranks_check(r, programs, error, sizeof error), error, table[i].message);
+        refused_expect(ranks_check(r, programs, &error), error.text, table[i].message);
         if (table[i].field < VALUE) { /* nothing but the file is needed to see these */
             CU_ASSERT_EQUAL_FATAL(ranks_encode(r, &bytes, &size), STATUS_OK);
-            refused_expect(ranks_decode(bytes, size, &q, error, sizeof error), error, table[i].message);
+            refused_expect(ranks_decode(bytes, size, &q, &error), error.text, table[i].message);
             free(bytes);
         }
         ranks_free(r);
     }
     p[0]->slots[2].most = 5; /* peer */
     r = mesh_table();
-    refused_expect(ranks_check(r, programs, error, sizeof error), error,
+    refused_expect(ranks_check(r, programs, &error), error.text,
                    "rank 0: peer peer is 12, of 24 ranks and at most 5 declared");
     ranks_free(r);
     p[0]->slots[2].most = 24;
     r = mesh_table();
     r->values[2] = 24;
-    refused_expect(ranks_check(r, programs, error, sizeof error), error,
+    refused_expect(ranks_check(r, programs, &error), error.text,
                    "rank 0: peer peer is 24, of 24 ranks and at most 24 declared");
     r->ranks[0].slot = UINT32_MAX;
     r->ranks[1].slot = 4;
-    refused_expect(ranks_check(r, programs, error, sizeof error), error,
+    refused_expect(ranks_check(r, programs, &error), error.text,
                    "rank 0: values 4294967295 to 4 of 120, but its program has 5 slots");
     ranks_free(r);
     program_free(p[0]);
@@ -310,7 +311,7 @@ static void test_orders(void)
     struct program *p = program_new(0, 1);
     program_slot(p, "all", SLOT_GROUP, 7, NRANKS);
     const struct program *programs[] = {p};
-    char error[300] = "";
+    struct error error = {""};
     for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
         struct ranks *r = ranks_new(NRANKS, 1, 1, NRANKS);
         struct group *g = &r->groups[0];
@@ -321,11 +322,11 @@ static void test_orders(void)
         }
         for (uint32_t k = 0; k < NRANKS; k++)
             r->ranks[k] = (struct rank_info){.node = k / 8, .gpu = k % 8, .slot = k};
-        CU_ASSERT_EQUAL(ranks_check(r, programs, error, sizeof error), STATUS_OK);
+        CU_ASSERT_EQUAL(ranks_check(r, programs, &error), STATUS_OK);
         for (uint32_t k = 1; k < 3; k++) {
             struct group before = *g;
             g->stride[orders[i][k]] = g->stride[orders[i][k - 1]];
-            refused_expect(ranks_check(r, programs, error, sizeof error), error,
+            refused_expect(ranks_check(r, programs, &error), error.text,
                            "group 0: its members are not distinct ranks below 24");
             *g = before;
         }

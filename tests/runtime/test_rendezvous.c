@@ -19,7 +19,7 @@ struct rank {
     struct rendezvous_setup s;
     bool dies, fails;
     enum status status;
-    char error[512];
+    struct error error;
     uint8_t blob[RENDEZVOUS_BLOB];
     uint64_t sum;
 };
@@ -29,7 +29,7 @@ static void *run(void *argument)
     struct rank *k = argument;
     struct rendezvous *r = NULL;
     memset(k->blob, (int)k->s.rank + 1, sizeof k->blob);
-    k->status = rendezvous_join(&r, &k->s, k->blob, k->error, sizeof k->error);
+    k->status = rendezvous_join(&r, &k->s, k->blob, &k->error);
     for (int round = 0; round < 3 && k->status == STATUS_OK; round++) {
         uint64_t value[2] = {k->s.rank + 1, 10};
         if (round == 1 && k->dies)
@@ -38,7 +38,7 @@ static void *run(void *argument)
             rendezvous_fail(r, "rank 2: the sky falls");
         if (round == 1 && k->fails)
             break;
-        k->status = rendezvous_sum(r, value, 2, k->error, sizeof k->error);
+        k->status = rendezvous_sum(r, value, 2, &k->error);
         k->sum += value[0] + value[1];
     }
     rendezvous_close(r);
@@ -81,7 +81,7 @@ static void test_meeting(void)
     run_all(ranks);
     for (uint32_t r = 0; r < RANKS; r++) {
         if (ranks[r].status != STATUS_OK)
-            printf("\n    %s", ranks[r].error);
+            printf("\n    %s", ranks[r].error.text);
         CU_ASSERT_EQUAL(ranks[r].status, STATUS_OK);
         CU_ASSERT_EQUAL(ranks[r].blob[0], 1);
         CU_ASSERT_EQUAL(ranks[r].blob[RENDEZVOUS_BLOB - 1], 1);
@@ -91,9 +91,9 @@ static void test_meeting(void)
 
 static void expect(const struct rank *k, const char *words)
 {
-    if (k->status == STATUS_OK || !strstr(k->error, words))
-        printf("\n    rank %u: status %d, %s", k->s.rank, (int)k->status, k->error);
-    CU_ASSERT(k->status != STATUS_OK && strstr(k->error, words) != NULL);
+    if (k->status == STATUS_OK || !strstr(k->error.text, words))
+        printf("\n    rank %u: status %d, %s", k->s.rank, (int)k->status, k->error.text);
+    CU_ASSERT(k->status != STATUS_OK && strstr(k->error.text, words) != NULL);
 }
 
 static void test_refusals(void)
@@ -198,7 +198,7 @@ static void test_endless_words(void)
     memset(want, 'x', WORDS - 1);
     want[WORDS - 1] = 0;
     CU_ASSERT_EQUAL(ranks[1].status, STATUS_WORLD);
-    CU_ASSERT_STRING_EQUAL(ranks[1].error, want);
+    CU_ASSERT_STRING_EQUAL(ranks[1].error.text, want);
     expect(&ranks[0], "rank 1 is gone");
 }
 
@@ -216,7 +216,7 @@ static void test_port_taken(void)
     char want[100];
     snprintf(want, sizeof want, "cannot listen on port %u: %s", k.s.port, strerror(EADDRINUSE));
     CU_ASSERT_EQUAL(k.status, STATUS_WORLD);
-    CU_ASSERT_STRING_EQUAL(k.error, want);
+    CU_ASSERT_STRING_EQUAL(k.error.text, want);
     close(other);
 }
 

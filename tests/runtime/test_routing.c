@@ -28,11 +28,12 @@ static int mapped(const char *path)
 static void test_save_and_replay(void)
 {
     struct routing r;
-    char dir[E2E_PATH], path[E2E_PATH + 16], error[256] = "";
+    char dir[E2E_PATH], path[E2E_PATH + 16];
+    struct error error = {""};
     const float value[6] = {0.5f, 0.1f, 0.3f, 0.9f, 0.2f, 0.899f};
     e2e_folder(dir, "routing");
     snprintf(path, sizeof path, "%s/r", dir);
-    CU_ASSERT_EQUAL_FATAL(routing_open(&r, ROUTING_SAVE, path, &shape, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(routing_open(&r, ROUTING_SAVE, path, &shape, &error), STATUS_OK);
     int32_t chosen[2] = {3, 5};
     routing_token(&r, routing_at(&r, 1, 4, 2), chosen, 2, value, 6);
     int32_t few[1] = {2}; /* a layer with fewer experts, of which one is chosen */
@@ -44,7 +45,7 @@ static void test_save_and_replay(void)
     routing_close(&r);
     CU_ASSERT_EQUAL(mapped(path), 0);
 
-    CU_ASSERT_EQUAL_FATAL(routing_open(&r, ROUTING_REPLAY, path, &shape, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(routing_open(&r, ROUTING_REPLAY, path, &shape, &error), STATUS_OK);
     int32_t other[2] = {3, 0};
     routing_token(&r, routing_at(&r, 1, 4, 2), other, 2, value, 6);
     CU_ASSERT(other[0] == 3 && other[1] == 5);
@@ -56,7 +57,7 @@ static void test_save_and_replay(void)
     CU_ASSERT(unknown[0] == 1 && unknown[1] == 2);
     routing_close(&r);
 
-    CU_ASSERT_EQUAL_FATAL(routing_open(&r, ROUTING_COMPARE, path, &shape, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(routing_open(&r, ROUTING_COMPARE, path, &shape, &error), STATUS_OK);
     int32_t swapped[2] = {5, 3}, flipped[2] = {3, 0};
     routing_token(&r, routing_at(&r, 1, 4, 2), swapped, 2, value, 6);
     CU_ASSERT(r.compared == 1 && r.flips == 0);
@@ -78,22 +79,22 @@ static void test_refused(void)
         {{0, 0, 4, 0, 5}, STATUS_USAGE, "the model has no experts to choose"},
     };
     struct routing r;
-    char dir[E2E_PATH], path[E2E_PATH + 16], error[256];
+    char dir[E2E_PATH], path[E2E_PATH + 16];
+    struct error error;
     e2e_folder(dir, "routing-bad");
     snprintf(path, sizeof path, "%s/r", dir);
-    CU_ASSERT_EQUAL_FATAL(routing_open(&r, ROUTING_SAVE, path, &shape, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(routing_open(&r, ROUTING_SAVE, path, &shape, &error), STATUS_OK);
     routing_close(&r);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        error[0] = 0;
-        CU_ASSERT_EQUAL(routing_open(&r, ROUTING_REPLAY, path, &cases[i].shape, error, sizeof error),
-                        cases[i].status);
-        CU_ASSERT(strstr(error, cases[i].says) != NULL);
+        error.text[0] = 0;
+        CU_ASSERT_EQUAL(routing_open(&r, ROUTING_REPLAY, path, &cases[i].shape, &error), cases[i].status);
+        CU_ASSERT(strstr(error.text, cases[i].says) != NULL);
         routing_close(&r);
     }
     FILE *f = fopen(path, "w");
     CU_ASSERT_FATAL(f && fputs("not choices", f) >= 0 && fclose(f) == 0);
-    CU_ASSERT_EQUAL(routing_open(&r, ROUTING_REPLAY, path, &shape, error, sizeof error), STATUS_INPUT);
-    CU_ASSERT(strstr(error, "it does not hold choices of experts") != NULL);
+    CU_ASSERT_EQUAL(routing_open(&r, ROUTING_REPLAY, path, &shape, &error), STATUS_INPUT);
+    CU_ASSERT(strstr(error.text, "it does not hold choices of experts") != NULL);
     routing_close(&r);
 }
 

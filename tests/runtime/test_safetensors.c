@@ -38,10 +38,10 @@ static void write_file(const char *path, uint64_t length, const char *header, si
 static enum status try_open(const char *path, char tail[512])
 {
     struct safetensors *s;
-    char error[700] = "";
-    enum status st = safetensors_open(path, &s, error, sizeof error);
-    const char *at = strstr(error, ".safetensors");
-    snprintf(tail, 512, "%s", at ? at + strlen(".safetensors: ") : error);
+    struct error error = {""};
+    enum status st = safetensors_open(path, &s, &error);
+    const char *at = strstr(error.text, ".safetensors");
+    snprintf(tail, 512, "%s", at ? at + strlen(".safetensors: ") : error.text);
     if (st == STATUS_OK)
         safetensors_close(s);
     return st;
@@ -126,7 +126,8 @@ static void test_headers(void)
 
 static void test_values(void)
 {
-    char dir[64], path[128], error[256];
+    char dir[64], path[128];
+    struct error error;
     struct safetensors *s;
     float x[4];
     make_folder(dir);
@@ -138,7 +139,7 @@ static void test_values(void)
     uint64_t length = strlen(header);
     CU_ASSERT_FATAL(out && fwrite(&length, 8, 1, out) == 1 && fwrite(header, length, 1, out) == 1 &&
                     fwrite(data, sizeof data, 1, out) == 1 && fclose(out) == 0);
-    CU_ASSERT_FATAL(safetensors_open(path, &s, error, sizeof error) == STATUS_OK);
+    CU_ASSERT_FATAL(safetensors_open(path, &s, &error) == STATUS_OK);
     CU_ASSERT(safetensors_count(s) == 2);
     CU_ASSERT_STRING_EQUAL(safetensors_at(s, 0)->name, "b");
     CU_ASSERT(safetensors_find(s, "nothing") == NULL);
@@ -155,25 +156,24 @@ static void test_values(void)
 /* two writers of one layout, then the reader; small files force several */
 static void check_round_trip(uint64_t file_bytes, uint32_t files)
 {
-    char dir[64], error[256], path[128];
+    char dir[64], path[128];
+    struct error error;
     struct safetensors *s;
     static const struct weight_plan t[3] = {{.name = "a", .ndim = 1, .shape = {1, 5}},
                                              {.name = "b\"\\", .ndim = 2, .shape = {2, 3}},
                                              {.name = "c", .ndim = 2, .shape = {4, 1}}};
     struct weight_files *maker, *helper;
     make_folder(dir);
-    CU_ASSERT_FATAL(safetensors_create(dir, "model", t, 3, file_bytes, true, &maker, error, sizeof error) ==
-                    STATUS_OK);
-    CU_ASSERT_FATAL(safetensors_create(dir, "model", t, 3, file_bytes, false, &helper, error, sizeof error) ==
-                    STATUS_OK);
+    CU_ASSERT_FATAL(safetensors_create(dir, "model", t, 3, file_bytes, true, &maker, &error) == STATUS_OK);
+    CU_ASSERT_FATAL(safetensors_create(dir, "model", t, 3, file_bytes, false, &helper, &error) == STATUS_OK);
     for (uint32_t i = 0; i < 3; i++)
         for (uint32_t e = 0; e < (i == 0 ? 5u : i == 1 ? 6u : 4u); e++) {
             float x = (float)(100 * i + e);
             memcpy(safetensors_target(e & 1 ? helper : maker, i) + 4 * e, &x, 4);
         }
-    CU_ASSERT(safetensors_finish(helper, false, error, sizeof error) == STATUS_OK);
-    CU_ASSERT(safetensors_finish(maker, true, error, sizeof error) == STATUS_OK);
-    CU_ASSERT_FATAL(safetensors_open(dir, &s, error, sizeof error) == STATUS_OK);
+    CU_ASSERT(safetensors_finish(helper, false, &error) == STATUS_OK);
+    CU_ASSERT(safetensors_finish(maker, true, &error) == STATUS_OK);
+    CU_ASSERT_FATAL(safetensors_open(dir, &s, &error) == STATUS_OK);
     const struct weight *b = safetensors_find(s, "b\"\\"), *a = safetensors_find(s, "a");
     float x[3];
     CU_ASSERT_FATAL(a && b && safetensors_count(s) == 3);
@@ -204,7 +204,8 @@ static void test_index(void)
                  {"{\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"two.safetensors\"}}",
                   "tensor 'a' is in two files"},
                  {"{", "string or '}' expected near end of file"}};
-    char dir[64], path[128], error[512];
+    char dir[64], path[128];
+    struct error error;
     struct safetensors *s;
     const char one[] = "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}";
     make_folder(dir);
@@ -216,8 +217,8 @@ static void test_index(void)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         FILE *out = fopen(path, "w");
         CU_ASSERT_FATAL(out && fputs(cases[i].json, out) >= 0 && fclose(out) == 0);
-        CU_ASSERT(safetensors_open(dir, &s, error, sizeof error) == STATUS_INPUT);
-        CU_ASSERT_STRING_EQUAL(strrchr(error, ':') + 2, cases[i].message);
+        CU_ASSERT(safetensors_open(dir, &s, &error) == STATUS_INPUT);
+        CU_ASSERT_STRING_EQUAL(strrchr(error.text, ':') + 2, cases[i].message);
     }
     remove_folder(dir);
 }

@@ -19,11 +19,11 @@ struct meetings {
 
 static void open_meetings(struct meetings *t)
 {
-    char error[200];
+    struct error error;
     struct world_sizes sizes = {.nranks = MEMBERS,
                                 .arena_bytes = ARENA,
                                 .transport_bytes = transport_shared_bytes(channels, 2)};
-    CU_ASSERT_FATAL(world_open(&t->world[0], &sizes, NULL, 0, 1, error, sizeof error) == STATUS_OK);
+    CU_ASSERT_FATAL(world_open(&t->world[0], &sizes, NULL, 0, 1, &error) == STATUS_OK);
     for (uint32_t r = 0; r < MEMBERS; r++) {
         t->world[r] = t->world[0];
         t->world[r].rank = r;

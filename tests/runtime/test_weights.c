@@ -146,12 +146,12 @@ static uint16_t param_bits(const struct fixture *f, uint32_t rank, uint64_t elem
 static void init(enum dtype copy)
 {
     static struct fixture f;
-    char error[256];
+    struct error error;
     open_fixture(&f, false);
     f.p->buffers[0].dtype = copy;
     for (uint32_t r = 0; r < 2; r++) {
         struct weights_place w = place(&f, r);
-        CU_ASSERT(weights_init(&w, NULL, 5, error, sizeof error) == STATUS_OK);
+        CU_ASSERT(weights_init(&w, NULL, 5, &error) == STATUS_OK);
     }
     const float *master = f.arena[1] + ELEMENTS, *moment = f.arena[1] + 2 * ELEMENTS;
     for (uint32_t e = 0; e < ELEMENTS; e++) {
@@ -180,7 +180,7 @@ enum { LONG = 1300, NARROW = 3 };
 /* initial values of a [1300, 3] tensor, as it is or turned: more than are made at a time */
 static void fill_long(bool turned, float *values)
 {
-    char error[256];
+    struct error error;
     struct program *p = program_new(0, 1);
     struct bucket bucket = {.name = "all", .elements = LONG * NARROW, .ntensors = 1, .count_slot = NONE};
     struct tensor t = {.name = "long",
@@ -199,7 +199,7 @@ static void fill_long(bool turned, float *values)
     program_buffer(p, &b);
     struct ranks *ranks = ranks_new(1, 1, 0, 0);
     struct weights_place w = {p, ranks, 0, (uint8_t *)values};
-    CU_ASSERT(weights_init(&w, NULL, 5, error, sizeof error) == STATUS_OK);
+    CU_ASSERT(weights_init(&w, NULL, 5, &error) == STATUS_OK);
     program_free(p);
     ranks_free(ranks);
 }
@@ -219,11 +219,10 @@ static void test_long(void)
 static struct weights_sink make_sink(const char *dir, struct weight_plan *catalog, uint32_t n,
                                      _Atomic uint64_t *covered)
 {
-    char error[256];
+    struct error error;
     struct weights_sink sink = {.catalog = catalog, .ncatalog = n, .covered = covered};
     memset((void *)covered, 0, n * sizeof *covered);
-    CU_ASSERT_FATAL(safetensors_create(dir, "model", catalog, n, 1 << 20, true, &sink.files, error,
-                                       sizeof error) == STATUS_OK);
+    CU_ASSERT_FATAL(safetensors_create(dir, "model", catalog, n, 1 << 20, true, &sink.files, &error) == STATUS_OK);
     return sink;
 }
 
@@ -243,7 +242,8 @@ static void check_saved(const struct safetensors *s, float factor)
 static void check_save(bool sharded, bool fetched)
 {
     static struct fixture f;
-    char dir[64] = "/tmp/llmc-save-XXXXXX", error[256], command[128];
+    char dir[64] = "/tmp/llmc-save-XXXXXX", command[128];
+    struct error error;
     struct weight_plan *catalog;
     uint32_t n;
     _Atomic uint64_t covered[3];
@@ -253,7 +253,7 @@ static void check_save(bool sharded, bool fetched)
     if (fetched)
         keep_in_host_memory(&f);
     const struct program *programs[] = {f.p};
-    CU_ASSERT_FATAL(weights_catalog(programs, 1, &catalog, &n, error, sizeof error) == STATUS_OK);
+    CU_ASSERT_FATAL(weights_catalog(programs, 1, &catalog, &n, &error) == STATUS_OK);
     CU_ASSERT_FATAL(n == 3);
     struct weights_sink sink = make_sink(dir, catalog, n, covered);
     for (uint32_t t = 0; t < 3; t++)
@@ -261,22 +261,22 @@ static void check_save(bool sharded, bool fetched)
             float x = (float)(1000 * t + e);
             memcpy(safetensors_target(sink.files, t) + 4 * e, &x, 4);
         }
-    CU_ASSERT(weights_complete(&sink, error, sizeof error) == STATUS_BUG);
-    CU_ASSERT_STRING_EQUAL(error, "the ranks answer for 0 of the 60 elements of tensor 'table'");
-    CU_ASSERT(safetensors_finish(sink.files, true, error, sizeof error) == STATUS_OK);
-    CU_ASSERT_FATAL(safetensors_open(dir, &given, error, sizeof error) == STATUS_OK);
+    CU_ASSERT(weights_complete(&sink, &error) == STATUS_BUG);
+    CU_ASSERT_STRING_EQUAL(error.text, "the ranks answer for 0 of the 60 elements of tensor 'table'");
+    CU_ASSERT(safetensors_finish(sink.files, true, &error) == STATUS_OK);
+    CU_ASSERT_FATAL(safetensors_open(dir, &given, &error) == STATUS_OK);
     sink = make_sink(dir, catalog, n, covered);
     for (uint32_t r = 0; r < 2; r++) {
         struct weights_place w = place(&f, r);
-        CU_ASSERT(weights_init(&w, given, 0, error, sizeof error) == STATUS_OK);
+        CU_ASSERT(weights_init(&w, given, 0, &error) == STATUS_OK);
         weights_save(&w, &sink);
     }
     /* unsharded, both ranks hold and answer for the vector: counted twice, which is an error of the plan */
-    CU_ASSERT(weights_complete(&sink, error, sizeof error) == STATUS_BUG);
-    CU_ASSERT(safetensors_finish(sink.files, true, error, sizeof error) == STATUS_OK);
+    CU_ASSERT(weights_complete(&sink, &error) == STATUS_BUG);
+    CU_ASSERT(safetensors_finish(sink.files, true, &error) == STATUS_OK);
     if (!sharded) {
-        CU_ASSERT_STRING_EQUAL(error, "the ranks answer for 10 of the 5 elements of tensor 'vector'");
-        CU_ASSERT_FATAL(safetensors_open(dir, &saved, error, sizeof error) == STATUS_OK);
+        CU_ASSERT_STRING_EQUAL(error.text, "the ranks answer for 10 of the 5 elements of tensor 'vector'");
+        CU_ASSERT_FATAL(safetensors_open(dir, &saved, &error) == STATUS_OK);
         check_saved(saved, 1);
         safetensors_close(saved);
         /* the gradient operand of the same instruction */
@@ -288,8 +288,8 @@ static void check_save(bool sharded, bool fetched)
             struct weights_place w = place(&f, r);
             weights_save_gradient(&w, 0, &sink);
         }
-        CU_ASSERT(safetensors_finish(sink.files, true, error, sizeof error) == STATUS_OK);
-        CU_ASSERT_FATAL(safetensors_open(dir, &saved, error, sizeof error) == STATUS_OK);
+        CU_ASSERT(safetensors_finish(sink.files, true, &error) == STATUS_OK);
+        CU_ASSERT_FATAL(safetensors_open(dir, &saved, &error) == STATUS_OK);
         check_saved(saved, 2);
         safetensors_close(saved);
     }
@@ -312,7 +312,8 @@ static void test_count_slot(void)
 {
     static struct fixture f;
     _Atomic uint64_t covered[3];
-    char dir[64] = "/tmp/llmc-save-XXXXXX", error[256], command[128];
+    char dir[64] = "/tmp/llmc-save-XXXXXX", command[128];
+    struct error error;
     struct weight_plan *catalog;
     uint32_t n;
     CU_ASSERT_FATAL(mkdtemp(dir) != NULL);
@@ -327,15 +328,15 @@ static void test_count_slot(void)
     f.ranks->values[2] = 1;
     const struct program *programs[] = {f.p};
     f.p->ntensors = 1;
-    CU_ASSERT_FATAL(weights_catalog(programs, 1, &catalog, &n, error, sizeof error) == STATUS_OK);
+    CU_ASSERT_FATAL(weights_catalog(programs, 1, &catalog, &n, &error) == STATUS_OK);
     struct weights_sink sink = make_sink(dir, catalog, n, covered);
     for (uint32_t r = 0; r < 2; r++) {
         struct weights_place w = place(&f, r);
-        CU_ASSERT(weights_init(&w, NULL, 5, error, sizeof error) == STATUS_OK);
+        CU_ASSERT(weights_init(&w, NULL, 5, &error) == STATUS_OK);
         weights_save(&w, &sink);
     }
-    CU_ASSERT(weights_complete(&sink, error, sizeof error) == STATUS_OK);
-    CU_ASSERT(safetensors_finish(sink.files, true, error, sizeof error) == STATUS_OK);
+    CU_ASSERT(weights_complete(&sink, &error) == STATUS_OK);
+    CU_ASSERT(safetensors_finish(sink.files, true, &error) == STATUS_OK);
     free(catalog);
     close_fixture(&f);
     snprintf(command, sizeof command, "rm -rf '%s'", dir);
@@ -355,7 +356,8 @@ static void test_refused(void)
          "tensor 'table' is 1 x 2 in the weights, 10 x 6 in the plan", 4},
     };
     static struct fixture f;
-    char path[] = "/tmp/llmc-refused-XXXXXX", error[256];
+    char path[] = "/tmp/llmc-refused-XXXXXX";
+    struct error error;
     int fd = mkstemp(path);
     CU_ASSERT_FATAL(fd >= 0);
     FILE *out = fdopen(fd, "wb");
@@ -367,10 +369,10 @@ static void test_refused(void)
         CU_ASSERT_FATAL(fwrite(&n, 8, 1, out) == 1 && fwrite(cases[i].header, n, 1, out) == 1 &&
                         fwrite("\0\0\0\0", 1, cases[i].data, out) == cases[i].data && fflush(out) == 0);
         CU_ASSERT_FATAL(ftruncate(fd, (off_t)(8 + n + cases[i].data)) == 0);
-        CU_ASSERT_FATAL(safetensors_open(path, &s, error, sizeof error) == STATUS_OK);
+        CU_ASSERT_FATAL(safetensors_open(path, &s, &error) == STATUS_OK);
         struct weights_place w = place(&f, 0);
-        CU_ASSERT(weights_init(&w, s, 0, error, sizeof error) == STATUS_INPUT);
-        CU_ASSERT_STRING_EQUAL(error, cases[i].message);
+        CU_ASSERT(weights_init(&w, s, 0, &error) == STATUS_INPUT);
+        CU_ASSERT_STRING_EQUAL(error.text, cases[i].message);
         safetensors_close(s);
     }
     fclose(out);

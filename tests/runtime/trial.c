@@ -68,14 +68,14 @@ static uint32_t count_backwards(const struct program *p, const struct trace_span
     return bad;
 }
 
-static enum status play(struct context *c, struct world *w, struct exec *e, char *error, size_t error_size)
+static enum status play(struct context *c, struct world *w, struct exec *e, struct error *error)
 {
     struct trial *t = c->t;
     const struct program *p = exec_program(e, ROUTINE_TRAIN);
     struct weights_place place = {p, t->plan->ranks, w->rank, w->arena[w->rank]};
     if (t->kind == TRIAL_CPU)
         memset(w->arena[w->rank], 0xff, p->arena_bytes);
-    TRY(weights_init(&place, NULL, p->job.seed, error, error_size));
+    TRY(weights_init(&place, NULL, p->job.seed, error));
     TRY(exec_to_device(e));
     TRY(world_barrier(w));
     struct trace_span *spans = t->trace ? calloc(p->ninsns + (size_t)1, sizeof *spans) : NULL;
@@ -111,7 +111,7 @@ static enum status body(void *context, uint32_t rank)
     struct context *c = context;
     struct trial *t = c->t;
     struct world w = c->world; /* of a thread: its own rank */
-    char error[1024] = "";
+    struct error error = {""};
     struct exec *e = NULL;
     w.rank = rank;
     const struct exec_setup setup = {.player = c->player,
@@ -123,11 +123,11 @@ static enum status body(void *context, uint32_t rank)
                                      .watchdog_s = 30};
     atomic_store(&w.ranks[rank].state, RANK_STEPPING);
     atomic_store(&w.ranks[rank].running, NONE);
-    enum status st = exec_open(&e, &setup, error, sizeof error);
+    enum status st = exec_open(&e, &setup, &error);
     if (st == STATUS_OK)
-        st = play(c, &w, e, error, sizeof error);
+        st = play(c, &w, e, &error);
     if (st != STATUS_OK)
-        world_fail(&w, st, "%s", error[0] ? error : "failed without a word");
+        world_fail(&w, st, "%s", error.text[0] ? error.text : "failed without a word");
     if (c->gang && rank == 0) {
         c->shared->graphs = c->gang->counts.graphs;
         c->shared->launches = fake_cuda_launches();
@@ -153,7 +153,8 @@ static void describe(void *context, uint32_t rank, char *out, size_t size)
 
 static enum status open_data(struct context *c)
 {
-    char path[] = "/tmp/llmc-trial-XXXXXX", error[256];
+    char path[] = "/tmp/llmc-trial-XXXXXX";
+    struct error error;
     const struct job_info *job = &c->t->plan->train[0]->job;
     uint64_t state = 5;
     int fd = mkstemp(path);
@@ -166,7 +167,7 @@ static enum status open_data(struct context *c)
         fwrite(&token, sizeof token, 1, f);
     }
     fclose(f);
-    enum status st = data_open(path, job->sequence, job->vocab, &c->data, error, sizeof error);
+    enum status st = data_open(path, job->sequence, job->vocab, &c->data, &error);
     unlink(path);
     return st;
 }
@@ -209,7 +210,7 @@ static uint64_t most_arena(const struct plan *p)
 
 void trial_run(struct trial *t)
 {
-    char error[256] = "";
+    struct error error = {""};
     struct context c = {.t = t, .player = t->kind == TRIAL_CPU ? &player_cpu : t->kind == TRIAL_D2D ? &player_d2d : &player_nccl};
     const struct program *const *sets[] = {(const struct program *const *)t->plan->train};
     void *map = mmap(NULL, sizeof *c.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -221,7 +222,7 @@ void trial_run(struct trial *t)
                                       .arena_bytes = most_arena(t->plan),
                                       .transport_bytes = c.player->shared_bytes(c.channels.list, c.channels.n)};
     if (t->status == STATUS_OK)
-        t->status = world_open(&c.world, &sizes, NULL, NONE, 1, error, sizeof error);
+        t->status = world_open(&c.world, &sizes, NULL, NONE, 1, &error);
     if (t->status == STATUS_OK) {
         t->status = launch(&c);
         snprintf(t->error, sizeof t->error, "%s", c.world.control->message);

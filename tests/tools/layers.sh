@@ -8,7 +8,7 @@
 set -u
 grep -rn --include='*.[ch]' -E '^[[:space:]]*#[[:space:]]*include' kernels runtime compiler | awk -F'[:"<>]' '
 BEGIN {
-    n = split("runtime/status.h runtime/file. runtime/hash. runtime/isa. runtime/data. runtime/routing. " \
+    n = split("runtime/status.h runtime/error. runtime/file. runtime/hash. runtime/isa. runtime/data. runtime/routing. " \
               "kernels/kernels.h runtime/workspace. runtime/cuda_api. kernels/ runtime/ compiler/support/ " \
               "compiler/topology/ compiler/profile/ compiler/model/ compiler/cost/ compiler/schedule/ " \
               "compiler/simulate/ compiler/emit/plan.h compiler/lower/ compiler/place/ compiler/verify/ " \
@@ -26,8 +26,8 @@ function bad(why) { print $1 ":" $2 ": includes " $4 ": " why; failed = 1 }
 to ~ /^libxml\// && from != "compiler/topology/topo_xml.c" { bad("only topo_xml.c may use libxml2") }
 to == "cblas.h" && from !~ /^(kernels\/cpu|runtime)\// { bad("only kernels/cpu and runtime may use CBLAS") }
 from ~ /^compiler\// && to ~ /^(runtime|kernels)\// &&
-to !~ /^runtime\/(isa\.h|isa\.def|program\.h|program_share\.h|workspace\.h|status\.h|hash\.h|file\.h)$/ {
-    bad("of the machine the compiler may see only isa.h, program.h, program_share.h, workspace.h, status.h, hash.h and file.h")
+to !~ /^runtime\/(isa\.h|isa\.def|program\.h|program_share\.h|workspace\.h|status\.h|error\.h|hash\.h|file\.h)$/ {
+    bad("of the machine the compiler may see only isa.h, program.h, program_share.h, workspace.h, status.h, error.h, hash.h and file.h")
 }
 rank(to) > rank(from) { bad("later in the order of the map") }
 END { exit failed }'

@@ -24,7 +24,7 @@ struct place {
     struct arena *a;
     struct plan *plan;
     char root[64], dir[80]; /* a folder of this test's own, and the plan in it */
-    char error[1024];
+    struct error error;
 };
 
 static void open_place(struct place *p)
@@ -53,13 +53,13 @@ static void close_place(struct place *p)
 
 static enum status write_plan(struct place *p, bool force)
 {
-    return plan_write(p->plan, p->dir, force, p->error, sizeof p->error);
+    return plan_write(p->plan, p->dir, force, &p->error);
 }
 
 static enum status read_plan(struct place *p, struct plan **out)
 {
-    *p->error = 0;
-    return plan_read(p->a, p->dir, out, p->error, sizeof p->error);
+    *p->error.text = 0;
+    return plan_read(p->a, p->dir, out, &p->error);
 }
 
 static const char *path_of(struct place *p, const char *name)
@@ -111,7 +111,7 @@ static void test_changed(void)
             else
                 put(path_of(&p, names[i]), "a", " ");
             CU_ASSERT_EQUAL(read_plan(&p, &back), STATUS_INPUT);
-            CU_ASSERT_PTR_NOT_NULL(strstr(p.error, names[i]));
+            CU_ASSERT_PTR_NOT_NULL(strstr(p.error.text, names[i]));
             plan_close(back);
             close_place(&p);
         }
@@ -137,9 +137,9 @@ static void test_long(void)
         CU_ASSERT_EQUAL_FATAL(write_plan(&p, false), STATUS_OK);
         CU_ASSERT_EQUAL(truncate(path_of(&p, cases[i].name), (cases[i].mebibytes << 20) + over), 0);
         enum status s = read_plan(&p, &back);
-        CU_ASSERT_EQUAL(strstr(p.error, "larger than") != NULL, over);
+        CU_ASSERT_EQUAL(strstr(p.error.text, "larger than") != NULL, over);
         CU_ASSERT_EQUAL(s, STATUS_INPUT);
-        CU_ASSERT_STRING_EQUAL(p.error, arena_printf(p.a, "%s%s", p.dir, cases[i].message));
+        CU_ASSERT_STRING_EQUAL(p.error.text, arena_printf(p.a, "%s%s", p.dir, cases[i].message));
         plan_close(back);
         close_place(&p);
     }
@@ -169,8 +169,8 @@ static void test_full(void)
     setrlimit(RLIMIT_FSIZE, &was);
     signal(SIGXFSZ, before);
     CU_ASSERT_EQUAL(s, STATUS_WORLD);
-    CU_ASSERT_PTR_NOT_NULL(strstr(p.error, arena_printf(p.a, "%s: ", p.dir)));
-    CU_ASSERT_PTR_NOT_NULL(strstr(p.error, "File too large"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(p.error.text, arena_printf(p.a, "%s: ", p.dir)));
+    CU_ASSERT_PTR_NOT_NULL(strstr(p.error.text, "File too large"));
     CU_ASSERT_EQUAL(system(arena_printf(p.a, "test -z \"$(ls -A '%s')\"", p.root)), 0);
     close_place(&p);
 }
@@ -218,7 +218,7 @@ static void test_replace(void)
     CU_ASSERT_EQUAL(system(command), 0);
     put(path_of(&p, "run.jsonl"), "w", "{}\n");
     CU_ASSERT_EQUAL(write_plan(&p, false), STATUS_WORLD);
-    CU_ASSERT_PTR_NOT_NULL(strstr(p.error, "holds more than a plan"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(p.error.text, "holds more than a plan"));
     CU_ASSERT_EQUAL(access(path_of(&p, "run.jsonl"), R_OK), 0);
     close_place(&p);
 }
@@ -228,15 +228,16 @@ static void test_replace(void)
 static void test_closed(void)
 {
     enum { NOBODY = 65534 };
-    char root[] = "/tmp/llmc-test-XXXXXX", error[1024] = "";
+    char root[] = "/tmp/llmc-test-XXXXXX";
+    struct error error = {""};
     CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(root));
     CU_ASSERT_EQUAL(chmod(root, 0555), 0);
     fflush(NULL);
     pid_t child = fork();
     if (!child) {
         bool gone = chdir(root) || (!getuid() && setresuid(NOBODY, NOBODY, NOBODY));
-        enum status s = gone ? STATUS_OK : plan_may_write("plan", true, error, sizeof error);
-        _exit(s == STATUS_WORLD && strstr(error, "nothing can be written into .: Permission denied") ? 0 : 1);
+        enum status s = gone ? STATUS_OK : plan_may_write("plan", true, &error);
+        _exit(s == STATUS_WORLD && strstr(error.text, "nothing can be written into .: Permission denied") ? 0 : 1);
     }
     int how = -1;
     CU_ASSERT_EQUAL(waitpid(child, &how, 0), child);
@@ -266,9 +267,9 @@ static void test_meanwhile(void)
         sigaction(SIGIO, &act, NULL);
         if (here < 0 || fcntl(here, F_NOTIFY, DN_CREATE))
             _exit(77);
-        enum status s = plan_write(p.plan, "plan", false, p.error, sizeof p.error);
-        bool said = !strcmp(p.error, arena_printf(p.a, "plan: %s", strerror(ENOTEMPTY))) ||
-                    !strcmp(p.error, arena_printf(p.a, "plan: %s", strerror(EEXIST)));
+        enum status s = plan_write(p.plan, "plan", false, &p.error);
+        bool said = !strcmp(p.error.text, arena_printf(p.a, "plan: %s", strerror(ENOTEMPTY))) ||
+                    !strcmp(p.error.text, arena_printf(p.a, "plan: %s", strerror(EEXIST)));
         _exit(s == STATUS_WORLD && said ? 0 : 1);
     }
     int how = -1;

@@ -25,7 +25,8 @@ static char *listed(struct arena *a, const struct decision *d)
 static void test_round_trip(void)
 {
     struct arena *a = arena_new();
-    char root[] = "/tmp/llmc-test-XXXXXX", error[1024] = "", command[128];
+    char root[] = "/tmp/llmc-test-XXXXXX", command[128];
+    struct error error = {""};
     const char *why = "";
     CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(root));
     const char *dir = arena_printf(a, "%s/plan", root), *schedule = arena_printf(a, "%s/schedule.csv", dir);
@@ -37,8 +38,8 @@ static void test_round_trip(void)
     CU_ASSERT_PTR_NOT_NULL_FATAL(d.listed);
     struct plan *p = compile_decision(a, job, host, &d, &(struct compile_options){0}, &why), *back = NULL;
     CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-    CU_ASSERT_EQUAL_FATAL(plan_write(p, dir, false, error, sizeof error), STATUS_OK);
-    CU_ASSERT_EQUAL_FATAL(plan_read(a, dir, &back, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(plan_write(p, dir, false, &error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(plan_read(a, dir, &back, &error), STATUS_OK);
     CU_ASSERT_EQUAL(back->decision.schedule, SCHED_AUTO);
     CU_ASSERT_PTR_NOT_NULL_FATAL(back->decision.listed);
     char *was = listed(a, &p->decision), *is = listed(a, &back->decision);
@@ -48,8 +49,8 @@ static void test_round_trip(void)
     free(is);
     plan_close(back);
     CU_ASSERT_EQUAL(unlink(schedule), 0);
-    CU_ASSERT_EQUAL(plan_read(a, dir, &back, error, sizeof error), STATUS_INPUT);
-    CU_ASSERT_PTR_NOT_NULL(strstr(error, "schedule.csv"));
+    CU_ASSERT_EQUAL(plan_read(a, dir, &back, &error), STATUS_INPUT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "schedule.csv"));
     plan_close(back);
     plan_close(p);
     snprintf(command, sizeof command, "rm -rf '%s'", root);

@@ -244,15 +244,16 @@ static void give_cores(struct arena *a, const struct plan *p)
 static char *compared(struct arena *a, const struct plan *p, const json_t *trace, bool json,
                       enum status status)
 {
-    char path[] = "/tmp/llmc-test-XXXXXX", error[512] = "", *text = NULL;
+    char path[] = "/tmp/llmc-test-XXXXXX", *text = NULL;
+    struct error error = {""};
     size_t size = 0;
     int file = mkstemp(path);
     CU_ASSERT_FATAL(file >= 0 && !json_dumpfd(trace, file, 0) && !close(file));
     FILE *out = open_memstream(&text, &size);
-    CU_ASSERT_EQUAL(diff_trace(a, p, path, json, out, error, sizeof error), status);
+    CU_ASSERT_EQUAL(diff_trace(a, p, path, json, out, &error), status);
     fclose(out);
     unlink(path);
-    char *copy = arena_strdup(a, *error ? error : text);
+    char *copy = arena_strdup(a, *error.text ? error.text : text);
     free(text);
     return copy;
 }

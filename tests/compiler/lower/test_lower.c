@@ -38,16 +38,16 @@ static void test_random_plans_are_sound(void)
     for (uint64_t seed = 0; seed < 150; seed++) {
         struct arena *a = arena_new();
         struct plan *p = random_plan(a, seed, 16);
-        char error[512] = "";
+        struct error error = {""};
         for (uint32_t r = 0; r < p->nroles; r++) {
-            CU_ASSERT_EQUAL(program_check(p->train[r], error, sizeof error), STATUS_OK);
-            CU_ASSERT_EQUAL(program_check(p->eval[r], error, sizeof error), STATUS_OK);
+            CU_ASSERT_EQUAL(program_check(p->train[r], &error), STATUS_OK);
+            CU_ASSERT_EQUAL(program_check(p->eval[r], &error), STATUS_OK);
             CU_ASSERT_EQUAL(order_faults(p->train[r]), 0);
             CU_ASSERT_EQUAL(order_faults(p->eval[r]), 0);
-            if (*error)
-                fprintf(stderr, "seed %llu: %s\n", (unsigned long long)seed, error);
+            if (*error.text)
+                fprintf(stderr, "seed %llu: %s\n", (unsigned long long)seed, error.text);
         }
-        CU_ASSERT_EQUAL(ranks_check(p->ranks, (const struct program *const *)p->train, error, sizeof error), STATUS_OK);
+        CU_ASSERT_EQUAL(ranks_check(p->ranks, (const struct program *const *)p->train, &error), STATUS_OK);
         plan_close(p);
         arena_free(a);
     }

@@ -261,9 +261,9 @@ static void test_lives(void)
         struct plan *p = random_plan(a, 2000 + seed, 8);
         struct plan *lowered = lowered_again(a, p), *placed = lowered_again(a, p);
         for (uint32_t r = 0; r < p->nroles; r++) {
-            char error[256];
+            struct error error;
             place_program(a, placed->train[r], 0);
-            CU_ASSERT_EQUAL(program_check(placed->train[r], error, sizeof error), STATUS_OK);
+            CU_ASSERT_EQUAL(program_check(placed->train[r], &error), STATUS_OK);
             moved += check_lives(a, lowered->train[r], placed->train[r]) > 0;
         }
         plan_close(p);

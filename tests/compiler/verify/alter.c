@@ -191,7 +191,7 @@ static struct program *alter_program(struct arena *a, const struct program *p, c
     struct text t = split(a, p);
     struct program *q = NULL;
     struct strbuf b = {0};
-    char error[1024] = "";
+    struct error error = {""};
     size_t before = 0, mine = 0;
     for (size_t k = 0; k < MOST_ALTERATIONS && x[k].program; k++) {
         before = names(x[k].program, p) ? alter_text(&t, &x[k]) : 0;
@@ -200,8 +200,8 @@ static struct program *alter_program(struct arena *a, const struct program *p, c
     }
     for (size_t i = 0; i < t.n; i++)
         strbuf_printf(&b, "%s\n", mine ? renamed(&t, t.line[i], true) : t.line[i]);
-    if (mine && program_parse(b.text, strlen(b.text), &q, error, sizeof error) != STATUS_OK) {
-        *why = arena_strdup(a, error);
+    if (mine && program_parse(b.text, strlen(b.text), &q, &error) != STATUS_OK) {
+        *why = arena_strdup(a, error.text);
         q = NULL;
     }
     strbuf_free(&b);

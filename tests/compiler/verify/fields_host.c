@@ -37,13 +37,13 @@ static bool persists(const struct buffer *b)
 }
 
 /* a rank's persistent bytes as they are filled in; NULL after a failure */
-static uint8_t *fill(const struct plan *p, uint32_t rank, const struct safetensors *from, uint8_t *arena,
-                     size_t *bytes, char *error, size_t error_size)
+static uint8_t *fill(const struct plan *p, uint32_t rank, const struct safetensors *from, uint8_t *arena, size_t *bytes,
+                     struct error *error)
 {
     const struct program *q = p->train[p->ranks->ranks[rank].role];
     struct weights_place place = {q, p->ranks, rank, arena};
     memset(arena, 0x5a, arena_of(p, rank));
-    if (weights_init(&place, from, q->job.seed, error, error_size) != STATUS_OK)
+    if (weights_init(&place, from, q->job.seed, error) != STATUS_OK)
         return NULL;
     *bytes = 0;
     for (uint32_t i = 0; i < q->nbuffers; i++)
@@ -69,12 +69,11 @@ static uint64_t elements_of(const struct weight_plan *t)
     return (t->ndim == 2 ? t->shape[0] : 1) * t->shape[1];
 }
 
-static bool write_source(struct fields_host *h, char *error, size_t error_size)
+static bool write_source(struct fields_host *h, struct error *error)
 {
     struct weight_files *f;
     char path[300];
-    if (safetensors_create(h->folder, "source", h->catalog, h->n, (uint64_t)1 << 40, true, &f, error,
-                           error_size) != STATUS_OK)
+    if (safetensors_create(h->folder, "source", h->catalog, h->n, (uint64_t)1 << 40, true, &f, error) != STATUS_OK)
         return false;
     for (uint32_t i = 0; i < h->n; i++)
         for (uint64_t e = 0; e < elements_of(&h->catalog[i]); e++) {
@@ -82,19 +81,18 @@ static bool write_source(struct fields_host *h, char *error, size_t error_size)
             memcpy(safetensors_target(f, i) + e * sizeof x, &x, sizeof x);
         }
     snprintf(path, sizeof path, "%s/source.safetensors", h->folder);
-    return safetensors_finish(f, true, error, error_size) == STATUS_OK &&
-           safetensors_open(path, &h->source, error, error_size) == STATUS_OK &&
-           safetensors_create(h->folder, "saved", h->catalog, h->n, (uint64_t)1 << 40, true, &h->saved, error,
-                              error_size) == STATUS_OK;
+    return safetensors_finish(f, true, error) == STATUS_OK && safetensors_open(path, &h->source, error) == STATUS_OK &&
+           safetensors_create(h->folder, "saved", h->catalog, h->n, (uint64_t)1 << 40, true, &h->saved, error) ==
+               STATUS_OK;
 }
 
 /* NULL, or what is not as it was in what was saved */
 static const char *check_saved(struct arena *a, const struct fields_host *h)
 {
-    char error[300];
+    struct error error;
     struct weights_sink sink = {h->saved, h->catalog, h->n, h->covered};
-    if (weights_complete(&sink, error, sizeof error) != STATUS_OK)
-        return arena_printf(a, "saving: %s", error);
+    if (weights_complete(&sink, &error) != STATUS_OK)
+        return arena_printf(a, "saving: %s", error.text);
     for (uint32_t i = 0; i < h->n; i++)
         for (uint64_t e = 0; e < elements_of(&h->catalog[i]); e++) {
             float x;
@@ -112,7 +110,7 @@ static const char *check_weights(struct arena *a, const struct fields_host *h, c
 {
     struct weights_sink sink = {h->saved, h->catalog, h->n, h->covered};
     const char *why = NULL;
-    char error[300] = "";
+    struct error error = {""};
     for (uint32_t i = 0; i < h->n; i++) {
         h->covered[i] = 0;
         memset(safetensors_target(h->saved, i), 0xff, elements_of(&h->catalog[i]) * sizeof(float));
@@ -120,10 +118,10 @@ static const char *check_weights(struct arena *a, const struct fields_host *h, c
     for (uint32_t r = 0; r < p->ranks->nranks && !why; r++) {
         uint8_t *arena = malloc(arena_of(p, r));
         struct image x = {0};
-        x.initial = fill(p, r, NULL, arena, &x.bytes, error, sizeof error);
-        x.loaded = fill(p, r, h->source, arena, &x.bytes, error, sizeof error);
+        x.initial = fill(p, r, NULL, arena, &x.bytes, &error);
+        x.loaded = fill(p, r, h->source, arena, &x.bytes, &error);
         if (!x.initial || !x.loaded)
-            why = arena_printf(a, "rank %u: %s", r, error);
+            why = arena_printf(a, "rank %u: %s", r, error.text);
         else if (keep)
             keep[r] = x;
         else if (x.bytes != h->images[r].bytes || memcmp(x.initial, h->images[r].initial, x.bytes))
@@ -146,14 +144,13 @@ struct fields_host *fields_host_new(struct arena *a, const struct plan *p, const
                                     const char **why)
 {
     struct fields_host *h = ARENA_NEW(a, struct fields_host);
-    char error[300] = "";
+    struct error error = {""};
     h->plan = p;
     snprintf(h->folder, sizeof h->folder, "%s", folder);
     *why = NULL;
-    if (weights_catalog((const struct program *const *)p->train, p->nroles, &h->catalog, &h->n, error,
-                        sizeof error) != STATUS_OK ||
-        !write_source(h, error, sizeof error)) {
-        *why = arena_strdup(a, error);
+    if (weights_catalog((const struct program *const *)p->train, p->nroles, &h->catalog, &h->n, &error) != STATUS_OK ||
+        !write_source(h, &error)) {
+        *why = arena_strdup(a, error.text);
         return NULL;
     }
     h->covered = calloc(h->n + 1u, sizeof *h->covered);
@@ -164,13 +161,14 @@ struct fields_host *fields_host_new(struct arena *a, const struct plan *p, const
 
 void fields_host_free(struct fields_host *h)
 {
-    char error[300], path[300];
+    char path[300];
+    struct error error;
     for (uint32_t r = 0; r < h->plan->ranks->nranks; r++) {
         free(h->images[r].initial);
         free(h->images[r].loaded);
     }
     safetensors_close(h->source);
-    safetensors_finish(h->saved, false, error, sizeof error);
+    safetensors_finish(h->saved, false, &error);
     free(h->catalog);
     free((void *)h->covered);
     snprintf(path, sizeof path, "%s/source.safetensors", h->folder);
@@ -184,11 +182,10 @@ static const char *check_catalog(struct arena *a, const struct fields_host *h, c
 {
     struct weight_plan *list;
     uint32_t n;
-    char error[300];
+    struct error error;
     const char *why = NULL;
-    if (weights_catalog((const struct program *const *)p->train, p->nroles, &list, &n, error, sizeof error) !=
-        STATUS_OK)
-        return arena_strdup(a, error);
+    if (weights_catalog((const struct program *const *)p->train, p->nroles, &list, &n, &error) != STATUS_OK)
+        return arena_strdup(a, error.text);
     if (n != h->n)
         why = "there are more tensors, or fewer";
     for (uint32_t i = 0; i < n && !why; i++)

@@ -44,9 +44,9 @@ static void expect_refused(struct plan *p, uint32_t insn, const char *what, cons
 {
     struct arena *a = arena_new();
     const struct program *q = p->train[0];
-    char error[200];
+    struct error error;
     n->tried++;
-    if (program_check(q, error, sizeof error) == STATUS_OK && verify_plan(a, p, false)->nviolations == 0) {
+    if (program_check(q, &error) == STATUS_OK && verify_plan(a, p, false)->nviolations == 0) {
         n->survived++;
         printf("\n    %s of ", what);
         program_print_insn(q, insn, stdout);

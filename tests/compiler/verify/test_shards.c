@@ -249,16 +249,17 @@ static void test_host(void)
     CU_ASSERT(state <= program_host_bytes(p->train[0]) && program_host_bytes(p->train[0]) < state + 256 * 20);
     CU_ASSERT_EQUAL(program_host_bytes(p->eval[0]), program_host_bytes(p->train[0]));
 
-    char error[800], *text = NULL;
+    char *text = NULL;
+    struct error error;
     size_t size, n, again_size;
     uint8_t *bytes, *again;
     struct program *decoded, *parsed;
     CU_ASSERT_EQUAL_FATAL(program_encode(p->train[0], &bytes, &size), STATUS_OK);
-    CU_ASSERT_EQUAL_FATAL(program_decode(bytes, size, &decoded, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(program_decode(bytes, size, &decoded, &error), STATUS_OK);
     FILE *f = open_memstream(&text, &n);
     program_print(decoded, f);
     fclose(f);
-    CU_ASSERT_EQUAL_FATAL(program_parse(text, n, &parsed, error, sizeof error), STATUS_OK);
+    CU_ASSERT_EQUAL_FATAL(program_parse(text, n, &parsed, &error), STATUS_OK);
     CU_ASSERT_EQUAL_FATAL(program_encode(parsed, &again, &again_size), STATUS_OK);
     CU_ASSERT(size == again_size && !memcmp(bytes, again, size));
     program_free(decoded);
@@ -269,13 +270,13 @@ static void test_host(void)
     uint32_t copy = find_insn(parsed, OP_COPY, "v.layer1", OPND(COPY, x), 0);
     parsed->insns[copy].op = OP_COPY;
     parsed->insns[copy].queue = QUEUE_COMPUTE;
-    CU_ASSERT_EQUAL(program_check(parsed, error, sizeof error), STATUS_INPUT);
-    CU_ASSERT_PTR_NOT_NULL(strstr(error, "operand x: only copies on queue copy reach host memory"));
+    CU_ASSERT_EQUAL(program_check(parsed, &error), STATUS_INPUT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "operand x: only copies on queue copy reach host memory"));
     parsed->insns[copy].queue = QUEUE_COPY;
     uint32_t device = find_buffer(parsed, "param.layer1");
     parsed->buffers[device].offset = 0;
-    CU_ASSERT_EQUAL(program_check(parsed, error, sizeof error), STATUS_INPUT);
-    CU_ASSERT_PTR_NOT_NULL(strstr(error, "(param.layer1): offset 0 lies in the"));
+    CU_ASSERT_EQUAL(program_check(parsed, &error), STATUS_INPUT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "(param.layer1): offset 0 lies in the"));
     program_free(parsed);
     for (size_t i = 0; i < ARRAY_LEN(host_faults); i++) {
         struct plan wrong = *p;

@@ -327,7 +327,8 @@ static const char *change(struct arena *a, const char *text, const struct change
 static void edit_program(struct arena *a, struct plan *p, const struct wrong *w)
 {
     struct program **at = &(w->evaluation ? p->eval : p->train)[w->role], *q;
-    char *printed = NULL, error[1024] = "";
+    char *printed = NULL;
+    struct error error = {""};
     size_t size;
     FILE *f = open_memstream(&printed, &size);
     CU_ASSERT_PTR_NOT_NULL_FATAL(f);
@@ -336,9 +337,9 @@ static void edit_program(struct arena *a, struct plan *p, const struct wrong *w)
     const char *text = printed;
     for (size_t i = 0; i < ARRAY_LEN(w->change) && w->change[i].line; i++)
         text = change(a, text, &w->change[i]);
-    enum status status = program_parse(text, strlen(text), &q, error, sizeof error);
+    enum status status = program_parse(text, strlen(text), &q, &error);
     if (status != STATUS_OK)
-        printf("\n    %s: %s", w->name, error);
+        printf("\n    %s: %s", w->name, error.text);
     CU_ASSERT_EQUAL_FATAL(status, STATUS_OK);
     program_free(*at);
     free(printed);
