@@ -35,7 +35,8 @@ static void end_line(struct log *l)
             strerror(errno));
 }
 
-void log_number(FILE *out, double x)
+/* as JSON: null where it has none */
+static void print_number(FILE *out, double x)
 {
     char text[32];
     if (!isfinite(x)) {
@@ -53,7 +54,7 @@ void log_number(FILE *out, double x)
 static void field(FILE *out, const char *name, double x)
 {
     fprintf(out, ", \"%s\": ", name);
-    log_number(out, x);
+    print_number(out, x);
 }
 
 void log_step(struct log *l, const struct log_step *s)

@@ -31,7 +31,5 @@ void log_step(struct log *l, const struct log_step *s);
 void log_eval(struct log *l, uint64_t step, double loss, uint64_t tokens);
 /* STATUS_WORLD if anything could not be written */
 enum status log_close(struct log *l, struct error *error);
-/* a number as JSON: null where JSON has none */
-void log_number(FILE *out, double x);
 
 #endif

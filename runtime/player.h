@@ -10,6 +10,7 @@
 
 #include "runtime/exec.h"
 
+struct json_t;
 enum progress { STUCK, MOVED, ENDED, BROKEN }; /* of a queue's head; ENDED: it is over, the next one may begin */
 struct play;
 
@@ -31,8 +32,8 @@ struct player {
     enum status (*copy)(struct exec *e, uint64_t at, uint64_t bytes, bool to_device);
     /* one line about the device for the log's header */
     void (*describe)(const struct exec *e, char *out, size_t size);
-    /* its own figures, as members of the summary's JSON object; NULL: it has none */
-    void (*print)(const struct exec *e, FILE *out);
+    /* its own figures, into the summary's JSON object; NULL: it has none */
+    void (*report)(const struct exec *e, struct json_t *out);
     /* Players on cores share a loop, which asks them to do a queue's head, instruction `insn`, as far as that goes now; */
     enum progress (*try_head)(struct exec *e, struct play *play, uint32_t queue, uint32_t insn);
     /* and how many nanoseconds it may sleep until a head ends by itself; NULL: none does */

@@ -6,9 +6,8 @@
  * words, staged words, step block and metrics; then host parts of arenas. */
 
 #include "runtime/cuda/gang_inside.h"
-#include "runtime/log.h"
 
-#include <math.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -481,26 +480,26 @@ void gang_memory(const struct gang *g, struct gang_memory *m)
 }
 
 /* what this process holds on its GPU, and what replaying costs the host */
-static void print(const struct exec *e, FILE *out)
+static void report(const struct exec *e, json_t *out)
 {
     const struct gang_counts *c = &e->s.gang->counts;
     struct gang_memory m;
     gang_memory(e->s.gang, &m);
-    fprintf(out,
-            "  \"gpu_memory\": {\"arena_bytes\": %llu, \"workspace_bytes\": %llu, \"staging_bytes\": %llu, \"libraries_bytes\": %llu, "
-            "\"communicators_bytes\": %llu, \"rest_bytes\": %llu, \"total_bytes\": %llu},\n",
-            (unsigned long long)m.arena, (unsigned long long)m.workspace, (unsigned long long)m.staging,
-            (unsigned long long)m.libraries, (unsigned long long)m.communicators, (unsigned long long)m.rest,
-            (unsigned long long)m.total);
-    fprintf(out, "  \"replay\": {\"graphs\": %llu, \"instructions\": %llu, \"fused\": %llu, \"host_ns_per_instruction\": ",
-            (unsigned long long)c->graphs, (unsigned long long)c->replayed, (unsigned long long)c->fused);
-    log_number(out, c->replayed ? (double)c->issue_ns / (double)c->replayed : NAN);
-    fputs("},\n", out);
+    json_object_set_new(out, "gpu_memory",
+                        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "arena_bytes", (json_int_t)m.arena,
+                                  "workspace_bytes", (json_int_t)m.workspace, "staging_bytes", (json_int_t)m.staging,
+                                  "libraries_bytes", (json_int_t)m.libraries, "communicators_bytes",
+                                  (json_int_t)m.communicators, "rest_bytes", (json_int_t)m.rest, "total_bytes",
+                                  (json_int_t)m.total));
+    json_object_set_new(out, "replay",
+                        json_pack("{s:I, s:I, s:I, s:o}", "graphs", (json_int_t)c->graphs, "instructions",
+                                  (json_int_t)c->replayed, "fused", (json_int_t)c->fused, "host_ns_per_instruction",
+                                  c->replayed ? json_real((double)c->issue_ns / (double)c->replayed) : json_null()));
 }
 
 const struct player player_d2d = {.transport = "d2d", .threads = true, .computes = true, .shared_bytes = shared_bytes,
                                   .admit = admit, .open = join, .close = leave, .run = run, .copy = gang_copy,
-                                  .describe = describe, .print = print};
+                                  .describe = describe, .report = report};
 const struct player player_nccl = {.transport = "nccl", .computes = true, .shared_bytes = shared_bytes,
                                    .admit = admit, .open = join, .close = leave, .run = run, .copy = gang_copy,
-                                   .describe = describe, .print = print};
+                                   .describe = describe, .report = report};
