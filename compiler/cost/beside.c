@@ -9,6 +9,7 @@
 #include "compiler/cost/cost_private.h"
 
 #include <math.h>
+#include <string.h>
 
 /* a pass over a stage's blocks */
 struct side {
@@ -111,23 +112,39 @@ static void note(double *most, double bytes)
     *most = bytes > *most ? bytes : *most;
 }
 
-static double *phase_of(struct moments_backward *b, const struct moments_run *r, uint32_t phase)
-{
-    return phase >= 4 ? &b->used : phase & r->makes ? &b->made : &b->begin;
-}
-
-/* the most of a pair while each of the backward pass's runs of blocks comes, in its last block and in those in front of it */
-struct pair {
-    struct moments_backward run[MOMENTS_RUNS][2];
-    double ends[MOMENTS_RUNS][2];
+/* The most of a pair while a backward pass's block comes: by what it has made, gradients of matrices (1) and of experts
+ * (2); behind the last use of its parameters (4); and at its end, if its gradients are converted there.  What a ZeRO
+ * level makes of these is for most_of() to say, so that levels share a pair. */
+enum { PHASES = 5 };
+struct met {
+    double most[PHASES], end;
 };
+/* the same of a run of blocks: in those in front of the last one, and in that; of all of a pass's runs */
+struct run_met {
+    struct met block[2];
+};
+struct pair {
+    struct run_met run[MOMENTS_RUNS];
+};
+
+static double *phase_of(struct met *x, uint32_t phase)
+{
+    return &x->most[phase < PHASES ? phase : PHASES - 1];
+}
 
 static void clear(struct pair *x, uint32_t nruns)
 {
-    for (uint32_t k = 0; k < 2 * nruns; k++) {
-        x->run[k / 2][k % 2] = (struct moments_backward){-INFINITY, -INFINITY, -INFINITY};
-        x->ends[k / 2][k % 2] = -INFINITY;
-    }
+    for (uint32_t k = 0; k < 2 * nruns; k++)
+        x->run[k / 2].block[k % 2] = (struct met){{-INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY}, -INFINITY};
+}
+
+/* where so much of what the block makes is on its way to shards */
+static struct moments_backward backward_of(const struct met *x, uint32_t makes)
+{
+    struct moments_backward b = {x->most[0], -INFINITY, x->most[PHASES - 1]};
+    for (uint32_t k = 1; k < PHASES - 1; k++)
+        note(k & makes ? &b.made : &b.begin, x->most[k]);
+    return b;
 }
 
 /* What a pass that is over leaves in places for copies: the next one's copies come there once those before them are through. */
@@ -163,7 +180,7 @@ static void run_together(const struct moments_stage *f, const struct moments_sta
     begin_side(&y, b, true, shards, uses[1], &receives_s);
     clear(out, b->nruns);
     bool last = true;
-    double *most = y.levels ? phase_of(&out->run[y.run][1], &b->runs[y.run], 0) : NULL;
+    double *most = y.levels ? phase_of(&out->run[y.run].block[1], 0) : NULL;
     while (y.levels) {
         if (is_forward(queue_s, &x, &y)) {
             go_forward(&x, &y, queue_s, most);
@@ -173,35 +190,31 @@ static void run_together(const struct moments_stage *f, const struct moments_sta
         uint32_t phase = y.steps.at->passes;
         double bytes = take(&y, queue_s);
         if (bytes > 0) {
-            most = phase_of(&out->run[y.run][last], &b->runs[y.run], phase);
+            most = phase_of(&out->run[y.run].block[last], phase);
             note(most, bytes + x.now - places);
         }
         if (!is_over(&y))
             continue;
         const struct moments_run *r = &b->runs[y.run];
         if (r->end > 0)
-            note(&out->ends[y.run][last], y.kept - r->places[1] + r->end + x.now - places);
+            note(&out->run[y.run].block[last].end, y.kept - r->places[1] + r->end + x.now - places);
         uint32_t run = y.run;
         last = next_block(&y, true) && y.run != run;
-        most = y.levels ? phase_of(&out->run[y.run][last], &b->runs[y.run], 0) : most;
+        most = y.levels ? phase_of(&out->run[y.run].block[last], 0) : most;
     }
     while (x.levels && most)
         go_forward(&x, &y, queue_s, most);
 }
 
-/* the most of all a stage's runs */
-static double fullest(const struct pair *x, uint32_t nruns)
-{
-    double most = -INFINITY;
-    for (uint32_t k = 0; k < 2 * nruns; k++) {
-        note(&most, moments_backward(&x->run[k / 2][k % 2], 0, 0, 0));
-        note(&most, x->ends[k / 2][k % 2]);
-    }
-    return most;
-}
+/* a pair of stages by its mark; most: of all that it has met */
+struct known_pair {
+    uint64_t mark;
+    struct known_pair *next; /* in the same place */
+    double most;
+    struct run_met run[];
+};
 
-/* pairs of stages that have been asked for last, and uses of parameters in orders, by their marks */
-#define PAIRS 8192
+/* all pairs of stages that have been asked for, in a power of two of places; uses of parameters in the last orders */
 #define ORDERS 4096
 struct moments_pairs {
     struct arena *arena;
@@ -210,11 +223,8 @@ struct moments_pairs {
         uint64_t mark;
         double uses;
     } orders[ORDERS];
-    struct {
-        uint64_t mark;
-        double most; /* of the pair */
-    } at[PAIRS];
-    struct pair pair[PAIRS];
+    uint64_t npairs, places;
+    struct known_pair **pairs;
 };
 
 struct moments_pairs *moments_pairs_new(struct arena *a)
@@ -243,9 +253,51 @@ double *moments_known_uses(struct moments_pairs *known, uint64_t mark)
     return &known->orders[mark % ORDERS].uses;
 }
 
+static struct known_pair **place_of(struct moments_pairs *known, uint64_t mark)
+{
+    return &known->pairs[(mark ^ mark >> 32) & (known->places - 1)];
+}
+
+/* twice as many places, once there are as many pairs */
+static void grow(struct moments_pairs *known)
+{
+    struct known_pair **old = known->pairs;
+    uint64_t n = known->places;
+    if (known->npairs < n)
+        return;
+    known->places = n ? 2 * n : 1024;
+    known->pairs = ARENA_ARRAY(known->arena, struct known_pair *, known->places);
+    for (uint64_t i = 0; i < n; i++)
+        for (struct known_pair *x = old[i], *next; x; x = next) {
+            struct known_pair **place = place_of(known, x->mark);
+            next = x->next;
+            x->next = *place;
+            *place = x;
+        }
+}
+
+static struct known_pair *add_pair(struct moments_pairs *known, uint64_t mark, const struct pair *pair, uint32_t nruns)
+{
+    struct known_pair *x = arena_alloc(known->arena, sizeof *x + nruns * sizeof *x->run);
+    x->mark = mark;
+    x->most = -INFINITY;
+    memcpy(x->run, pair->run, nruns * sizeof *x->run);
+    for (uint32_t k = 0; k < 2 * nruns; k++) {
+        for (uint32_t i = 0; i < PHASES; i++)
+            note(&x->most, x->run[k / 2].block[k % 2].most[i]);
+        note(&x->most, x->run[k / 2].block[k % 2].end);
+    }
+    grow(known);
+    struct known_pair **place = place_of(known, mark);
+    x->next = *place;
+    *place = x;
+    known->npairs++;
+    return x;
+}
+
 /* of a run's last block, or of one in front of it, which finds gradients on their way */
-static double at_run(const struct pair *x, const struct moments_stage *b, uint32_t k, bool last, const struct moments_shards *shards,
-                     const struct moments_at *at)
+static double at_run(const struct met *x, const struct moments_stage *b, uint32_t k, bool last,
+                     const struct moments_shards *shards, const struct moments_at *at)
 {
     const struct moments_run *r = &b->runs[k];
     bool scatters = r->scattered > 0, begins = last && k + 1 == b->nruns, had = at->had;
@@ -258,19 +310,21 @@ static double at_run(const struct pair *x, const struct moments_stage *b, uint32
     bool sure = !shards->unsure || begins || (had && before <= shards->before + part);
     double sent = shards->blocks ? rest - place : cost_larger(rest - place, rest - shards->own + r->part);
     double made = had ? 0 : r->made - r->scattered; /* its own gradients, as its stage's first */
-    double most = moments_backward(&x->run[k][last], sure ? before : rest, rest + made, place);
-    return cost_larger(most, x->ends[k][last] + shards->sent + sent + made);
+    struct moments_backward own = backward_of(x, r->makes);
+    double most = moments_backward(&own, sure ? before : rest, rest + made, place);
+    return r->converts ? cost_larger(most, x->end + shards->sent + sent + made) : most;
 }
 
 /* Behind the block that is looked at are the gradients of others, the sums of the one before not before they are converted back. */
-static double most_of(const struct pair *x, const struct moments_stage *b, const struct moments_shards *shards, const struct moments_at *at)
+static double most_of(const struct run_met *run, const struct moments_stage *b, const struct moments_shards *shards,
+                      const struct moments_at *at)
 {
     double most = 0, behind = 0, before = 0; /* gradients of blocks behind; sums of the last one of them */
     for (uint32_t k = b->nruns; k-- > 0;) {
         const struct moments_run *r = &b->runs[k];
         for (int last = 1; last >= (r->times <= 1); last--) {
             double others = last ? behind - before : behind + (r->times - 1) * r->made - (shards->converted ? r->scattered : 0);
-            note(&most, at_run(x, b, k, last, shards, at) + (at->had ? 0 : others));
+            note(&most, at_run(&run[k].block[last], b, k, last, shards, at) + (at->had ? 0 : others));
         }
         behind += r->times * r->made;
         before = shards->converted ? r->scattered : 0;
@@ -285,7 +339,7 @@ static uint64_t mark_of(const struct moments_stage *f, const struct moments_stag
     if (s->gathered <= 0)
         return mark;
     const double left[] = {s->gathered, s->places, s->places_beside, s->blocks, uses[0] < s->places ? uses[0] : s->places,
-                           uses[1] < s->places_beside ? uses[1] : s->places_beside};
+                           uses[1] < s->places_beside ? uses[1] : s->places_beside, f->uses[0], b->uses[1]};
     return cost_mark(mark, left, sizeof left);
 }
 
@@ -295,15 +349,17 @@ double moments_beside(struct moments_pairs *known, const struct moments_stage *f
     struct pair own;
     if (!known) {
         run_together(f, b, shards, uses, &own);
-        return most_of(&own, b, shards, at);
+        return most_of(own.run, b, shards, at);
     }
-    uint64_t mark = mark_of(f, b, shards, uses), k = mark % PAIRS;
-    if (known->at[k].mark != mark) {
-        run_together(f, b, shards, uses, &known->pair[k]);
-        known->at[k].mark = mark;
-        known->at[k].most = fullest(&known->pair[k], b->nruns);
+    uint64_t mark = mark_of(f, b, shards, uses);
+    struct known_pair *x = known->places ? *place_of(known, mark) : NULL;
+    while (x && x->mark != mark)
+        x = x->next;
+    if (!x) {
+        run_together(f, b, shards, uses, &own);
+        x = add_pair(known, mark, &own, b->nruns);
     }
-    return known->at[k].most + others <= less ? known->at[k].most + others : most_of(&known->pair[k], b, shards, at);
+    return x->most + others <= less ? x->most + others : most_of(x->run, b, shards, at);
 }
 
 /* ---- places for copies ---- */

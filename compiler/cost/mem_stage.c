@@ -84,7 +84,7 @@ static void add_run(struct moments_stage *s, const struct cost_lives *v, const s
         return;
     }
     s->runs[s->nruns++] = (struct moments_run){.lives = v, .times = m->times, .keep = m->each.keep, .places = {near, near},
-                                               .end = m->converts ? m->beside[0] : 0, .made = m->each.made,
+                                               .end = m->beside[0], .converts = m->converts, .made = m->each.made,
                                                .scattered = m->scattered, .part = m->part, .uses = m->each.uses[1], .makes = m->makes};
 }
 
@@ -346,7 +346,7 @@ static void end_stage(const struct stage_walk *w, const struct own_sums *sums, d
     find_since(out);
     for (uint32_t k = 0; k < out->nruns; k++) {
         const struct moments_run *r = &out->runs[k];
-        const double of[] = {r->times, r->keep, r->places[0], r->places[1], r->end, r->uses, r->makes};
+        const double of[] = {r->times, r->keep, r->places[0], r->places[1], r->end};
         out->mark = cost_mark(out->mark ^ r->lives->mark, of, sizeof of);
     }
     out->input += w->front.left;

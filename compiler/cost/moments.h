@@ -9,13 +9,14 @@
 #include <math.h>
 
 /* Blocks of a stage that follow one another and are alike, where two actions run beside one another: how many; their passes.  Of one:
- * what it leaves from F to B, and what its F and its B find in places for copies; the most while its gradients are converted; uses
- * of gathered parameters in B; since, makes: as in struct moments_block. */
+ * what it leaves from F to B, and what its F and its B find in places for copies; end: the most while its gradients are
+ * converted, if they are; uses of gathered parameters in B; since, makes, converts: as in struct moments_block. */
 #define MOMENTS_RUNS 8
 struct moments_run {
     const struct cost_lives *lives;
     double times, keep, places[2], end, made, scattered, part, part_behind, uses, since;
     uint32_t makes;
+    bool converts;
 };
 /* Blocks of a stage that follow one another and are alike.  Of one: what it leaves of a microbatch from F to B (or I), from I to
  * W; gradients that stay, as B (or I and W) makes them, those of them that I does, and all once they are in the format of sums
