@@ -11,6 +11,9 @@
 #include "compiler/model/actions.h"
 
 #include <math.h>
+#include <string.h>
+
+#define ALIKE 4 /* stages in front that another one is compared with */
 
 double cost_bucket(const struct cost *c)
 {
@@ -336,6 +339,48 @@ static void share_out(struct pipeline_piece *p, uint32_t n)
     }
 }
 
+/* nothing but layers of one kind, whose input stays where it came */
+static bool usual(const struct maker *x, const struct stage *st)
+{
+    bool parks = x->c->job->wishes.offload & OFFLOAD_ACTIVATIONS;
+    return !st->embed && !st->head && st->count && x->s->run[st->first] >= st->count && !parks;
+}
+
+/* One of the few stages in front that has as many layers of the same kind, and spares as many; the stage itself where
+ * none does. */
+static uint32_t like_before(const struct maker *x, uint32_t stage)
+{
+    const struct stage *all = x->c->decision->stages, *st = &all[stage];
+    for (uint32_t i = stage; i-- > 0 && i + ALIKE >= stage && usual(x, st);)
+        if (all[i].count == st->count && all[i].spared == st->spared && usual(x, &all[i]) &&
+            x->s->kind[all[i].first] == x->s->kind[st->first])
+            return i;
+    return stage;
+}
+
+/* pieces of a stage, at a place that has room for them, and its vectors; of equal stages once */
+static void make_stage(struct maker *x, uint32_t stage, struct pipeline_moves *moves, struct pipeline_piece *at)
+{
+    const struct stage *st = &x->c->decision->stages[stage];
+    const struct job *job = x->c->job;
+    struct pipeline_moves *m = &moves[stage];
+    uint32_t like = like_before(x, stage);
+    if (like < stage) {
+        *m = moves[like];
+        m->pieces = memcpy(at, m->pieces, m->npieces * sizeof *at);
+        return;
+    }
+    x->late_s = x->ties_s = 0;
+    m->npieces = make_pieces(x, st, at);
+    m->pieces = at;
+    make_vectors(x, st, m);
+    m->late_s = x->late_s + x->ties_s;
+    /* on two queues: but for one bucket beside each other, where the kernels' need not convert the next one first */
+    if (job->wishes.never_overlap & OVERLAP_DP && job->train.grads == job->train.reduce)
+        m->late_s = fmax(x->late_s, x->ties_s) + fmin(x->late_s, x->ties_s) / (st->count + 1);
+    share_out(at, m->npieces);
+}
+
 /* The embedding's table, where the other end of the pipeline has it too: as its head, or for prediction modules. */
 static void tie_ends(const struct maker *x, struct pipeline_moves *moves, struct pipeline_piece *first,
                      struct pipeline_piece *last)
@@ -404,18 +449,9 @@ static void find_moves(struct arena *a, const struct cost *c, const struct cost_
     struct pipeline_piece *at = arena_grow(a, NULL, 0, most_pieces(d, s), sizeof *at), *first = at, *last = at;
     x.splits = cost_splits(d);
     for (uint32_t i = 0; i < d->nstages; i++) {
-        const struct stage *st = &d->stages[i];
-        x.late_s = x.ties_s = 0;
-        uint32_t n = make_pieces(&x, st, at);
-        moves[i].npieces = n;
-        moves[i].pieces = at;
-        make_vectors(&x, st, &moves[i]);
-        moves[i].late_s = x.late_s + x.ties_s;
-        /* on two queues: but for one bucket beside each other, where the kernels' need not convert the next one first */
-        if (c->job->wishes.never_overlap & OVERLAP_DP && c->job->train.grads == c->job->train.reduce)
-            moves[i].late_s = fmax(x.late_s, x.ties_s) + fmin(x.late_s, x.ties_s) / (st->count + 1);
-        share_out(at, n);
-        last = n ? &at[n - 1 - (st->head && c->job->model.predict ? 1 : 0)] : last;
+        make_stage(&x, i, moves, at);
+        uint32_t n = moves[i].npieces;
+        last = n ? &at[n - 1 - (d->stages[i].head && c->job->model.predict ? 1 : 0)] : last;
         at += n;
     }
     tie_ends(&x, moves, first, last);
