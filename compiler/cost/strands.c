@@ -4,11 +4,6 @@
 
 #include "compiler/cost/walk.h"
 
-static double later(double a, double b)
-{
-    return a > b ? a : b;
-}
-
 static uint32_t queue_of(const struct walk_run *x)
 {
     return x->at->kind == WALK_KERNEL || x->at->kind == WALK_TURN ? WALK_COMPUTE : x->at->queue == WALK_DP && !x->apart ? WALK_TP : x->at->queue;
@@ -22,7 +17,7 @@ static double start_s(const struct walk_run *x)
         return x->free_s[x->at->room];
     if (x->at->kind == WALK_ONWARD)
         return x->there_s[WALK_OWN + x->at->room];
-    return x->at->kind == WALK_TURN ? x->kernels_s : later(x->ready_s, x->kernels_s);
+    return x->at->kind == WALK_TURN ? x->kernels_s : walk_later(x->ready_s, x->kernels_s);
 }
 
 /* what takes no time, up to the next kernel or transfer */
@@ -30,11 +25,11 @@ static void settle(struct walk_run *x)
 {
     for (; x->at < x->end && x->at->seconds <= 0 && x->at->kind != WALK_KERNEL; x->at++) {
         if (x->at->kind == WALK_USE)
-            x->ready_s = later(x->ready_s, x->there_s[x->at->room]);
+            x->ready_s = walk_later(x->ready_s, x->there_s[x->at->room]);
         else if (x->at->kind == WALK_FREE)
             x->free_s[x->at->room] = x->kernels_s;
         else if (x->at->kind == WALK_MADE)
-            x->there_s[x->at->room] = later(x->ready_s, x->kernels_s);
+            x->there_s[x->at->room] = walk_later(x->ready_s, x->kernels_s);
     }
     if (x->at == x->end)
         return;
@@ -43,12 +38,8 @@ static void settle(struct walk_run *x)
     x->start_s = start_s(x);
 }
 
-void walk_run_next(double *queue_s, struct walk_run *x)
+void walk_run_settle(struct walk_run *x, const struct walk_step *step, double end_s)
 {
-    const struct walk_step *step = x->at++;
-    double end_s = later(queue_s[x->queue], x->start_s) + step->seconds;
-    queue_s[x->queue] = end_s;
-    x->done += step->seconds * x->share;
     if (step->kind == WALK_KERNEL)
         x->kernels_s = end_s;
     else if (step->kind == WALK_BLOCK)
@@ -59,8 +50,7 @@ void walk_run_next(double *queue_s, struct walk_run *x)
         x->there_s[WALK_WHOLE + step->room] = end_s;
     else
         x->there_s[step->room] = end_s;
-    if (step->kind != WALK_KERNEL || x->at == x->end || x->at->kind != WALK_KERNEL) /* else nothing else is new */
-        settle(x);
+    settle(x);
 }
 
 void walk_run_enter(struct walk_run *x, const struct walk_step *at, size_t n)
@@ -79,9 +69,9 @@ static struct walk_run new_run(const struct walk_strand *s, bool apart)
 
 static double end_s(const struct walk_run *x)
 {
-    double end = later(later(x->ready_s, x->kernels_s), x->turned_s);
+    double end = walk_later(walk_later(x->ready_s, x->kernels_s), x->turned_s);
     for (int k = 0; k < NWALK_ROOMS; k++)
-        end = later(end, x->there_s[k]);
+        end = walk_later(end, x->there_s[k]);
     return end;
 }
 

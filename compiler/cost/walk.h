@@ -93,8 +93,24 @@ struct walk_run {
 };
 /* at the first kernel or transfer of n steps */
 void walk_run_enter(struct walk_run *x, const struct walk_step *at, size_t n);
+static inline double walk_later(double a, double b)
+{
+    return a > b ? a : b;
+}
+/* behind a step that ends then */
+void walk_run_settle(struct walk_run *x, const struct walk_step *step, double end_s);
 /* the next step; queue_s: when queues are free, 0 for WALK_NONE */
-void walk_run_next(double *queue_s, struct walk_run *x);
+static inline void walk_run_next(double *queue_s, struct walk_run *x)
+{
+    const struct walk_step *step = x->at++;
+    double end_s = walk_later(queue_s[x->queue], x->start_s) + step->seconds;
+    queue_s[x->queue] = end_s;
+    x->done += step->seconds * x->share;
+    if (step->kind == WALK_KERNEL && x->at < x->end && x->at->kind == WALK_KERNEL)
+        x->kernels_s = end_s; /* nothing else is new */
+    else
+        walk_run_settle(x, step, end_s);
+}
 /* the rule of walk_is_next() for two that have not ended */
 static inline bool walk_run_is_next(const double *queue_s, const struct walk_run *x, const struct walk_run *y)
 {
