@@ -347,16 +347,6 @@ static void expose(struct block *b, const struct walk_strand strand[NPASSES], bo
     out->apart_input_s = fmin(out->apart_backward_s, out->input_comm_s);
 }
 
-/* seconds of n blocks like this one in a row, beside as many of another microbatch's backward */
-static double rows_together_s(struct arena *a, const struct block *b, const struct walk_strand strand[NPASSES], uint32_t n)
-{
-    const struct walk_strand forward[] = {strand[PASS_F], strand[PASS_F]}, backward[] = {strand[PASS_B], strand[PASS_B]};
-    struct walk_strand f = walk_strand_join(a, forward, n, n * b->out.forward_s), x = walk_strand_join(a, backward, n, n * b->out.backward_s);
-    double f_s, b_s;
-    walk_together(&f, &x, true, &f_s, &b_s);
-    return fmax(f_s, b_s);
-}
-
 /* Schedules in pairs run one microbatch's transfers beside another one's kernels.  How many, pairs.c says for a decision's
  * stages, and never more than this, which is what hides of one more block in a row of them. */
 static void hide(struct arena *a, struct block *b, const struct walk_strand strand[NPASSES])
@@ -364,8 +354,11 @@ static void hide(struct arena *a, struct block *b, const struct walk_strand stra
     double both_s = b->out.forward_comm_s + b->out.backward_comm_s, whole_s = both_s + b->out.forward_s + b->out.backward_s;
     if (both_s <= 0 || b->c->job->wishes.never_overlap & OVERLAP_ALL_TO_ALL)
         return;
-    double one_more_s = rows_together_s(a, b, strand, 2) - rows_together_s(a, b, strand, 1);
-    double hidden = fmin(1, fmax(0, whole_s - one_more_s) / both_s);
+    struct walk_strand forward = walk_strand_join(a, &strand[PASS_F], 1, b->out.forward_s);
+    struct walk_strand backward = walk_strand_join(a, &strand[PASS_B], 1, b->out.backward_s);
+    double one_s, two_s;
+    walk_rows_together(&forward, &backward, true, &one_s, &two_s);
+    double hidden = fmin(1, fmax(0, whole_s - (two_s - one_s)) / both_s);
     b->out.forward_hidden_s = hidden * b->out.forward_comm_s;
     b->out.backward_hidden_s = hidden * b->out.backward_comm_s;
 }

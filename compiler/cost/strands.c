@@ -4,6 +4,8 @@
 
 #include "compiler/cost/walk.h"
 
+#include <string.h>
+
 static uint32_t queue_of(const struct walk_run *x)
 {
     return x->at->kind == WALK_KERNEL || x->at->kind == WALK_TURN ? WALK_COMPUTE : x->at->queue == WALK_DP && !x->apart ? WALK_TP : x->at->queue;
@@ -88,4 +90,60 @@ void walk_together(const struct walk_strand *f, const struct walk_strand *b, boo
     }
     *f_s = end_s(&x);
     *b_s = end_s(&y);
+}
+
+static bool has_ended(const struct walk_run *x)
+{
+    return x->at == x->end;
+}
+
+/* until either ends */
+static void run_on(double *queue_s, struct walk_run *x, struct walk_run *y)
+{
+    while (!has_ended(x) && !has_ended(y))
+        walk_run_next(queue_s, walk_run_is_next(queue_s, x, y) ? x : y);
+}
+
+static void run_alone(double *queue_s, struct walk_run *x)
+{
+    while (!has_ended(x))
+        walk_run_next(queue_s, x);
+}
+
+/* the next of so many blocks that are left, if this one has ended */
+static bool enter_next(struct walk_run *x, const struct walk_strand *s, uint32_t *left)
+{
+    if (!has_ended(x) || !*left)
+        return false;
+    walk_run_enter(x, s->at, s->n);
+    --*left;
+    return true;
+}
+
+/* Of two blocks in a row each second is half the share of all that it is of one, so that the order is that of one until a
+ * pass has gone through its first. */
+void walk_rows_together(const struct walk_strand *f, const struct walk_strand *b, bool apart, double *one_s,
+                        double *two_s)
+{
+    struct walk_run x = new_run(f, apart), y = new_run(b, apart);
+    double queue_s[NWALK_QUEUES + 1] = {0}, rest_s[NWALK_QUEUES + 1];
+    uint32_t left[2] = {1, 1};
+    run_on(queue_s, &x, &y);
+    struct walk_run first[2] = {x, y};
+    memcpy(rest_s, queue_s, sizeof rest_s);
+    run_alone(rest_s, &first[0]);
+    run_alone(rest_s, &first[1]);
+    *one_s = walk_later(end_s(&first[0]), end_s(&first[1]));
+    for (;;) {
+        if (enter_next(&x, f, &left[0]) || enter_next(&y, b, &left[1]))
+            continue;
+        if (has_ended(&x) && has_ended(&y))
+            break;
+        run_on(queue_s, &x, &y);
+        if (has_ended(&y) && !left[1])
+            run_alone(queue_s, &x);
+        if (has_ended(&x) && !left[0])
+            run_alone(queue_s, &y);
+    }
+    *two_s = walk_later(end_s(&x), end_s(&y));
 }

@@ -119,5 +119,8 @@ static inline bool walk_run_is_next(const double *queue_s, const struct walk_run
 }
 /* two that begin together: when each one ends */
 void walk_together(const struct walk_strand *f, const struct walk_strand *b, bool apart, double *f_s, double *b_s);
+/* two passes of a block, and of two such blocks in a row: when both have ended */
+void walk_rows_together(const struct walk_strand *f, const struct walk_strand *b, bool apart, double *one_s,
+                        double *two_s);
 
 #endif

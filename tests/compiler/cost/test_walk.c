@@ -91,6 +91,32 @@ static void test_together(void)
     arena_free(w.arena);
 }
 
+/* passes of drawn steps, of one block and of two: as joined ones run */
+static void test_rows(void)
+{
+    uint32_t state = 1;
+    for (uint32_t k = 0; k < 200; k++) {
+        struct walk w = {.arena = arena_new()};
+        for (uint32_t i = 0; i < 12; i++) {
+            uint32_t kind = (state = state * 1664525 + 1013904223) >> 16;
+            w.queue = kind & 8 ? WALK_DP : WALK_TP;
+            walk_add(&w, kind % 4, WALK_KEYS, kind & 16 ? WALK_F : WALK_B, (kind >> 5) % 7);
+            walk_add(&w, kind & 1024 ? WALK_USE : WALK_FREE, WALK_KEYS, kind & 16 ? WALK_F : WALK_B, 0);
+        }
+        const struct walk_strand f = walk_strand_new(w.arena, &w, WALK_F), b = walk_strand_new(w.arena, &w, WALK_B);
+        const struct walk_strand fs[] = {f, f}, bs[] = {b, b};
+        double one_s, two_s, f_s, b_s;
+        walk_rows_together(&f, &b, k % 2, &one_s, &two_s);
+        walk_together(&f, &b, k % 2, &f_s, &b_s);
+        CU_ASSERT_EQUAL(one_s, f_s > b_s ? f_s : b_s);
+        struct walk_strand f2 = walk_strand_join(w.arena, fs, 2, 2 * f.kernels_s);
+        struct walk_strand b2 = walk_strand_join(w.arena, bs, 2, 2 * b.kernels_s);
+        walk_together(&f2, &b2, k % 2, &f_s, &b_s);
+        CU_ASSERT_EQUAL(two_s, f_s > b_s ? f_s : b_s);
+        arena_free(w.arena);
+    }
+}
+
 /* rows in parts: a product whose input is gathered, one whose output is reduced, kernels on a rank's own rows between */
 static void add_cut(struct walk *w, uint32_t n, bool at_once, double transfer)
 {
@@ -149,4 +175,5 @@ void suite_walk(void)
     CU_add_test(s, "rows in parts", test_cut);
     CU_add_test(s, "turns of kernels' queue", test_turns);
     CU_add_test(s, "two passes together", test_together);
+    CU_add_test(s, "two blocks in a row together", test_rows);
 }
