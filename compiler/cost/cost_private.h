@@ -198,9 +198,14 @@ void cost_block_walk(struct arena *a, const struct cost *c, const struct cost_sh
 /* of an expansion, as c's decision recomputes */
 void cost_expansion_walk(struct arena *a, const struct cost *c, const struct expansion *e, bool layer, struct walk *w);
 void cost_shape_init(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s);
+/* Its blocks that have no experts, which are the same for all ep and etp; those of the embedding and the head without
+ * recomputation alone.  Then the rest beside these, or all of them where plain is NULL. */
+void cost_shape_plain(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s);
+void cost_shape_fill(struct arena *a, const struct cost *c, const struct cost_kinds *k, const struct cost_shape *plain,
+                     struct cost_shape *s);
 /* the same from the shape without recomputation of the decision that is otherwise c's */
 void cost_shape_vary(struct arena *a, const struct cost *c, const struct cost_kinds *k, const struct cost_shape *none,
-                     struct cost_shape *s);
+                     const struct cost_shape *plain, struct cost_shape *s);
 void cost_shape_layers(const struct cost_shape *s, uint32_t nlayers, double *layer_s, double *embed_s, double *head_s);
 
 /* keep.c: bytes and parameter elements of a block into out; layer: not the embedding or the head */

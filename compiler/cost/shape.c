@@ -42,41 +42,74 @@ static struct cost_block *spared_layers(struct arena *a, const struct cost *c, c
     return layers;
 }
 
-/* a module with its layer, its projection, and the head once more */
-static void make_predict(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s)
+static bool has_experts(const struct expansion *e)
 {
-    if (c->job->model.predict)
-        s->predict = cost_block_make(a, c, k->predict, true);
+    for (uint32_t i = 0; i < e->noprs; i++)
+        if (e->oprs[i].kind == OPR_EXPERTS || e->oprs[i].kind == OPR_ROUTER)
+            return true;
+    return false;
 }
 
-static void make_layers(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s)
+/* a layer, or a module with its layer, its projection, and the head once more: made, unless it is here already */
+static struct cost_block make_layer(struct arena *a, const struct cost *c, const struct expansion *e,
+                                    const struct cost_block *here)
 {
+    return here && !has_experts(e) ? *here : cost_block_make(a, c, e, true);
+}
+
+/* plain: NULL, or those that have no experts are its */
+static void make_layers(struct arena *a, const struct cost *c, const struct cost_kinds *k,
+                        const struct cost_shape *plain, struct cost_shape *s)
+{
+    struct cost_block *layers = ARENA_ARRAY(a, struct cost_block, k->n ? k->n : 1);
+    for (uint32_t i = 0; i < k->n; i++)
+        layers[i] = make_layer(a, c, k->layers[i], plain ? &plain->layers[i] : NULL);
+    s->layers = layers;
+    if (c->job->model.predict)
+        s->predict = make_layer(a, c, k->predict, plain ? &plain->predict : NULL);
+}
+
+void cost_shape_plain(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s)
+{
+    *s = (struct cost_shape){.ndistinct = k->n, .kind = k->kind, .run = k->run};
     s->layers = ARENA_ARRAY(a, struct cost_block, k->n ? k->n : 1);
     for (uint32_t i = 0; i < k->n; i++)
-        s->layers[i] = cost_block_make(a, c, k->layers[i], true);
+        if (!has_experts(k->layers[i]))
+            s->layers[i] = cost_block_make(a, c, k->layers[i], true);
+    if (c->job->model.predict && !has_experts(k->predict))
+        s->predict = cost_block_make(a, c, k->predict, true);
+    if (c->decision->recompute != RECOMPUTE_NONE)
+        return;
+    s->embed = cost_block_make(a, c, k->embed, false);
+    s->head = cost_block_make(a, c, k->head, false);
 }
 
-void cost_shape_init(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s)
+void cost_shape_fill(struct arena *a, const struct cost *c, const struct cost_kinds *k, const struct cost_shape *plain,
+                     struct cost_shape *s)
 {
     const struct model *m = &c->job->model;
     const struct decision *d = c->decision;
+    bool none = d->recompute == RECOMPUTE_NONE, known = plain && none;
     *s = (struct cost_shape){.ndistinct = k->n, .kind = k->kind, .run = k->run};
-    make_layers(a, c, k, s);
-    s->spared = d->recompute == RECOMPUTE_NONE ? s->layers : spared_layers(a, c, k);
-    s->embed = cost_block_make(a, c, k->embed, false);
-    s->head = cost_block_make(a, c, k->head, false);
-    make_predict(a, c, k, s);
+    make_layers(a, c, k, plain, s);
+    s->spared = none ? s->layers : spared_layers(a, c, k);
+    s->embed = known ? plain->embed : cost_block_make(a, c, k->embed, false);
+    s->head = known ? plain->head : cost_block_make(a, c, k->head, false);
     double element = c->job->train.precision == DT_FP32 ? 4 : 2;
     double rows = (double)c->job->train.sequence * d->microbatch / d->cp / (d->sp ? d->tp : 1);
     s->boundary_bytes = rows * (double)m->width * element;
 }
 
+void cost_shape_init(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s)
+{
+    cost_shape_fill(a, c, k, NULL, s);
+}
+
 void cost_shape_vary(struct arena *a, const struct cost *c, const struct cost_kinds *k, const struct cost_shape *none,
-                     struct cost_shape *s)
+                     const struct cost_shape *plain, struct cost_shape *s)
 {
     *s = *none;
-    make_layers(a, c, k, s);
-    make_predict(a, c, k, s);
+    make_layers(a, c, k, plain, s);
 }
 
 void cost_shape_layers(const struct cost_shape *s, uint32_t nlayers, double *layer_s, double *embed_s, double *head_s)

@@ -148,24 +148,6 @@ static bool same_key(const struct group_key *k, const struct cost_group *g)
            !memcmp(k->curve, g->curve, sizeof k->curve);
 }
 
-/* blocks of a new shape; with recomputation those of the shape without it that stay as they are */
-static void make_blocks(struct searching *s, const struct cost *c, struct search_shape *h)
-{
-    uint32_t layers = s->kinds.n + (s->job->model.predict ? 1 : 0), more = 2;
-    if (c->decision->recompute == RECOMPUTE_NONE) {
-        cost_shape_init(s->arena, c, &s->kinds, &h->shape);
-    } else {
-        struct decision none = *c->decision;
-        struct cost own = *c;
-        none.recompute = RECOMPUTE_NONE;
-        none.parts = 0;
-        own.decision = &none;
-        cost_shape_vary(s->arena, c, &s->kinds, &search_shape(s, &own)->shape, &h->shape);
-        more = 0;
-    }
-    s->result->spent += (layers + more) / 2; /* two about as long as an evaluation */
-}
-
 /* twice as many places, once every other one may have a shape */
 static void grow_shapes(struct searching *s)
 {
@@ -185,33 +167,106 @@ static void grow_shapes(struct searching *s)
         }
 }
 
-struct search_shape *search_shape(struct searching *s, const struct cost *c)
+/* what blocks depend on; of those without experts, with no ep */
+struct shape_of {
+    struct shape_key key;
+    const struct cost_group *tp, *cp, *ep;
+    double compute_factor, nic_factor;
+    uint64_t hash;
+};
+
+static struct shape_of shape_of(const struct cost *c, bool plain)
 {
+    static const struct cost_group nobody = {.n = 0};
     const struct decision *d = c->decision;
-    const struct shape_key key = {d->tp,        d->cp,    d->ep, d->etp,    d->microbatch,
-                                  d->recompute, d->parts, d->sp, d->context};
-    const struct cost_group *tp = &c->group[AXIS_BIT(AXIS_TP)], *cp = &c->group[AXIS_BIT(AXIS_CP)];
-    uint64_t hash = hash_words(1469598103934665603u, &key, sizeof key);
-    hash = hash_words(hash_group(hash, tp), &c->device.compute_factor, sizeof c->device.compute_factor);
-    hash = hash_group(hash_group(hash, cp), &c->ep);
+    struct shape_of x = {.key = {d->tp, d->cp, plain ? 0 : d->ep, plain ? 0 : d->etp, d->microbatch, d->recompute,
+                                 d->parts, d->sp, d->context},
+                         .tp = &c->group[AXIS_BIT(AXIS_TP)],
+                         .cp = &c->group[AXIS_BIT(AXIS_CP)],
+                         .ep = plain ? &nobody : &c->ep,
+                         .compute_factor = c->device.compute_factor,
+                         .nic_factor = c->device.nic_factor};
+    uint64_t hash = hash_words(1469598103934665603u, &x.key, sizeof x.key);
+    hash = hash_words(hash_group(hash, x.tp), &x.compute_factor, sizeof x.compute_factor);
+    hash = hash_group(hash_group(hash, x.cp), x.ep);
     hash = (hash ^ hash >> 32) * 0x9e3779b97f4a7c15u;
-    hash ^= hash >> 32;
-    for (struct search_shape *h = s->shapes ? s->shapes[hash & (s->shape_places - 1)] : NULL; h; h = h->next)
-        if (h->hash == hash && memcmp(&h->key, &key, sizeof key) == 0 && same_key(&h->tp, tp) && same_key(&h->cp, cp) &&
-            same_key(&h->ep, &c->ep) && h->compute_factor == c->device.compute_factor &&
-            h->nic_factor == c->device.nic_factor)
+    x.hash = hash ^ hash >> 32;
+    return x;
+}
+
+static struct search_shape *known_shape(const struct searching *s, const struct shape_of *x)
+{
+    for (struct search_shape *h = s->shapes ? s->shapes[x->hash & (s->shape_places - 1)] : NULL; h; h = h->next)
+        if (h->hash == x->hash && memcmp(&h->key, &x->key, sizeof x->key) == 0 && same_key(&h->tp, x->tp) &&
+            same_key(&h->cp, x->cp) && same_key(&h->ep, x->ep) && h->compute_factor == x->compute_factor &&
+            h->nic_factor == x->nic_factor)
             return h;
+    return NULL;
+}
+
+static struct search_shape *new_shape(struct searching *s, const struct shape_of *x)
+{
     struct search_shape *h = ARENA_NEW(s->arena, struct search_shape);
-    *h = (struct search_shape){.hash = hash, .key = key, .tp = group_key(tp), .cp = group_key(cp), .ep = group_key(&c->ep)};
-    h->compute_factor = c->device.compute_factor;
-    h->nic_factor = c->device.nic_factor;
-    make_blocks(s, c, h);
-    fill_bounds(s, h);
-    grow_shapes(s); /* by others that blocks were made from, too */
-    struct search_shape **slot = &s->shapes[hash & (s->shape_places - 1)];
+    *h = (struct search_shape){
+        .hash = x->hash, .key = x->key, .tp = group_key(x->tp), .cp = group_key(x->cp), .ep = group_key(x->ep)};
+    h->compute_factor = x->compute_factor;
+    h->nic_factor = x->nic_factor;
+    return h;
+}
+
+static void add_shape(struct searching *s, struct search_shape *h)
+{
+    grow_shapes(s);
+    struct search_shape **slot = &s->shapes[h->hash & (s->shape_places - 1)];
     h->next = *slot;
     *slot = h;
     s->nshapes++;
+}
+
+/* the blocks that have no experts, the same for all ep and etp; NULL where all are such */
+static const struct cost_shape *plain_blocks(struct searching *s, const struct cost *c)
+{
+    if (!model_has_experts(&s->job->model))
+        return NULL;
+    const struct shape_of of = shape_of(c, true);
+    struct search_shape *h = known_shape(s, &of);
+    if (!h) {
+        h = new_shape(s, &of);
+        cost_shape_plain(s->arena, c, &s->kinds, &h->shape);
+        add_shape(s, h);
+    }
+    return &h->shape;
+}
+
+/* blocks of a new shape; with recomputation those of the shape without it that stay as they are */
+static void make_blocks(struct searching *s, const struct cost *c, struct search_shape *h)
+{
+    uint32_t layers = s->kinds.n + (s->job->model.predict ? 1 : 0), more = 2;
+    const struct cost_shape *plain = plain_blocks(s, c);
+    if (c->decision->recompute == RECOMPUTE_NONE) {
+        cost_shape_fill(s->arena, c, &s->kinds, plain, &h->shape);
+    } else {
+        struct decision none = *c->decision;
+        struct cost own = *c;
+        none.recompute = RECOMPUTE_NONE;
+        none.parts = 0;
+        own.decision = &none;
+        cost_shape_vary(s->arena, c, &s->kinds, &search_shape(s, &own)->shape, plain, &h->shape);
+        more = 0;
+    }
+    s->result->spent += (layers + more) / 2; /* two about as long as an evaluation */
+}
+
+struct search_shape *search_shape(struct searching *s, const struct cost *c)
+{
+    const struct shape_of of = shape_of(c, false);
+    struct search_shape *h = known_shape(s, &of);
+    if (h)
+        return h;
+    h = new_shape(s, &of);
+    make_blocks(s, c, h);
+    fill_bounds(s, h);
+    add_shape(s, h); /* by others that blocks were made from, too */
     return h;
 }
 

@@ -3,7 +3,7 @@
  * Leaves: over drawn decisions of realistic size the bound of the decision itself against the run of its
  * schedule with all that travels beside it.  The tree: over drawn problems, from meshes down to leaves along
  * drawn branches, every bound against the leaf's run.  Both print how far apart they are where that is most,
- * by schedule and by ZeRO level.
+ * by schedule and by ZeRO level.  And blocks that shapes share are what they would be by themselves.
  *
  * BOUNDS=N draws of both, the first of them LLMC_SEED.  Of trees some more, which bounds were once wrong in. */
 
@@ -128,6 +128,51 @@ static void test_leaves(void)
     CU_ASSERT_EQUAL(bad, 0);
 }
 
+/* ---- blocks ---- */
+
+static bool same_block(const struct cost *c, const struct cost_block *x, const struct cost_block *y)
+{
+    bool same = x->e == y->e && x->forward_s == y->forward_s && x->backward_s == y->backward_s &&
+                x->forward_comm_s == y->forward_comm_s && x->backward_comm_s == y->backward_comm_s &&
+                x->forward_hidden_s == y->forward_hidden_s && x->input_s == y->input_s && x->weight_s == y->weight_s &&
+                x->keep_bytes == y->keep_bytes && x->matrices == y->matrices && x->experts == y->experts &&
+                !x->lives == !y->lives;
+    if (!same || !x->lives || !x->e)
+        return same;
+    const struct cost_lives *v = cost_lives(c, x), *w = cost_lives(c, y);
+    return v->keep == w->keep && v->forward == w->forward && v->backward == w->backward && v->mark == w->mark;
+}
+
+/* Blocks that a search has made for one ep and takes for another are what they would be if they were made for that. */
+static void test_blocks(void)
+{
+    uint32_t n = draws(300, 2000), shared = 0, bad = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct arena *a = arena_new();
+        struct sized_draw x;
+        if (sized_draw(a, first_seed() + i, &x) && x.decision.ep * x.decision.etp > 1) {
+            struct decision without = x.decision;
+            struct searching *s = searching_new(a, x.job, x.topo);
+            without.ep = without.etp = 1;
+            without.ep_nodes = 0;
+            search_shape(s, cost_new(a, x.job, x.topo, &without));
+            struct cost *c = cost_new(a, x.job, x.topo, &x.decision);
+            struct cost_shape own;
+            cost_shape_init(a, c, &s->kinds, &own);
+            const struct cost_shape *h = &search_shape(s, c)->shape;
+            bool same = same_block(c, &h->embed, &own.embed) && same_block(c, &h->head, &own.head) &&
+                        same_block(c, &h->predict, &own.predict);
+            for (uint32_t k = 0; k < s->kinds.n; k++)
+                same = same && same_block(c, &h->layers[k], &own.layers[k]);
+            shared += s->nshapes > 2;
+            bad += !same;
+        }
+        arena_free(a);
+    }
+    CU_ASSERT(shared > 0);
+    CU_ASSERT_EQUAL(bad, 0);
+}
+
 /* ---- the tree ---- */
 
 /* A walk from a drawn mesh to a leaf, whose run no bound on the way is above; false: some is.  Where
@@ -214,4 +259,5 @@ void suite_bounds(void)
     CU_pSuite s = CU_add_suite("bounds", NULL, NULL);
     CU_add_test(s, "no leaf's bound is above its run", test_leaves);
     CU_add_test(s, "nor any on the way to it", test_tree);
+    CU_add_test(s, "blocks without experts are those of any ep", test_blocks);
 }
