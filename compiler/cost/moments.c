@@ -467,13 +467,17 @@ void moments_skip(struct order *x, const struct action_of *a, uint32_t n, uint64
 static bool is_less_along(const struct order *x, const struct action_of *a, uint32_t n, uint64_t left, double change)
 {
     const struct moments_shards *shards = x->shards;
-    double most = 0, waiting = 0;
+    double most = 0, waiting = 0, moved = 0, ahead = 0;
     for (uint32_t k = 0; k < n; k++) {
         bool pair = a[k].kind == 'P';
         const struct moments_stage *s = &x->stages[pair ? a[k].other : a[k].stage];
         double bytes = a[k].kind == 'F' ? s->forward : larger(moments_backward(&s->backward, 0, 0, 0), s->backward_end);
         most = larger(most, bytes + (pair ? x->stages[a[k].stage].forward : 0));
+        moved = a[k].kind == 'F' ? larger(moved, s->moved) : moved;
+        for (uint32_t i = 0; i < 3 && a[k].kind != 'F' && !pair; i++)
+            ahead = larger(ahead, s->ahead[i]);
     }
+    most = larger(most, moved + ahead); /* look_between() */
     most += places(x) + shards->sent + shards->most + shards->part + shards->fetched + larger(0, change * (double)left);
     if (is_less(x, most + x->waits.most * x->stages[0].waits))
         return true;
