@@ -40,8 +40,8 @@ static uint64_t search_miss_bytes(const struct searching *s)
     return r->has_closest && r->closest.estimate.peak_bytes > s->memory_limit ? r->closest.estimate.peak_bytes : UINT64_MAX;
 }
 
-/* Memory of x's decision under one kind of recomputation; false if it does not fit: its memory is then that of some rank
- * that does not, of the fullest where it is the closest miss.  *spared: every layer is, so that it is the decision without
+/* Does x's decision fit under one kind of recomputation?  If not, its memory is that of some rank that does not, of the fullest
+ * where it is the closest miss; if so, search_finish_leaf() may have to find it.  *spared: every layer is, so that it is the decision without
  * recomputation. */
 static bool leaf_fits(struct searching *s, const struct cost *c, const struct search_shape *h, bool spare,
                       struct candidate *x, bool *spared)
@@ -61,6 +61,8 @@ static bool leaf_fits(struct searching *s, const struct cost *c, const struct se
         for (uint32_t i = 0; i < d->nstages; i++)
             again += d->stages[i].count - d->stages[i].spared;
         *spared = again == 0;
+        if (d->schedule != SCHED_DUALPIPE) /* whose ranks have stages of others */
+            return true;
     } else if (spare) {
         if (full.peak_bytes >= miss_bytes) {
             x->estimate = full;
@@ -222,6 +224,8 @@ void search_finish_leaf(struct searching *s, struct leaf *x)
     struct candidate *found = &x->candidate;
     c.decision = &found->decision;
     cost_set_shard(&c);
+    if (!found->estimate.peak_bytes)
+        cost_memory(&c, &x->shape->shape, &found->estimate);
     search_time(s, &c, x->shape, &found->estimate);
     if (s->fastest_s <= 0 || found->estimate.step_time_s < s->fastest_s)
         s->fastest_s = found->estimate.step_time_s;
