@@ -148,8 +148,8 @@ $(B)/tests/fuzz/%: $(B)/tests/fuzz/%.o $(LIB_O) $(RUN_O)
 
 # kernels: loops over rows become vector code only so; results stay those of IEEE arithmetic in the order written
 $(B)/kernels/%.o: OPT += -O3 -fno-trapping-math -fno-math-errno
-# a search is millions of short sums and square roots: a third of its time
-$(B)/compiler/cost/%.o $(B)/compiler/search/%.o $(B)/compiler/simulate/%.o: OPT += -O3 -fno-math-errno
+# a search is millions of short sums and square roots: a third of its time; placing and proving gain a twentieth
+$(B)/compiler/%.o: OPT += -O3 -fno-math-errno
 
 $(B)/%.o: %.c | $(B)/.deps
 	$(Q)mkdir -p $(@D); echo "  CC  $<"; $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<

@@ -129,7 +129,7 @@ static uint32_t add_buffer(struct lower *l, const char *kind_name, const char *b
                        .bucket = bucket, .shard_slot = shard_slot};
     b.host = kind != BUFFER_PARAM && l->job->wishes.offload & OFFLOAD_OPTIMIZER;
     b.stride = b.bytes;
-    snprintf(b.name, sizeof b.name, "%s.%s", kind_name, bucket_name);
+    snprintf(b.name, sizeof b.name, "%.8s.%.30s", kind_name, bucket_name);
     return program_buffer(l->p, &b);
 }
 

@@ -348,7 +348,7 @@ static bool same_blocks(const struct blocks *x, const struct blocks *y)
 static bool read_pair(struct machine *m, uint32_t i, size_t o, size_t lse, struct value v[2],
                       uint32_t node[2], struct blocks *over)
 {
-    struct blocks other;
+    struct blocks other = {0};
     if (!read_share(m, i, o, &v[0], &node[0], over) || !read_share(m, i, lse, &v[1], &node[1], &other))
         return false;
     const struct recipe *r = &m->c->nodes->at[node[0]].recipe;
