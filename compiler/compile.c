@@ -1,4 +1,4 @@
-/* One decision's way to a plan: lower, place, simulate. */
+/* Turns one decision into a plan: lower, place, simulate. */
 
 #include "compiler/compile.h"
 
@@ -34,7 +34,8 @@ struct plan *compile_lowered(struct arena *a, struct job *job, struct topo *topo
     return p;
 }
 
-/* all programs; the fullest role's memory counts, so what takes less than one before it is placed as is usual */
+/* Places the buffers of all programs.  Only the memory of the fullest role decides whether a plan fits, so where a
+ * role already takes no more than an earlier one, its live ranges are not placed one by one. */
 static void place_roles(struct arena *a, struct plan *p)
 {
     uint64_t peak = 0;

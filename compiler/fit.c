@@ -1,14 +1,17 @@
 /* Which candidate of the search becomes the plan.
  *
- * Search ranks decisions by its estimates; what counts are the placed arena and the simulated step of the very instructions.
- * So candidates are compiled in the order of the search, plainer ones first among equals, and the fastest by simulation of
- * those that fit is taken.  One that promises no gain is not compiled, nor are more than RIVALS behind the first that fits;
- * as estimates are off by a percent or two now and then, those that promise to be that close are compiled as well while it costs
- * little, and take its place if they are faster by more than plainness is worth.  What compiling has shown of a decision
- * (bytes placed and seconds simulated, over those estimated) is expected of those alike.  Where no candidate fits, the search
- * is repeated for less memory, by what placing took more, until one fits or nothing is left.  Where candidates that do not fit
- * promise more than a percent, they are tried once more with a little more recomputation, and the search is repeated for less
- * memory twice at most. */
+ * The search ranks decisions by closed-form estimates; what counts are the placed arena and the simulated step of
+ * the emitted instructions.  So candidates are compiled in the order of the search, simpler ones first among equals,
+ * and the fastest by simulation among those that fit is taken.  A candidate that promises no gain is not compiled,
+ * and neither are more than RIVALS after the first that fits.  Estimates are off by a percent or two now and then,
+ * so candidates that are estimated to be that close are compiled as well while this is cheap; they replace the best
+ * only if they are faster by more than PLAINNESS.
+ *
+ * What compiling shows of a decision (placed over estimated bytes, simulated over estimated seconds) corrects the
+ * estimates of similar decisions.  Where no candidate fits, the search is repeated with the memory budget reduced by
+ * what placement took in excess, until one fits or nothing is left.  Where candidates that do not fit promise to be
+ * faster by more than a percent, they are tried once more with a little more recomputation, and the search is
+ * repeated with a smaller memory budget, at most twice. */
 
 #include "compiler/fit.h"
 
@@ -20,15 +23,16 @@
 #include <string.h>
 
 enum { RIVALS = 3, ROUNDS = 8, LEANER_ROUNDS = 2, LEANER_BUDGET = 750000 };
-#define WORTH 0.005     /* a rival must promise to be faster by that share, */
-#define NEAR 0.025      /* or, while little was lowered, not to be slower than by this; */
-#define PLAINNESS 0.003 /* then it must be faster by that */
-#define USUAL_NEAR 200000u /* instructions, lowered in a fraction of a second */
-#define MISSED 0.01     /* what is too large must promise to be faster by that for another search */
-#define MOST_OVER 1.1   /* times the memory: what is larger is not tried with more recomputation */
-#define LEAST_CUT 0.005 /* of memory, in the first round; twice that in every next one */
+#define WORTH 0.005     /* a further candidate must promise to be faster by that share, */
+#define NEAR 0.025      /* or, while few instructions were lowered, not to be slower than by this share; */
+#define PLAINNESS 0.003 /* in which case its simulated step must be faster by that share to be taken */
+#define USUAL_NEAR 200000u /* instructions; so many are lowered in a fraction of a second */
+#define MISSED 0.01     /* what is too large must promise to be faster by that share to start another search */
+#define MOST_OVER 1.1   /* times the memory budget: a larger candidate is not tried with more recomputation */
+#define LEAST_CUT 0.005 /* share of the memory budget that the first round gives up; doubled in every later one */
 
-/* of both programs of a role; the evaluation's arena begins behind the training's host memory, too */
+/* Bytes of device memory that a role needs: the larger of its training and evaluation arenas.  Both arenas begin
+ * with the training program's host memory, which is subtracted. */
 static uint64_t role_bytes(const struct plan *p, uint32_t role)
 {
     const struct program *both[] = {p->train[role], p->eval[role]};
@@ -60,7 +64,8 @@ bool fit_room_is_open(const struct job *job)
     return experts && !(job->train.expert_room > 0);
 }
 
-/* does any rank hold rows for experts of others, so that it is a choice how many? */
+/* Does d leave open how many expert rows a rank has memory for?  Only with ep > 1, where rows arrive from other
+ * ranks. */
 static bool has_room(const struct job *job, const struct decision *d)
 {
     return fit_room_is_open(job) && d->ep > 1 && !(d->room > 0);
@@ -73,11 +78,12 @@ static double usual_room(const struct job *job, const struct topo *topo, const s
 
 enum { FILL = 2, LONG_FILL = 16, LONG = 64 }; /* microbatches per stage */
 enum { ROOM_TRIES = 3 };
-#define ROOM_SPARE 1.02 /* times what is too much is given up */
+#define ROOM_SPARE 1.02 /* times the excess bytes: how much is given up per try */
 
-/* The peak with some room for experts' rows.  Buffers are as many with a few microbatches per stage as with all of them, but
- * for what the ends of the step leave lying; who takes a plan by this looks at its own peak.  A role that takes no more than
- * one before it is not placed any better, and none is behind one that takes more than `limit`. */
+/* Returns the peak in bytes with that capacity for expert rows.  With many microbatches, only `fill` of them per
+ * pipeline rank are lowered: the buffers are as many as with all of them, up to what the ends of the step leave
+ * allocated, so a caller who accepts a plan by this figure checks the plan's own peak.  A role that takes no more
+ * than an earlier one is not placed more tightly, and roles after one that exceeds `limit` are skipped. */
 static double peak_of_room(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision, double room,
                            uint32_t fill, uint64_t limit, const struct compile_options *o)
 {
@@ -87,7 +93,7 @@ static double peak_of_room(struct arena *a, struct job *job, struct topo *topo, 
     d.room = room;
     if (d.schedule != SCHED_AUTO && d.schedule != SCHED_FILE && d.microbatches > fill * d.pp)
         d.microbatches = fill * d.pp;
-    if (schedule_unsupported(a, &d)) /* groups of microbatches, which must be whole */
+    if (schedule_unsupported(a, &d)) /* a schedule whose microbatches come in whole groups */
         d.microbatches = decision->microbatches;
     struct plan *p = compile_lowered(a, job, topo, &d, o, true, &cost);
     uint64_t peak = 0;
@@ -101,7 +107,8 @@ static double peak_of_room(struct arena *a, struct job *job, struct topo *topo, 
     return (double)peak;
 }
 
-/* The plan, if it fits; *placed: its peak.  A long program that is too large is as a rule with a part of its microbatches, too. */
+/* Returns the plan if it fits in `limit` bytes, else NULL; *placed is its peak.  A long program is tried with part
+ * of its microbatches first, since one that is too large is usually too large with those already. */
 static struct plan *compile_within(struct arena *a, struct job *job, struct topo *topo, const struct decision *d, uint64_t limit,
                                    const struct compile_options *o, uint64_t *placed, const char **why)
 {
@@ -120,9 +127,11 @@ static struct plan *compile_within(struct arena *a, struct job *job, struct topo
     return NULL;
 }
 
-/* A plan that is too large with the usual room for rows that come to experts, or with room for all of them (0): with as much
- * room as fits, which placement takes almost linearly.  What a row takes is told by the plan with room for the mean and this
- * one, of `peak` bytes.  NULL if even the mean does not fit, or what fits is tight and something else may have the usual room. */
+/* For a decision that is too large with the usual capacity for expert rows, or with capacity for every row that can
+ * come (usual = 0): compiles it with the largest capacity that fits.  The arena grows almost linearly with the
+ * capacity; bytes per unit of capacity are measured by a plan with capacity for the mean and this one, whose peak is
+ * `peak` bytes.  NULL if even the mean does not fit, or if what fits is tight and a different decision could have
+ * the usual capacity. */
 static struct plan *fit_room(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
                                  const struct compile_options *o, double usual, double peak, uint64_t limit, const char **why)
 {
@@ -148,7 +157,7 @@ static struct plan *fit_room(struct arena *a, struct job *job, struct topo *topo
         uint64_t bytes;
         p = compile_within(a, job, topo, &d, limit, o, &bytes, why);
         if (tries && (double)bytes >= placed && enough > 0)
-            break; /* what is fullest has no rows for experts */
+            break; /* the fullest role holds no expert rows */
         placed = (double)bytes;
     }
     return p;
@@ -157,7 +166,7 @@ static struct plan *fit_room(struct arena *a, struct job *job, struct topo *topo
 /* what compiling has shown of one decision */
 struct trial {
     const struct decision *decision;
-    double bytes, time; /* placed over estimated; simulated over estimated, 0: not simulated */
+    double bytes, time; /* placed over estimated bytes; simulated over estimated seconds, 0: not simulated */
 };
 enum { TRIALS = 64 };
 struct fitting {
@@ -166,34 +175,35 @@ struct fitting {
     struct job *job;
     struct topo *topo;
     const struct compile_options *options;
-    uint64_t limit, least; /* bytes; least: of what is too large */
-    const struct candidate *nearest; /* that */
+    /* limit: memory budget, bytes; least: the fewest placed bytes of any candidate that is too large */
+    uint64_t limit, least;
+    const struct candidate *nearest; /* the candidate with `least` bytes */
     struct trial trials[TRIALS];
     uint32_t ntrials, nrivals;
     uint64_t lowered; /* instructions of plans that were compiled */
-    double fastest;   /* worth of the fastest plan */
-    double missed;    /* the least that was promised by a candidate that is too large */
-    double least_ratio; /* of this round's candidates that are too large */
+    double fastest;   /* objective of the fastest plan compiled (fit_worth()) */
+    double missed;    /* the least objective that a candidate that is too large promised */
+    double least_ratio; /* least placed over estimated bytes among this round's candidates that are too large */
     struct plan *best;
     bool stuck;
 };
 
-/* does a step of one take about as much longer than estimated as one of the other? */
+/* Are two decisions so similar that the ratio of simulated to estimated seconds of one predicts that of the other? */
 static bool alike(const struct decision *x, const struct decision *y)
 {
     return x->tp == y->tp && x->cp == y->cp && x->pp == y->pp && x->dp == y->dp && x->ep == y->ep && x->etp == y->etp &&
            x->vpp == y->vpp && x->schedule == y->schedule && x->context == y->context;
 }
 
-/* the same of memory */
+/* The same for the ratio of placed to estimated bytes. */
 static bool very_alike(const struct decision *x, const struct decision *y)
 {
     return alike(x, y) && x->zero == y->zero && x->microbatch == y->microbatch && x->recompute == y->recompute &&
            x->parts == y->parts;
 }
 
-/* Bytes placed over those estimated, as far as anything like d was placed; else 0.  The last that was is most like it: what is
- * found for less memory recomputes as much more. */
+/* Returns placed over estimated bytes of the decision most like d that was placed, or 0 if none was.  The latest is
+ * the most similar: candidates found for less memory use as much more recomputation. */
 static double bytes_of(const struct fitting *f, const struct decision *d)
 {
     for (uint32_t i = f->ntrials; i-- > 0;)
@@ -251,7 +261,7 @@ struct plan *fit_decision(struct arena *a, struct job *job, struct topo *topo, c
     return p;
 }
 
-/* The plan of a candidate; NULL if it is too large, or stuck. */
+/* Returns the plan of a candidate; NULL if it is too large, or if its lowered step deadlocks (f->stuck). */
 static struct plan *fit_candidate(struct fitting *f, struct candidate *x)
 {
     const char *why;
@@ -276,7 +286,8 @@ static double best_worth(const struct fitting *f)
     return f->best ? fit_worth(f->job, 1e-9 * (double)f->best->timeline->step_ns, &f->best->decision) : INFINITY;
 }
 
-/* Is it worth compiling x, of what it promises?  With `*gain` it must then be faster. */
+/* Does x promise enough to be worth compiling?  *gain: the share by which its simulated step must then be faster
+ * than the best. */
 static bool promising(const struct fitting *f, const struct candidate *x, double *gain)
 {
     double promised = fit_worth(f->job, promised_s(f, x), &x->decision), best = best_worth(f);
@@ -285,7 +296,7 @@ static bool promising(const struct fitting *f, const struct candidate *x, double
     return faster || (promised < best * (1 + NEAR) && f->lowered < (f->options->near ? f->options->near : USUAL_NEAR));
 }
 
-/* the better of the best plan and p, which must be faster by `gain`; the other is closed */
+/* Keeps the better of the best plan and p, which must be faster by the share `gain` to win; closes the other one. */
 static void keep_better(struct fitting *f, struct plan *p, double gain)
 {
     double new = fit_worth(f->job, 1e-9 * (double)p->timeline->step_ns, &p->decision);
@@ -296,7 +307,7 @@ static void keep_better(struct fitting *f, struct plan *p, double gain)
     f->best = better ? p : f->best;
 }
 
-/* Candidates in their order, until none is left that promises to be faster than the best. */
+/* Compiles candidates in their order, as long as they promise to be faster than the best plan. */
 static void try_candidates(struct fitting *f, struct search_result *found)
 {
     double gain;
@@ -323,7 +334,7 @@ static void try_candidates(struct fitting *f, struct search_result *found)
     found->least = fmin(found->least, f->fastest);
 }
 
-/* Searches for less and less memory, until something fits as it is placed. */
+/* Repeats the search with a shrinking memory budget until a candidate fits as placed. */
 static void try_smaller(struct fitting *f, uint32_t top)
 {
     double tried = (double)f->limit, empty = 0, cut = LEAST_CUT;
@@ -345,7 +356,8 @@ static void try_smaller(struct fitting *f, uint32_t top)
     }
 }
 
-/* d's degrees, microbatch and schedule; what is left open trades memory for time: recomputation, ZeRO level and shards */
+/* Pins d's degrees, microbatch and schedule.  What stays open trades memory for time: recomputation, ZeRO level and
+ * shards. */
 static void wish_for(struct wishes *w, const struct decision *d, struct schedule_wish *schedule)
 {
     const uint32_t degrees[NDEGREES] = {[DEG_TP] = d->tp, [DEG_CP] = d->cp, [DEG_PP] = d->pp, [DEG_VPP] = d->vpp, [DEG_DP] = d->dp,
@@ -358,14 +370,14 @@ static void wish_for(struct wishes *w, const struct decision *d, struct schedule
     w->nschedules = d->pp > 1;
 }
 
-/* is there something too large that promises to be faster than the plan by more than a percent? */
+/* Does a candidate that is too large promise to be faster than the plan by more than a percent? */
 static bool misses(const struct fitting *f)
 {
     return !f->stuck && f->missed < best_worth(f) * (1 - MISSED);
 }
 
-/* The same decision, too large by a little and promising, with a little more recomputation; with yet more, by what placing that has
- * shown, while what is found is too large again. */
+/* Tries a promising decision that is slightly too large again with a little more recomputation, and, while what is
+ * found is still too large, with more, by what its placement has shown. */
 static void try_more_recomputation(struct fitting *f, const struct candidate *x, uint32_t top)
 {
     struct job own = *f->job;
@@ -381,7 +393,8 @@ static void try_more_recomputation(struct fitting *f, const struct candidate *x,
     }
 }
 
-/* What promised to be faster than the plan and is too large may fit with a little more recomputation, or less of something else. */
+/* Candidates that promised to be faster than the plan but are too large may fit with a little more recomputation, or
+ * with less memory elsewhere. */
 static void try_leaner(struct fitting *f, const struct search_result *first, uint32_t top)
 {
     const double missed = f->missed, ratio = f->least_ratio;
@@ -406,7 +419,8 @@ static void try_leaner(struct fitting *f, const struct search_result *first, uin
     }
 }
 
-/* Stated wishes without any one of which something would fit, by estimates that placing has corrected. */
+/* Names stated wishes of which dropping any single one would let a plan fit, by estimates that placement has
+ * corrected. */
 static const char *advice(struct fitting *f)
 {
     enum { MOST = 3 };

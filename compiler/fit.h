@@ -1,31 +1,34 @@
 #ifndef LLMC_FIT_H
 #define LLMC_FIT_H
 
-/* From the candidates that the search found to the plan whose arena fits the devices. */
+/* Chooses, among the candidates that the search found, the plan whose placed arena fits the devices. */
 
 #include "compiler/compile.h"
 #include "compiler/search/search.h"
 
-/* The fastest by simulation of the candidates whose placed arena fits, lowered, placed and simulated, or a plainer one within a
- * fraction of a percent; searches for less memory where none fits, keeping `top` candidates.  Those of `found` that were
- * compiled say afterwards what came out, and `least` is no more than the fastest of them.  STATUS_NO_PLAN after a diagnostic
- * where nothing fits, STATUS_BUG where a lowered step gets stuck. */
+/* Returns in *plan, lowered, placed and simulated, the candidate of `found` with the shortest simulated step among
+ * those whose placed arena fits, or a simpler one that is slower by a fraction of a percent.  Where none fits,
+ * repeats the search for less memory, keeping `top` candidates.
+ *
+ * Afterwards each compiled candidate of `found` holds its placed bytes and simulated seconds, and found->least is no
+ * more than the objective of the fastest plan compiled.  STATUS_NO_PLAN, after a diagnostic, where nothing fits;
+ * STATUS_BUG where a lowered step deadlocks. */
 enum status fit_plan(struct arena *a, struct diag *d, struct job *job, struct topo *topo, struct search_result *found,
                      uint32_t top, const struct compile_options *o, struct plan **plan);
 
-/* does nobody say how much room there is for experts' rows? */
+/* Is the capacity for expert rows (`expert_room`) left open, by a model with experts that may drop no tokens? */
 bool fit_room_is_open(const struct job *job);
 
-/* The plan of one decision, with as much room for experts' rows as fits, which may be less than usual only where the job's wishes
- * let it be tight; `placed` are the bytes of its fullest arena.  NULL
- * where they are too many, or, with the reason in `why`, where the lowered step gets stuck, which is a bug. */
+/* Compiles one decision with the largest capacity for expert rows that fits in memory.  Capacity below the usual is
+ * accepted only where the job's wishes allow it (tight_experts).  *placed: bytes of the fullest arena.  NULL where
+ * they exceed the memory, or, with the reason in *why, where the lowered step deadlocks, which is a bug. */
 struct plan *fit_decision(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
                           const struct compile_options *o, uint64_t *placed, const char **why);
 
-/* what the job minimises: seconds or GPU-seconds of a step */
+/* the job's objective: seconds of a step, or GPU-seconds of a step */
 double fit_worth(const struct job *job, double step_s, const struct decision *d);
 
-/* of the fullest role */
+/* bytes of device memory that the fullest role's arena takes */
 uint64_t fit_peak_bytes(const struct plan *p);
 
 #endif

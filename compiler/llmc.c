@@ -25,7 +25,7 @@ enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct
     return (*verdict)->nviolations ? STATUS_BUG : STATUS_OK;
 }
 
-/* the best that fits with the room for experts' rows that the job's wishes say */
+/* Searches, and compiles the best candidate that fits with the capacity for expert rows that the job's wishes allow. */
 static enum status compile_searched(struct arena *a, struct diag *d, struct job *job, struct topo *topo,
                                     const struct compile_options *o, struct plan **out, struct search_result **result)
 {

@@ -15,7 +15,8 @@ static const struct {
 } commands[] = {COMMANDS(COMMAND)};
 #undef COMMAND
 
-/* What one pass gives back the next one takes: pages that go back to the system come again cleared, for a tenth of the time. */
+/* Keep freed memory in the process: what one pass frees the next one allocates, and pages returned to the kernel
+ * would have to be zeroed again, which costs about ten times as much as reusing them. */
 static void keep_memory(void)
 {
 #ifdef __GLIBC__
