@@ -1,11 +1,11 @@
 #ifndef LLMC_AST_H
 #define LLMC_AST_H
 
-/* The tree of a model file as written: words, items, blocks and expressions with their places.
+/* The syntax tree of a model file: words, items, blocks and expressions with their source spans.
  *
- * It knows the grammar and no vocabulary.  Nodes live in the arena; lists are linked in source order.
- * Depth is bounded by AST_DEPTH_MAX everywhere, so recursive walks are safe on any input.
- * ast_print() is canonical: parse(ast_print(x)) equals x, and printing that gives the same text. */
+ * It knows the grammar and no vocabulary.  Nodes live in the arena; lists are linked in source order.  Depth is
+ * bounded by AST_DEPTH_MAX everywhere, so recursive walks are safe on any input.  ast_print() is canonical: parsing
+ * its output gives an equal tree, and printing that tree gives the same text. */
 
 #include "compiler/support/diag.h"
 #include "compiler/support/strbuf.h"
@@ -18,7 +18,7 @@
 enum expr_kind { EXPR_NUMBER, EXPR_STRING, EXPR_NAME, EXPR_CALL, EXPR_LIST, EXPR_GROUP, EXPR_BINARY };
 
 struct arg {
-    const char *name; /* NULL when by position, and in lists */
+    const char *name; /* NULL for a positional argument and for a list element */
     struct span name_span;
     const struct expr *value;
     struct arg *next;
@@ -27,7 +27,8 @@ struct arg {
 struct expr {
     enum expr_kind kind;
     struct span span;
-    const char *text;                /* number as written, string's contents, name, or what is called */
+    /* the number as written, the string's contents, the name, or the name of the function called */
+    const char *text;
     char op;                         /* EXPR_BINARY: + - * / */
     const struct expr *left, *right; /* EXPR_BINARY; EXPR_GROUP uses left */
     const struct arg *args;          /* EXPR_CALL, EXPR_LIST */
@@ -39,7 +40,7 @@ enum relop { RELOP_NONE, RELOP_EQ, RELOP_LE, RELOP_GE, RELOP_LT, RELOP_GT };
 struct item {
     enum relop relop;
     const struct expr *expr;
-    struct span span; /* with its relop */
+    struct span span; /* includes the relational operator */
     struct item *next;
 };
 
@@ -48,8 +49,8 @@ struct stmt {
     const char *word; /* the first word, or the name that `let` binds */
     struct span word_span;
     struct span span;         /* word and items, without the block */
-    struct span open, close;  /* the braces, when has_block */
-    const struct item *items; /* let: the one value */
+    struct span open, close;  /* of the braces, if has_block */
+    const struct item *items; /* of a `let`: its single value */
     uint32_t nitems, depth;
     bool has_block;
     const struct stmt *block;
@@ -70,9 +71,9 @@ struct ast {
 };
 
 const char *relop_text(enum relop r); /* "" "=" "<=" ">=" "<" ">" */
-/* comments: keep them, and single blank lines between statements */
+/* comments: also print comments, and single blank lines between statements */
 void ast_print(struct strbuf *out, const struct ast *tree, bool comments);
-/* same words, items and blocks, places aside */
+/* Do the trees have the same words, items and blocks?  Source spans are ignored. */
 bool ast_equal(const struct ast *a, const struct ast *b);
 
 /* Constructors, for the grammar's actions. */
@@ -101,7 +102,7 @@ struct ast_item_list ast_item_add(struct arena *a, struct ast_item_list l, enum 
 struct stmt *ast_stmt(struct arena *a, bool let, const char *word, struct span word_span,
                       struct ast_item_list items);
 void ast_stmt_block(struct stmt *s, struct ast_stmt_list block, struct span open, struct span close);
-struct stmt *ast_stmt_copy(struct arena *a, const struct stmt *s);         /* without what follows it */
+struct stmt *ast_stmt_copy(struct arena *a, const struct stmt *s);         /* the copy's `next` is NULL */
 struct ast_stmt_list ast_stmt_add(struct ast_stmt_list l, struct stmt *s); /* s may be NULL */
 
 struct span span_join(struct span from, struct span to);

@@ -1,8 +1,9 @@
 #ifndef LLMC_CHECK_H
 #define LLMC_CHECK_H
 
-/* What the parts of sema share: values and names, arguments bound against the vocabulary, blocks as entries.
- * Everything here reports what it refuses and goes on with a usable value, so that one run tells much. */
+/* Shared by the parts of sema: values and names, arguments bound against the vocabulary, blocks as entries.
+ *
+ * Every function here reports what it refuses and goes on with a usable value, so that one run finds many mistakes. */
 
 #include "compiler/model/ast.h"
 #include "compiler/model/model.h"
@@ -15,9 +16,11 @@ enum value_kind { VALUE_BAD, VALUE_NUMBER, VALUE_STRING, VALUE_NAME, VALUE_CALL,
 struct value {
     enum value_kind kind;
     struct span span;
-    const char *text; /* name, string or call; a number that was written out: its text, else NULL */
+    /* text of a name, string or call; of a number literal its text as written, NULL for a computed number */
+    const char *text;
     struct units_value number;
-    const struct expr *call; /* arguments are evaluated where the call was written */
+    /* call and env: arguments are evaluated in the environment in which the call was written */
+    const struct expr *call;
     const struct env *env;
     const struct value *elements;
     uint32_t n;
@@ -35,13 +38,13 @@ struct check {
     struct arena *arena;
     struct diag *diag;
     struct job *job;
-    const struct stmt *sets; /* overrides, statements of train and plan */
+    const struct stmt *sets; /* --set overrides, as statements of the train and plan blocks */
     uint32_t nlets;
-    uint64_t layers_listed; /* over all nested repeats, to bound the work */
+    uint64_t layers_listed; /* layers listed so far, over all nested repeats: bounds the work */
     VEC(struct plan_only) plan_only;
 };
 
-/* a row of the vocabulary and what the file says for it */
+/* a row of the vocabulary and the value that the file gives it */
 struct bound {
     const struct word *row;
     bool set;
@@ -52,33 +55,33 @@ struct binding {
     const struct word *rows;
     size_t n;
     struct bound *at; /* one per row of the scope */
-    bool bad;         /* something was refused: relations between the values need no checks */
+    bool bad;         /* something was refused, so relations between the values need not be checked */
 };
 
 struct entry {
     const struct word *row;
     const struct stmt *stmt;
-    const struct env *env; /* names visible there */
+    const struct env *env; /* names visible at the statement */
 };
 struct block {
-    struct binding words;  /* statements that take one plain value */
-    struct entry *entries; /* the others, and also those, in order */
+    struct binding words;  /* statements with one plain value, bound to their rows */
+    struct entry *entries; /* all statements in source order, those of `words` included */
     size_t n;
-    const struct env *env; /* at its end */
+    const struct env *env; /* names visible at the end of the block */
 };
 
 /* values (check_value.c) */
 struct value check_eval(struct check *c, const struct env *env, const struct expr *e);
 const struct env *check_let(struct check *c, const struct env *env, const struct stmt *s);
-/* v is a value that `row` takes; reports otherwise */
+/* Is v a value that `row` takes?  Reports an error otherwise. */
 bool check_takes(struct check *c, const struct word *row, const struct value *v, struct span name_span);
-/* a whole number in lo..hi of the row */
+/* Is v a whole number within the row's lo..hi?  Reports an error otherwise. */
 bool check_number(struct check *c, const struct word *row, const struct value *v);
-/* returns the candidate that was probably meant, or NULL */
+/* Reports an unknown name; returns the candidate that was probably meant, or NULL. */
 const char *check_unknown(struct check *c, struct span at, const char *what, const char *name,
                           const char *const *candidates, size_t n);
 void check_plan_only(struct check *c, struct span at, const char *what);
-/* count of a value that must be a whole number; false after an error */
+/* Stores a value that must be a whole number in lo..hi; false after an error. */
 bool check_count(struct check *c, const struct value *v, const char *what, uint64_t lo, uint64_t hi,
                  uint64_t *out);
 
@@ -96,7 +99,7 @@ struct span bound_span(const struct binding *b, const char *name, struct span ot
 /* statements (check_bind.c): `owner` is where a missing word is reported; NULL block = an empty one */
 struct block check_block(struct check *c, enum scope scope, const struct stmt *stmts, const struct env *env,
                          struct span owner);
-/* the only item of s, not behind a relation; false after an error */
+/* Evaluates the only item of a statement, which takes no relational operator; false after an error. */
 bool check_one_item(struct check *c, const struct entry *e, struct value *v);
 
 /* parts (sema_*.c) */
@@ -110,7 +113,8 @@ void sema_profile(struct check *c, const struct binding *words, struct wishes *w
 
 /* is it `keep N free`? */
 bool check_is_free(const struct stmt *s);
-/* does one take the other's place, as an override does?  `keep` says two things, placement and what stays free */
+/* Would one of the statements replace the other, as an override does?  `keep` makes two independent statements:
+ * placement, and memory left free. */
 bool check_same_wish(const struct stmt *a, const struct stmt *b);
 
 #endif

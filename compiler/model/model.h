@@ -3,9 +3,9 @@
 
 /* What the user asked for, checked: the model, the training job and the wishes for the plan.
  *
- * sema.c makes it from the tree; everything behind it (expansion, cost, lowering, verifier) reads only this.
- * All counts are in elements, layers, tokens or sequences; all strings and arrays live in the compilation's arena.
- * A layer is stored once per distinct `layer { }` of the file; `layers` lists them in model order. */
+ * sema.c makes it from the syntax tree; all later passes (expansion, cost, lowering, verifier) read only this.  All
+ * counts are in elements, layers, tokens or sequences; all strings and arrays live in the compilation's arena.  A
+ * layer is stored once per distinct `layer { }` of the file; `layers` lists them in model order. */
 
 #include "compiler/profile/profile.h"
 #include "compiler/support/diag.h"
@@ -49,7 +49,8 @@ struct attn {
     struct span span;
 };
 
-/* different parts that the ranks of tp have of kv key heads; where those are fewer, neighbours have the same one */
+/* Number of distinct shares of kv key/value heads among the ranks of tp; with fewer heads than ranks, neighbours
+ * hold the same one. */
 static inline uint32_t model_key_parts(uint32_t kv, uint32_t tp)
 {
     return kv < tp ? kv : tp;
@@ -65,7 +66,7 @@ struct ffn {
     struct span span;
 };
 
-/* as instructions say it: 0 = 1 */
+/* alpha as an attribute of instructions, where 0 stands for 1 */
 static inline double model_alpha(const struct ffn *f)
 {
     return f->alpha < 1 || f->alpha > 1 ? f->alpha : 0;
@@ -103,7 +104,7 @@ struct model {
     bool embed_norm;
     uint64_t positions; /* learned positions, 0 = none */
     bool tied, head_bias;
-    double head_softcap, head_scale; /* 0 = none, 1 = none */
+    double head_softcap, head_scale; /* softcap: 0 = none; scale: 1 = none */
     uint32_t nlayers;
     const struct layer **layers;
     uint32_t predict;            /* prediction modules */
@@ -112,7 +113,7 @@ struct model {
     struct span embed_span, head_span, norm_span, positions_span, predict_span;
 };
 
-/* all layers: the model's, then, once, that of its prediction modules */
+/* number of layers as model_layer() counts them: the model's, then once the layer that its prediction modules repeat */
 static inline uint32_t model_all_layers(const struct model *m)
 {
     return m->nlayers + (m->predict && m->predict_layer ? 1 : 0);
@@ -130,15 +131,17 @@ struct train {
     uint64_t sequence;        /* tokens */
     uint64_t batch;           /* sequences, global */
     enum dtype_name precision, master, grads, reduce, moments;
-    double loss_scale; /* of fp16, at first; 0 = none */
+    double loss_scale; /* initial loss scale of fp16; 0 = none */
     uint64_t scale_window, scale_hysteresis;
     enum fp8_recipe recipe;
-    bool fp8_kept; /* inputs of products and gates stay for backward in 8 bits, whatever the stack */
-    bool fp8_sent; /* rows travel to experts in 8 bits, and come back in 16 */
+    /* inputs of matrix products and gated activations are kept for backward in 8 bits, whatever the software stack
+     * does */
+    bool fp8_kept;
+    bool fp8_sent; /* rows travel to the experts in 8 bits and return in 16 */
     enum optimizer optimizer;
     double lr, beta1, beta2, eps, weight_decay, momentum;
     enum lr_kind lr_kind;
-    uint64_t lr_warmup, lr_decay, lr_stable; /* steps; lr_decay 0 = to the end of `total` */
+    uint64_t lr_warmup, lr_decay, lr_stable; /* steps; lr_decay 0 = decay until the end of `total` */
     double lr_min;
     double init_std;
     bool init_residual;
@@ -150,7 +153,8 @@ struct train {
     struct span span, batch_span, sequence_span, precision_span, optimizer_span;
 };
 
-/* format of the working copy of the weights: what is computed in, which in 8 bits nothing is kept in */
+/* Format of the working copy of the weights and of computation; with fp8 products it is bf16, since no tensor is
+ * stored in fp8 by default. */
 static inline enum dtype_name train_working(const struct train *t)
 {
     return t->precision == DT_FP8 ? DT_BF16 : t->precision;
@@ -230,14 +234,16 @@ struct wishes {
     bool frees; /* keep N free; else what decision_free_bytes() says */
     uint64_t free_bytes;
     struct span free_span;
-    bool tight_experts; /* nobody's: with less room for experts' rows than usual, since nothing fits with that */
+    /* not a wish of the file: set where nothing fits with the usual capacity for expert rows, to allow less */
+    bool tight_experts;
     uint32_t comm_sms;
     enum objective objective;
     double step_time_s, finish_s; /* limits, 0 = none */
     struct span step_time_span, finish_span;
     const char *profile_name;     /* "llmrun" */
-    const struct profile *profile; /* with what is adjusted */
-    const struct profile *emitted; /* whose memory the programs take, see job_emits(); NULL: the profile's */
+    const struct profile *profile; /* includes the file's `adjust` statements */
+    /* profile of the stack whose memory the programs take, see job_emits(); NULL: that of `profile` */
+    const struct profile *emitted;
     uint32_t nadjusts;
     const struct profile_adjust *adjusts;
     struct span span;
@@ -258,13 +264,15 @@ struct job {
     const struct plan_only *plan_only; /* by position */
 };
 
-/* tokens that attend among each other: the sequence, or a chunk of it, which is to attention a sequence of its own */
+/* How many tokens attend to one another: the sequence, or a chunk of it where attention is limited to chunks. */
 uint64_t attn_reach(const struct attn *a, uint64_t sequence);
-/* is each of the 2 cp runs that a sequence is cut into whole chunks?  Then a rank attends to its own tokens alone. */
+/* Does each of the 2 cp runs that a sequence is cut into consist of whole chunks?  Then a rank attends to its own
+ * tokens alone. */
 bool attn_local(const struct attn *a, uint64_t sequence, uint32_t cp);
 
-/* Parameters by `language.md`'s convention: embeddings counted, tied weights once, no padding, no prediction
- * modules (model_predict_parameters() gives those).  Active leaves out the unpicked experts. */
+/* Parameters by `language.md`'s convention: embeddings counted, tied weights counted once, no padding, no prediction
+ * modules (model_predict_parameters() gives those).  Active parameters leave out experts that a token does not
+ * choose. */
 uint64_t model_layer_parameters(const struct model *m, const struct layer *l, bool active);
 uint64_t model_parameters(const struct model *m);
 uint64_t model_active_parameters(const struct model *m);
@@ -275,10 +283,11 @@ uint64_t model_predict_parameters(const struct model *m);
  * as min(window, sequence), active experts only, head included, no recompute. */
 double model_flops(const struct model *m, uint64_t sequence, uint64_t sequences);
 
-/* of any layer, a prediction module's included */
+/* does any layer, a prediction module's included, have experts? */
 bool model_has_experts(const struct model *m);
 
-/* The first thing in the job that cannot be lowered and run yet, as "what" and its place; false if all can. */
+/* Finds the first thing in the job that cannot be lowered and run yet: its name in *what and its place; false if
+ * there is none. */
 bool model_unsupported(const struct job *job, const char **what, struct span *where);
 
 /* learning rate of step 0, 1, ...; `total_steps` ends cosine and linear decay where lr_decay is 0 */
@@ -287,10 +296,11 @@ double train_lr(const struct train *t, uint64_t step, uint64_t total_steps);
 const char *schedule_name(enum schedule_kind k); /* "1f1b" */
 extern const char *const degree_names[NDEGREES]; /* "tp" ... */
 
-/* Of n sets of equally many experts those that a token has a choice in, expected: k draws from the experts that its router
- * leaves it.  n sets, or those that the `pick` best of `groups` groups lie in. */
+/* Expected number of distinct sets that a token's k experts lie in, when the experts are divided into n equal sets.
+ * The router leaves a token only the experts of the `pick` best of `groups` groups (0 = all). */
 double model_sets_met(double n, double k, double groups, double pick);
-/* rows that one of `nodes` nodes, each with as many experts, gets of `tokens` tokens on average, each sent once */
+/* Expected rows that one of `nodes` nodes with equally many experts receives of `tokens` tokens, each sent at most
+ * once. */
 double model_node_rows(const struct moe *m, uint32_t nodes, double tokens);
 
 #endif

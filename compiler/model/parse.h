@@ -18,18 +18,18 @@ struct parse {
     struct diag *diag;
     const struct source *source;
     uint32_t offset; /* of the next byte to scan */
-    uint32_t parens; /* open ( and [; newlines are blanks inside */
-    bool recovering; /* from an error, to the end of the line */
+    uint32_t parens; /* number of open ( and [; newlines inside them are blanks */
+    bool recovering; /* skipping to the end of the line after an error */
     bool at_newline; /* the last token was a newline, real or inserted */
-    int start;       /* the token that is returned first, 0 when it has been: what to parse */
-    bool header;     /* "llmc 1" has been read */
+    int start;       /* pseudo-token that selects what to parse and is returned first; 0 afterwards */
+    bool header;     /* the version line "llmc 1" has been read */
     struct ast *tree;
     struct comment *last_comment;
 };
 
-/* The tree; NULL when the diagnostics got an error. */
+/* Returns the tree; NULL where diagnostics with an error were added. */
 struct ast *parse_source(struct arena *a, struct diag *d, const struct source *source);
-/* the same for statements without the first line, such as an override */
+/* the same for statements without the version line, such as overrides */
 struct ast *parse_statements(struct arena *a, struct diag *d, const struct source *source);
 
 /* for grammar/ */
@@ -42,7 +42,7 @@ void parse_error_string(struct parse *p, struct place at);
 void parse_error_token(struct parse *p, struct place at, const char *found, const char *const *expected,
                        int n);
 void parse_error_memory(struct parse *p, struct place at);
-/* refuse what is nested too deeply; returns false then */
+/* Reports an error and returns false where nesting exceeds AST_DEPTH_MAX. */
 bool parse_depth(struct parse *p, struct span at, uint32_t depth);
 /* contents of a string token, quotes and escapes removed */
 const char *parse_string(struct parse *p, const char *text, size_t length);

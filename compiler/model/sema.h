@@ -7,15 +7,15 @@
 #include "compiler/model/ast.h"
 #include "compiler/model/model.h"
 
-/* Read, parse, check; NULL when the diagnostics hold an error.  sets: "key=value" texts as given. */
+/* Reads, parses and checks; NULL where the diagnostics hold an error.  sets: "key=value" texts as given to --set. */
 struct job *job_read(struct arena *a, struct diag *d, const char *path, const char *const *sets,
                      uint32_t nsets);
-/* the same from memory, for tests and for DIR/model.llm */
+/* the same for a source in memory: for tests, and for DIR/model.llm */
 struct job *job_parse(struct arena *a, struct diag *d, struct source *source, const char *const *sets,
                       uint32_t nsets);
 
-/* Programs of this job are to be written, which llmrun places and plays: whatever stack its profile describes, memory is
- * llmrun's from here on, and time alone the profile's. */
+/* Tells that programs of this job will be emitted, which llmrun places and runs.  Whatever stack its profile
+ * describes, from here on memory is estimated as llmrun uses it, and only time as the profile's stack takes it. */
 void job_emits(struct arena *a, struct job *job);
 
 #endif

@@ -1,7 +1,7 @@
 #ifndef LLMC_VOCAB_H
 #define LLMC_VOCAB_H
 
-/* The vocabulary of the model language as a table; the rows are in vocab.def, which explains the columns. */
+/* The vocabulary of the model language, as the table in vocab.def, where its columns are explained. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,7 +35,7 @@ struct word {
     uint32_t takes; /* bits of enum takes */
     const char *words;
     double lo, hi;
-    const char *standard; /* default as it would be written; NULL = required */
+    const char *standard; /* default value as text of the language; NULL: the word is required */
     const char *plan, *meaning;
 };
 
@@ -43,28 +43,28 @@ struct word {
 struct choice {
     char name[24];
     bool plan_only;
-    int scope; /* of its arguments, -1 = can't be called */
+    int scope; /* scope of its arguments; -1: it takes none */
 };
 
 size_t vocab_rows(enum scope scope, const struct word **rows);
 const struct word *vocab_find(enum scope scope, const char *name);
 const char *vocab_title(enum scope scope);
 const char *vocab_scope_name(enum scope scope);
-int vocab_scope(const char *name); /* -1 = none */
-/* why the language refuses that word, NULL if it does not know it */
+int vocab_scope(const char *name); /* -1: no scope of that name */
+/* why the language refuses a word; NULL if it does not know the word */
 const char *vocab_refused(const char *name);
 size_t vocab_nrefused(void);
 const char *vocab_refused_word(size_t i);
 
-/* the choices of a row one after the other; start with *at = row->words */
+/* iterates over the choices of a row; start with *at = row->words */
 bool vocab_choice(const char **at, struct choice *c);
 bool vocab_choose(const struct word *row, const char *name, struct choice *c);
-/* a name that can stand as a value somewhere, so that `let` must not bind it */
+/* is it a name that can be a value somewhere, so that `let` must not bind it? */
 bool vocab_is_value(const char *name);
-/* "attention" for attn, and so on: for sentences */
+/* the noun that sentences use for a word: "attention" for attn, and so on */
 const char *vocab_noun(const struct word *row);
 
-/* candidates for did-you-mean; at most room; returns how many */
+/* Stores at most `room` candidates for "did you mean"; returns how many. */
 size_t vocab_names(enum scope scope, const char **names, size_t room);
 
 /* `llmc help language` */
