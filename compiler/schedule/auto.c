@@ -1,14 +1,14 @@
-/* Schedules synthesised for the stages' own times, transfers and memory.
+/* Schedules synthesised for given stage times, transfers and memory budgets.
  *
- * Four parts, each going on from the best that the ones before found: the formulas of the placement that fit,
- * list scheduling under many rules (auto_greedy.c, auto_rules.c), list scheduling backward and forward in
- * turn (auto_urgent.c), and local search in the order itself (auto_local.c).  Everything is measured by runs
- * of all actions, and nothing that is found is ever given up for something slower, so the result is at least
- * as good as the best formula.  Where the bound (auto_bound.c) is reached there is nothing left to look for.
+ * Four parts, each starting from the best that the earlier ones found: the formulas of the placement that fit in
+ * memory; list scheduling under many rules (auto_greedy.c, auto_rules.c); list scheduling alternately backward and
+ * forward in time (auto_urgent.c); and local search on the order itself (auto_local.c).  Every order is measured by
+ * a run of all its actions, and the best one found is never replaced by a slower one, so the result is at least as
+ * good as the best formula.  The search ends early where the lower bound (auto_bound.c) is reached.
  *
- * List scheduling of pipelines after Qi et al., 2023, section 3; what is more here is stages with times of
- * their own, several chunks per rank, memory in bytes, rules that differ by rank, and the two searches.
- * Deterministic: the budget counts actions run, not seconds. */
+ * List scheduling of pipelines follows Qi et al., 2023, section 3.  Added here are stages with times of their own,
+ * several chunks per rank, memory in bytes, rules that differ by rank, and the two further searches.  Deterministic:
+ * the budget counts actions run, not seconds. */
 
 #include "compiler/cost/pipeline.h"
 #include "compiler/schedule/auto_private.h"
@@ -17,7 +17,7 @@
 #include <math.h>
 #include <string.h>
 
-#define BUDGET 80000000u /* 15 to 30 ns each */
+#define BUDGET 80000000u /* actions run, at 15 to 30 ns each */
 
 bool auto_optimal(const struct auto_search *x)
 {
@@ -107,7 +107,7 @@ static bool fits(const struct auto_search *x, const struct auto_order *o)
     return true;
 }
 
-/* does the formula put stages where this job has them? */
+/* Does the formula use the job's placement of stages? */
 static bool same_placement(const struct auto_job *job, enum schedule_kind k)
 {
     if (k == SCHED_DUALPIPE || pipeline_folds(k) != job->folds)
@@ -116,8 +116,8 @@ static bool same_placement(const struct auto_job *job, enum schedule_kind k)
     return chunks ? chunks == job->v : job->v > 1 || k == SCHED_COMBINED_1F1B;
 }
 
-/* All that fit are offered; *fastest: the one of them with the shortest step, as steps follow each other,
- * INFINITY without any. */
+/* Offers every formula that fits in memory.  *fastest: the one with the shortest step when steps follow each other;
+ * returns its seconds, INFINITY if no formula fits. */
 static double try_formulas(struct auto_search *x, const struct decision *like, struct auto_order *fastest)
 {
     const uint32_t groups[] = {0, 2 * x->job.p, x->job.m};
@@ -148,7 +148,7 @@ static double try_formulas(struct auto_search *x, const struct decision *like, s
 
 /* --- the result --- */
 
-/* W's take the microbatches that have one in turn */
+/* Appends a rank's actions; its W's take, in turn, the microbatches that were split into I and W. */
 static void emit_rank(const struct auto_job *job, const struct auto_order *o, uint32_t r, uint32_t *scratch,
                       struct schedule *s)
 {
@@ -207,7 +207,8 @@ struct schedule *schedule_auto(struct arena *a, const struct decision *d, const 
         auto_try_urgent(x, x->budget - x->budget / 20);
         auto_change_order(x, x->budget);
         *step_s = auto_run_step_s(x->run, x->best);
-        bool kept = *step_s <= formula_s; /* skewed steps may overlap more than their ranks' spans tell */
+        /* consecutive skewed steps may overlap more than the spans of their ranks show */
+        bool kept = *step_s <= formula_s;
         *step_s = kept ? *step_s : formula_s;
         s = emit(a, &x->job, kept ? x->best : formula);
     }

@@ -1,14 +1,14 @@
-/* Lower bounds of a placement: seconds that no order of its actions goes below.
+/* Lower bounds on the step of any order of a placement's actions, in seconds.
  *
- * Every rank is looked at as one machine.  Its actions have earliest starts, from chains of forwards and
- * input gradients through all stages, where the k-th action of a stage is behind the k before it, and where a
- * rank that ends the k-th forward of a stage has done k of each of its shallower chunks.  A machine whose
- * jobs have earliest starts is through no sooner than when it takes them in that order.  Behind a rank's last
- * input gradient is the way to the first stage.  Closely: ranks that come near are looked at once more for
- * what the others can feed them (auto_feed.c).
+ * Every rank is looked at as one machine.  Its actions have release times, from chains of forwards and input
+ * gradients through all stages: the k-th action of a stage follows the k before it, and a rank that ends the k-th
+ * forward of a stage has run k forwards of each of its earlier chunks.  A machine cannot end sooner than if it takes
+ * its jobs in the order of release times. After a rank's last input gradient comes the way back to the first stage.
+ * With `closely`, ranks whose bound is nearly the largest are bounded once more by what the other ranks can feed
+ * them (auto_feed.c).
  *
- * Memory adds to it with one stage per rank: a rank that holds k microbatches does at most k forwards before
- * its first input gradient, and behind its last forward at most k of the rest. */
+ * With one stage per rank memory adds to the bound: a rank that can hold k microbatches runs at most k forwards
+ * before its first input gradient, and after its last forward at most k microbatches have gradients left. */
 
 #include "compiler/schedule/auto_feed.h"
 #include "compiler/schedule/auto_private.h"
@@ -16,7 +16,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define NEAR 0.04 /* of the bound: what a closer look at a rank may add */
+#define NEAR 0.04 /* share of the bound that a closer look at a rank may add */
 
 struct bound {
     const struct auto_job *job;
@@ -94,7 +94,8 @@ static void earliest_backwards(struct bound *b)
     }
 }
 
-/* rank r's jobs in the order of their earliest starts; way_s: from its last input gradient to the end */
+/* Rank r's jobs in the order of their release times; way_s: seconds from its last input gradient to the end of the
+ * step. */
 static double machine_s(const struct bound *b, struct machine_job *jobs, uint32_t r, double way_s)
 {
     const struct auto_job *job = b->job;
@@ -120,8 +121,8 @@ static double machine_s(const struct bound *b, struct machine_job *jobs, uint32_
 
 /* --- memory, one stage per rank --- */
 
-/* from a rank's first forward to its first input gradient at the earliest: a microbatch's way there and back
- */
+/* Seconds from the start of a rank's first forward to the earliest start of its first input gradient: one
+ * microbatch's way to the last stage and back. */
 static double trip_s(const struct bound *b, uint32_t r)
 {
     double s = b->job->slot[b->slot_of[r]].takes[RELAY_F];
@@ -132,17 +133,20 @@ static double trip_s(const struct bound *b, uint32_t r)
     return s;
 }
 
-/* Idle at the two ends of a rank's span, and the microbatches without their W when its last forward ends.  Before the
- * first input gradient it does at most as many forwards as it can hold.  Behind the last forward there are x
- * microbatches left between F and I and some between I and W, as many as fit beside x; the last one's way there and
- * back is filled with the others' gradients.  Where more come than fit the first idle time ends before the second. */
+/* Idle seconds at the two ends of a rank's span, and how many microbatches still lack their W when its last forward
+ * ends.
+ *
+ * Before the first input gradient the rank runs at most as many forwards as it can hold.  After the last forward, x
+ * microbatches are between F and I, and some between I and W, as many as fit beside x; the last one's way to the
+ * last stage and back is filled with the others' gradients.  If there are more microbatches than fit, the first idle
+ * time ends before the second begins. */
 struct ends {
-    double idle_s;   /* of both */
-    double before_s; /* of the first */
+    double idle_s;   /* at both ends together */
+    double before_s; /* at the first end */
     double without_w;
 };
 
-/* microbatches that a rank can hold between F and I */
+/* how many microbatches a rank can hold between F and I */
 static double held(const struct auto_job *job, uint32_t r)
 {
     double most = job->most ? floor(job->most[r] * (1 + 1e-9) / job->slot[r].keep) : job->m;
@@ -161,7 +165,7 @@ static struct ends ends_with(const struct bound *b, uint32_t r, double trip, dou
     return e;
 }
 
-/* from the end of rank r's chain of all forwards and input gradients to the end of a rank before it */
+/* Seconds from the end of rank r's forwards and input gradients to the end of the last rank before it. */
 static double way_back_s(const struct bound *b, uint32_t r)
 {
     const struct auto_job *job = b->job;
@@ -176,7 +180,7 @@ static double way_back_s(const struct bound *b, uint32_t r)
     return longest;
 }
 
-/* from rank 0's first forward, or from each rank's own */
+/* Seconds from rank 0's first forward, or, where steps are skewed, from each rank's own first action. */
 static double linear_s(const struct bound *b)
 {
     const struct auto_job *job = b->job;
@@ -266,7 +270,7 @@ double auto_bound_s(struct arena *a, const struct auto_job *job, bool closely)
     struct machine_job *jobs = ARENA_ARRAY(a, struct machine_job, (size_t)3 * job->v * job->m);
     double longest = job->v == 1 ? linear_s(&b) : work_s(job), way = weight_s(&job->slot[b.slot_of[0]]);
     for (uint32_t r = 0; r < job->p && !job->skews; r++) {
-        const struct relay_stage *first = &job->slot[b.slot_of[r]]; /* stage r is the rank's first */
+        const struct relay_stage *first = &job->slot[b.slot_of[r]]; /* stage r is the first on rank r */
         if (r)
             way += auto_back_s(job, first) + input_s(&job->slot[b.slot_of[r - 1]]);
         longest = fmax(longest, machine_s(&b, jobs, r, way));

@@ -1,15 +1,16 @@
-/* How long a rank must stand idle because of what the other ranks can feed it.
+/* How long a rank must idle because of what the other ranks can feed it.
  *
- * Microbatches are alike, so on each stage the k-th forward and the k-th input gradient may be taken for
- * microbatch k's: every microbatch goes through a line of positions, forwards of all stages and then input
- * gradients back, several of them on one rank.  What a rank has done of its positions is a state.  A state is
- * not reached before all that it needs has been done on every rank, each taken as one machine whose jobs have
- * heads and tails (Jackson's preemptive schedule; Carlier, 1982); tails know the last jobs of the state.
- * What is left of that time after the rank's own jobs is idle, where weight gradients count as done as soon
- * as they may be.  A schedule goes through states one job at a time, and its rank has been idle for the most
- * that any of them asks: the least of this over all ways through the states, with all of the rank's work, is
- * a bound.  States are visited best first, so that the search may stop anywhere: all others ask for as much.
- */
+ * Microbatches are alike, so on each stage the k-th forward and the k-th input gradient may be taken for microbatch
+ * k's: every microbatch goes through a line of positions, the forwards of all stages and then the input gradients
+ * back, and several positions are on one rank.  A state is how many jobs the rank has done at each of its positions.
+ * A state cannot be reached before everything that it depends on is done on every rank, each of which is taken as
+ * one machine whose jobs have heads and tails (Jackson's preemptive schedule; Carlier, 1982); the tails take into
+ * account in which order the last jobs of the state were done.  What remains of that time after the rank's own jobs
+ * is idle, where weight gradients count as done as soon as they may be.
+ *
+ * A schedule passes through states one job at a time, and its rank has idled at least as long as any of them
+ * requires.  The least of this maximum over all paths of states to the end is the bound.  States are visited best
+ * first, so the search may stop at any time: all unvisited states require at least as much. */
 
 #include "compiler/schedule/auto_feed.h"
 
@@ -17,26 +18,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_OWN 8   /* positions of the rank */
-#define MOST_LAST 3  /* jobs of a state whose order is known */
-#define STATES 400u  /* visited */
-#define MOST_ROOM 64 /* bits of a state's key */
+#define MOST_OWN 8   /* most positions of the rank */
+#define MOST_LAST 3  /* how many of a state's last jobs have a known order */
+#define STATES 400u  /* most states visited */
+#define MOST_ROOM 64 /* bits of a state's key, which must stay below this */
 
 struct state {
     double idle_s;
     uint32_t depth;
     uint16_t done[MOST_OWN];
-    uint8_t last[MOST_LAST]; /* own positions of the last jobs, the latest first */
+    uint8_t last[MOST_LAST]; /* positions (index into `own`) of the last jobs, the latest first */
 };
-/* longest way from the end of a job at a position to the beginning of one further on: for the same
- * microbatch, and for each microbatch that is between them */
+/* Longest path in seconds from the end of a job at one position to the start of a job at a later position: for the
+ * same microbatch, and what each microbatch between the two adds. */
 struct way {
     double path_s, each_s;
 };
 struct feed {
     const struct auto_line *line;
     uint32_t own[MOST_OWN], nown;
-    struct way *ways; /* to own[j] from y: j * n + y */
+    struct way *ways; /* from position y to own[j]: at j * n + y */
     struct auto_timed *jobs, *waiting;
     struct state *heap;
     uint32_t nheap;
@@ -74,7 +75,7 @@ static struct state pop(struct feed *f)
     return top;
 }
 
-/* true the first time */
+/* Marks a state as visited; true if it was not yet. */
 static bool visit(struct feed *f, const struct state *x)
 {
     uint64_t key = 0;
@@ -95,12 +96,12 @@ static bool visit(struct feed *f, const struct state *x)
 
 /* --- what a state asks --- */
 
-/* from the end of (y, k) to the end of the state's last job */
+/* Seconds from the end of microbatch k at position y to the end of the state's last job. */
 static double tail_s(const struct feed *f, const struct state *x, uint32_t y, uint32_t k)
 {
     const struct auto_line *l = f->line;
     uint16_t done[MOST_OWN];
-    double tail = 0, behind = 0; /* behind: the last jobs so far */
+    double tail = 0, behind = 0; /* behind: seconds of the last jobs counted so far */
     memcpy(done, x->done, sizeof done);
     for (uint32_t i = 0; i < MOST_LAST && i < x->depth; i++) {
         uint32_t j = x->last[i], own = f->own[j], last = --done[j];
@@ -135,7 +136,7 @@ static void put(struct auto_timed *heap, uint32_t n, struct auto_timed j)
     heap[n] = j;
 }
 
-/* heap[0] goes; n: how many are left */
+/* removes heap[0]; n: how many are left */
 static void take(struct auto_timed *heap, uint32_t n)
 {
     uint32_t i = 0, child;
@@ -178,7 +179,7 @@ static double state_idle_s(struct feed *f, const struct state *x)
     for (uint32_t q = 0; q < l->p; q++) {
         uint32_t n = 0, j = 0;
         for (uint32_t y = 0; y < l->n; y++) {
-            j += j < f->nown && f->own[j] < y; /* the rank's next position, which needs what is at y */
+            j += j < f->nown && f->own[j] < y; /* the rank's next position, which depends on position y */
             for (uint32_t k = 0; l->rank[y] == q && j < f->nown && k < x->done[j]; k++)
                 f->jobs[n++] = (struct auto_timed){l->head[y][k], l->takes[y], tail_s(f, x, y, k)};
         }
@@ -194,7 +195,7 @@ static double state_idle_s(struct feed *f, const struct state *x)
 static void find_ways(const struct auto_line *l, uint32_t x, struct way *ways)
 {
     double path = 0, each = l->takes[x];
-    ways[x] = (struct way){-each, each}; /* the k-th from x is k - 1 jobs away */
+    ways[x] = (struct way){-each, each}; /* the k-th job after one at x starts k - 1 jobs later */
     for (uint32_t y = x; y-- > 0;) {
         path += l->gap[y];
         each = fmax(each, fmax(l->gap[y], l->takes[y]));

@@ -1,15 +1,14 @@
-/* List scheduling: time runs forward over all ranks, and a rank that is free takes the best of what it could
- * do.
+/* List scheduling: time advances over all ranks, and a rank that is free takes the best action that it could start.
  *
- * The rank that is free first is looked at first, so what arrives from actions already begun is known with
- * its time, also when that is later.  Input gradients go before forwards unless the rules want more forwards
- * ahead; weight gradients fill the time until the next arrival, and make room when a forward does not fit.
+ * The rank that is free first chooses first, so the arrival times of the outputs of all actions already started are
+ * known, even if they lie in the future.  Input gradients go before forwards unless the rules want more forwards
+ * ahead; weight gradients fill the time until the next arrival, and free memory when a forward does not fit.
  *
- * Memory never locks up: a forward is admitted if behind it, for every chunk deeper than the shallowest that
- * holds anything and itself without a microbatch between F and I, one microbatch more would fit when the chunk's
- * Ws are done.  The microbatch that is furthest along can then always go on: it enters such a chunk.  What an
- * input gradient leaves for W may need more room than what it frees; where there is none a W goes first, or both
- * gradients are done at once. */
+ * Memory never deadlocks: a forward is admitted only if after it, for every chunk later than the first that holds
+ * anything, other than its own, that has no microbatch between F and I, one more microbatch would fit once the
+ * chunk's W's are done.  The microbatch that is furthest along can then always proceed: it enters such a chunk.
+ * What an input gradient keeps for W may need more memory than it frees; where that does not fit, a W goes first, or
+ * both gradients are computed at once (B). */
 
 #include "compiler/schedule/auto_private.h"
 #include "compiler/schedule/auto_turns.h"
@@ -18,7 +17,7 @@
 #include <string.h>
 
 struct slot_state {
-    uint32_t f, i, w, b; /* done; b: of them without a W */
+    uint32_t f, i, w, b; /* counts of actions done; b: how many of the input gradients were a B, without a W */
 };
 struct auto_greedy {
     const struct auto_job *job;
@@ -26,14 +25,14 @@ struct auto_greedy {
     struct auto_order *out;
     struct slot_state *slot;
     struct relay *relay;
-    double *live;      /* bytes, by rank */
-    uint32_t *inside;  /* by rank: chunks of microbatches between F and I */
-    uint32_t *waiting; /* by rank: W to do */
+    double *live;      /* bytes of live activations, by rank */
+    uint32_t *inside;  /* by rank: microbatches between F and I, summed over its chunks */
+    uint32_t *waiting; /* by rank: pending W's */
     bool *idle;
-    struct auto_turns turns; /* when each rank chooses next */
+    struct auto_turns turns; /* key: when each rank chooses next, seconds */
 };
 
-/* the next action of one kind on a rank: the chunk with the least key */
+/* the preferred next action of one kind on a rank: the chunk with the least key */
 struct offer {
     uint32_t chunk;
     uint64_t key;
@@ -134,13 +133,13 @@ static bool holds(const struct slot_state *k)
     return k->f > k->w + k->b;
 }
 
-/* what a microbatch that enters the chunk lacks, at most */
+/* most bytes that a microbatch needs, beyond what the chunk's pending W's free, to enter it */
 static double lacks(const struct relay_stage *st, const struct slot_state *k)
 {
     return k->f > k->i ? 0 : fmax(0, st->keep - (k->i - k->w - k->b) * st->late);
 }
 
-/* does one more forward of the chunk fit, with room left for what must be able to follow? */
+/* Does one more forward of the chunk fit, leaving memory for what must be able to follow? */
 static bool admitted(const struct auto_greedy *g, uint32_t r, uint32_t chunk)
 {
     const struct auto_job *job = g->job;
@@ -173,8 +172,8 @@ static void take(struct offer *best, uint32_t chunk, uint64_t key)
 
 struct offers {
     struct offer f, i, w;
-    double soon, back_soon; /* the next arrival that is known; of an input gradient's */
-    bool blocked;           /* a forward is there but there is no room */
+    double soon, back_soon; /* seconds: the next known arrival of any input; of an input gradient's */
+    bool blocked;           /* a forward could run but does not fit in memory */
 };
 
 static struct offers look(const struct auto_greedy *g, uint32_t r, double now)
@@ -215,13 +214,13 @@ static enum relay_kind backward_kind(const struct auto_greedy *g, uint32_t slot)
     return entry || full || g->slot[slot].i < u->fuse ? RELAY_B : RELAY_I;
 }
 
-/* one choice of rank r: an action begun, or a time to look again */
+/* Lets rank r choose: it starts an action, or sets the time at which it looks again. */
 static void choose(struct auto_greedy *g, uint32_t r, double now)
 {
     const struct auto_rank_rule *rule = &g->rules->rank[r];
     const struct relay_stage *st = &g->job->slot[r * g->job->v];
     struct offers o = look(g, r, now);
-    bool behind = g->inside[r] < rule->ahead; /* more forwards are wanted ahead */
+    bool behind = g->inside[r] < rule->ahead; /* the rules want more forwards ahead */
     uint32_t lag = g->slot[r * g->job->v].f < g->rules->turn ? rule->lag : rule->late;
     bool crowded = o.w.any && (o.blocked || g->waiting[r] >= lag);
     if (o.i.any && !(behind && (o.f.any || (o.blocked && o.w.any)))) {

@@ -1,11 +1,11 @@
-/* Local search: actions on the critical path change places.
+/* Local search: actions on the critical path change positions.
  *
- * The critical path goes back from the end of the last rank: along a rank while its actions follow each other
- * without a gap (a block), then to the action whose result the block's first one waited for.  An order gets
- * shorter only if a block changes (Nowicki and Smutnicki, 1996, for job shops): something of the block moves
- * into the gap before it, its last action comes earlier, something moves behind it.  A move is kept when the
- * result is not worse than now or than some steps ago (late acceptance, Burke and Bykov, 2017).  Each move is
- * a whole run: linear in actions. */
+ * The critical path goes back in time from the end of the slowest rank: along a rank while its actions follow each
+ * other without a gap (a block), then to the action whose result the block's first one waited for.  An order gets
+ * shorter only if a block changes (Nowicki and Smutnicki, 1996, for job shops): something of the block moves into
+ * the gap before it, its last action moves earlier, or something moves after it.  A move is kept if the result is no
+ * worse than the current order or than the order some steps ago (late acceptance, Burke and Bykov, 2017).  Each move
+ * is measured by a whole run: linear in actions. */
 
 #include "compiler/schedule/auto_private.h"
 
@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define LATE 100
-#define REACH 8 /* places beyond a block */
+#define REACH 8 /* most positions beyond a block */
 
 struct block {
     uint32_t rank, first, last;
@@ -25,7 +25,7 @@ struct local {
     uint32_t nblocks, room;
 };
 
-/* the action that (rank r, place k) waited for; false: none, or one of a pair's two */
+/* Finds the action that the one at position *k of rank *r waited for; false: none, or the action belongs to a pair. */
 static bool cause(const struct local *x, uint32_t *r, uint32_t *k)
 {
     const struct auto_job *job = &x->search->job;
@@ -82,10 +82,10 @@ static void move(uint16_t *at, uint32_t from, uint32_t to)
     at[to] = y;
 }
 
-/* pairs stay as they are */
+/* May the action move?  Pairs are never split or moved. */
 static bool movable(const uint16_t *at, uint32_t from, uint32_t to)
 {
-    uint32_t front = from < to ? to : to - 1; /* what will be in front, as it stands now */
+    uint32_t front = from < to ? to : to - 1; /* current position of the action that will precede it */
     return !(at[from] & AUTO_PAIR) && !(from && at[from - 1] & AUTO_PAIR) &&
            !((from < to || to > 0) && at[front] & AUTO_PAIR);
 }
@@ -99,22 +99,22 @@ static void propose(struct local *x, const struct block *b, uint32_t *from, uint
         *from = b->first + 1 + auto_draw(s, length + REACH);
         *to = b->first;
         return;
-    case 1: /* the last action earlier */
+    case 1: /* move the last action earlier */
         *from = b->last;
         *to = b->first + auto_draw(s, length);
         return;
-    case 2: /* something behind it */
+    case 2: /* move something after the block */
         *from = b->first + auto_draw(s, length);
         *to = b->last + auto_draw(s, REACH / 2);
         return;
-    default: /* a few places */
+    default: /* move by a few positions */
         *from = b->first + auto_draw(s, length);
         at = *from + auto_draw(s, 2 * REACH);
         *to = at > REACH ? at - REACH : 0;
     }
 }
 
-/* a mix of both parts of the score, so that there is a way across plateaus */
+/* A weighted sum of both parts of the score, so that the search can cross plateaus of the first. */
 static double height(const struct auto_search *s, const struct auto_score *score)
 {
     return isinf(score->longest_s) ? INFINITY : score->longest_s + 0.01 * score->sum_s / s->job.p;

@@ -1,16 +1,16 @@
 #ifndef LLMC_AUTO_PRIVATE_H
 #define LLMC_AUTO_PRIVATE_H
 
-/* Between the files auto*.c.
+/* Private to the files auto*.c.
  *
- * Microbatches are alike, so on a stage each kind of action takes them in ascending order; an order of
- * actions is then, per rank, a string of (kind, chunk), and microbatches follow by counting.  A stage is
- * addressed by its slot, rank * v + chunk, with a rank's chunks in the order of its stages. */
+ * Microbatches are alike, so on a stage each kind of action takes them in ascending order.  An order of actions is
+ * then, per rank, a string of (kind, chunk), and microbatch numbers follow by counting.  A stage is addressed by its
+ * slot, rank * v + chunk, with a rank's chunks in the order of its stages. */
 
 #include "compiler/schedule/family.h"
 #include "compiler/schedule/relay.h"
 
-/* a symbol: kind, pair (as in struct action), chunk */
+/* a symbol of such a string: kind, pair (as in struct action) and chunk */
 #define AUTO_PAIR RELAY_KINDS
 #define AUTO_SYMBOL(kind, chunk) ((uint16_t)((kind) + 2 * RELAY_KINDS * (chunk)))
 #define AUTO_KIND(x) ((enum relay_kind)((x) & (RELAY_KINDS - 1u)))
@@ -19,13 +19,13 @@
 struct auto_job {
     uint32_t p, v, m;
     bool folds;
-    struct cost_pairs *pairs; /* NULL: two that run together hide what they can */
-    bool skews;              /* seconds count from a rank's first action to its last */
+    struct cost_pairs *pairs; /* NULL: two actions that overlap hide as much of each other as they can */
+    bool skews;              /* a rank's seconds count from its own first action to its last, not from time 0 */
     struct relay_stage *slot; /* p * v */
-    const double *most;      /* bytes by rank; NULL: no limit */
+    const double *most;      /* bytes of activations that each rank may hold; NULL: no limit */
 };
-/* seconds between the end of a slot's I and the earliest begin of the one in front of it; what that does without a gradient makes
- * them less, even below 0 */
+/* Seconds from the end of a slot's I to the earliest start of the I that waits for it, on the stage before.  May be
+ * negative, since that I starts with work that needs no gradient yet (lead_s). */
 static inline double auto_back_s(const struct auto_job *job, const struct relay_stage *st)
 {
     return st->back == NONE ? 0 : st->back_s - job->slot[st->back].lead_s;
@@ -33,60 +33,63 @@ static inline double auto_back_s(const struct auto_job *job, const struct relay_
 
 struct auto_order {
     uint32_t *n;   /* by rank */
-    uint16_t **at; /* room for 3 v m each */
+    uint16_t **at; /* each has room for 3 v m symbols */
 };
-/* less is better: seconds of the longest rank, then their sum */
+/* less is better: seconds of the slowest rank first, then the sum over all ranks */
 struct auto_score {
     double longest_s, sum_s;
 };
 
 /* auto_run.c */
-struct auto_trace {        /* of the last recorded run */
-    double **start, **end; /* by rank and place in the order */
+struct auto_trace {        /* of the last run by auto_run_record() */
+    double **start, **end; /* seconds, by rank and position in its order */
     uint32_t **microbatch;
-    uint32_t *forward, *backward; /* places of F, and of I or B, by slot * m + microbatch */
+    uint32_t *forward, *backward; /* positions of F, and of I or B, by slot * m + microbatch */
 };
 struct auto_run; /* scratch of one job */
 struct auto_run *auto_run_new(struct arena *a, const struct auto_job *job);
-/* INFINITY where the order cannot run; does not look at memory */
+/* score of an order; INFINITY where it deadlocks; memory is not checked */
 struct auto_score auto_run_order(struct auto_run *run, const struct auto_order *order);
 struct auto_score auto_run_record(struct auto_run *run, const struct auto_order *order);
 const struct auto_trace *auto_run_trace(const struct auto_run *run);
-/* simulate_actions()'s seconds */
+/* seconds of the step, as simulate_actions() computes them */
 double auto_run_step_s(struct auto_run *run, const struct auto_order *order);
-/* complete on the rank, every action behind what it needs there, within the rank's memory */
+/* Does every action of the rank follow the actions of the same rank that it depends on, within the rank's memory? */
 bool auto_order_fits(const struct auto_job *job, const struct auto_order *order, uint32_t rank);
 bool auto_better(const struct auto_score *x, const struct auto_score *y);
 struct auto_order *auto_order_new(struct arena *a, const struct auto_job *job);
 void auto_order_copy(const struct auto_job *job, struct auto_order *to, const struct auto_order *from);
 void auto_order_of(const struct auto_job *job, const struct schedule *s, struct auto_order *out);
 
-/* auto_bound.c: no order's longest_s is below, pairs aside; closely: takes a thousand times as long */
+/* auto_bound.c: a lower bound on longest_s of every order without pairs.  closely: a better bound, which takes about
+ * a thousand times as long. */
 double auto_bound_s(struct arena *a, const struct auto_job *job, bool closely);
 
-/* auto_greedy.c: how a rank that has a choice chooses */
+/* auto_greedy.c: how a rank chooses among the actions that it could start */
 struct auto_rank_rule {
-    uint32_t window; /* a microbatch is begun while fewer chunks' microbatches are between F and I */
-    uint32_t ahead;  /* F goes before I while fewer are */
-    uint32_t lag;    /* W goes before F when as many wait */
-    uint32_t late;   /* the same from microbatch `turn` on */
+    uint32_t window; /* a new microbatch is started only while fewer are between F and I, summed over chunks */
+    uint32_t ahead;  /* F is preferred to I while fewer are between F and I */
+    uint32_t lag;    /* W is preferred to F when at least so many W are pending */
+    uint32_t late;   /* replaces `lag` from microbatch `turn` on */
 };
 struct auto_rules {
-    uint32_t group, group_back;   /* microbatches that go through a rank's chunks together: F, and I and W */
-    uint32_t spread, spread_back; /* not 0: instead, all within so many of each other in the next chunk */
-    double patience;              /* W is not begun when something else comes before this share of it */
-    double eager;                 /* F is not begun when an input gradient comes before this share of it */
-    uint32_t fuse;                /* I and W in one for the first so many microbatches of a stage */
-    bool fuse_entry;              /* and on the first stage, where nobody waits for I */
+    uint32_t group, group_back;   /* microbatches that pass a rank's chunks as one group: of F, and of I and W */
+    /* if not 0, instead: how far a chunk's microbatches may be ahead of the next chunk's */
+    uint32_t spread, spread_back;
+    double patience;              /* W is not started if another input arrives within this share of its duration */
+    double eager;                 /* F is not started if an input gradient arrives within this share of its duration */
+    uint32_t fuse;                /* the first so many microbatches of a stage run B instead of I and W */
+    bool fuse_entry;              /* also on the first stage, where no other stage waits for I */
     uint32_t turn;
     struct auto_rank_rule *rank;
 };
 struct auto_greedy;
 struct auto_greedy *auto_greedy_new(struct arena *a, const struct auto_job *job);
-/* The order fits the job's memory.  Needs room for a microbatch on all chunks of every rank. */
+/* Makes an order by the rules; it fits the job's memory.  Requires room for one microbatch on all chunks of every
+ * rank. */
 void auto_greedy_make(struct auto_greedy *g, const struct auto_rules *rules, struct auto_order *out);
 
-/* one search; what may be spent counts actions run */
+/* state of one search; spent and budget count actions run */
 struct auto_search {
     struct arena *arena;
     struct auto_job job;
@@ -98,12 +101,12 @@ struct auto_search {
     uint64_t nactions, spent, budget;
     uint64_t random; /* splitmix64's state */
 };
-/* true: the best so far */
+/* runs an order and keeps it if it is the best so far; returns whether it is */
 bool auto_offer(struct auto_search *x, const struct auto_order *o, struct auto_score *score);
 bool auto_optimal(const struct auto_search *x);
 uint32_t auto_draw(struct auto_search *x, uint32_t n); /* below n */
-/* until `until` is spent.  auto_rules.c: many rules, then the best changed; auto_urgent.c: orders shifted to their end
- * and back; auto_local.c: the best order */
+/* Parts of the search; each stops when `until` actions are spent.  auto_rules.c: many rules, then random changes of
+ * the best; auto_urgent.c: orders shifted to their end and back; auto_local.c: changes of the best order itself. */
 void auto_try_rules(struct auto_search *x, uint64_t until);
 void auto_try_urgent(struct auto_search *x, uint64_t until);
 void auto_change_order(struct auto_search *x, uint64_t until);

@@ -1,16 +1,16 @@
-/* Rules for list scheduling: first a table of them, the shapes that the formulas have among others, then the
- * best one changed at random, a step that is not worse being kept.
+/* Rules for list scheduling: first a table of rules, among which are the shapes of the known formulas; then the best
+ * one is changed at random, and a change that is not worse is kept.
  *
- * What pays differs with the costs: how many microbatches a rank begins ahead (its window), whether it runs
- * them before the input gradients that are there, when it does the weight gradients that it has put off, and,
- * where doing both gradients at once is cheaper, up to which microbatch. */
+ * What pays off depends on the costs: how many microbatches a rank starts ahead (its window), whether it runs them
+ * before pending input gradients, when it runs deferred weight gradients, and, where computing both gradients at
+ * once is cheaper, up to which microbatch. */
 
 #include "compiler/schedule/auto_private.h"
 
 #include <string.h>
 
 #define WALKS 4
-#define GREEDY 4 /* times what a run of an order takes */
+#define GREEDY 4 /* cost of one list scheduling, in runs of an order */
 
 enum window { WINDOW_ALL, WINDOW_1F1B, WINDOW_EAGER, WINDOW_P, WINDOW_INTERLEAVED, NWINDOWS };
 
@@ -49,7 +49,7 @@ static void copy_rules(const struct auto_job *job, struct auto_rules *to, const 
     memcpy(own, from->rank, job->p * sizeof *own);
 }
 
-/* is I with W behind it dearer than B anywhere? */
+/* Does any stage take longer for I and W than for B? */
 static bool fusing_pays(const struct auto_job *job)
 {
     for (uint32_t k = 0; k < job->p * job->v; k++)
@@ -59,7 +59,8 @@ static bool fusing_pays(const struct auto_job *job)
     return false;
 }
 
-/* the n-th rule of the table: digits of n, what matters most changing fastest; false behind the last */
+/* The n-th rule of the table, from the digits of n, where the most important choice changes fastest; false after the
+ * last. */
 static bool table_rules(const struct auto_job *job, uint32_t n, bool fuses, struct auto_rules *u)
 {
     const uint32_t groups[] = {job->p, 1, 2 * job->p, job->m};
@@ -68,7 +69,7 @@ static bool table_rules(const struct auto_job *job, uint32_t n, bool fuses, stru
     u->fuse = 0;
     u->spread = u->spread_back = 0;
     u->fuse_entry = fuses && (n /= NWINDOWS) % 5;
-    if (fuses) { /* up to the last few microbatches, or all */
+    if (fuses) { /* fuse I and W up to the last few microbatches, or in all */
         const uint32_t ends[] = {m, m > p ? m - p : 0, m > 2 * p ? m - 2 * p : 0, m,
                                  m > p / 2 ? m - p / 2 : 0};
         u->fuse = n % 5 ? ends[n % 5] : 0;
@@ -95,7 +96,7 @@ static uint32_t nudge(struct auto_search *x, uint32_t value, uint32_t most)
     uint32_t by = auto_draw(x, 4) ? 1 : 1 + auto_draw(x, 4);
     if (auto_draw(x, 12) == 0)
         return auto_draw(x, 2) ? most : 1;
-    if (value >= most) /* from "no limit" to one that can be felt */
+    if (value >= most) /* from "no limit" to a limit that matters */
         return 1 + auto_draw(x, x->job.p * 2 * x->job.v);
     if (auto_draw(x, 2))
         return value > by ? value - by : 1;
@@ -150,7 +151,7 @@ static struct auto_rules *new_rules(struct auto_search *x)
     return u;
 }
 
-/* from the rules `first`, whose score is `least` */
+/* Random changes, starting from the rules `first`, whose score is `least`. */
 static void walk(struct auto_search *x, const struct auto_rules *first, struct auto_score least, bool fuses,
                  uint64_t until)
 {
@@ -173,7 +174,8 @@ void auto_try_rules(struct auto_search *x, uint64_t until)
     struct auto_rules *u = new_rules(x), *best = new_rules(x);
     struct auto_score score, least = {0};
     bool fuses = fusing_pays(&x->job);
-    uint64_t half = x->spent < until ? x->spent + (until - x->spent) / 2 : until; /* formulas may have taken it all */
+    /* the formulas may have spent it all */
+    uint64_t half = x->spent < until ? x->spent + (until - x->spent) / 2 : until;
     for (uint32_t n = 0; table_rules(&x->job, n, fuses, u) && !auto_optimal(x) && (n == 0 || x->spent < half);
          n++) {
         try_rules(x, u, &score);

@@ -1,5 +1,5 @@
-/* Runs of orders for schedule_auto(): what simulate_actions() does, on strings of (kind, chunk) and without what only reports
- * need, with the same result to the last bit; and memory along an order. */
+/* Runs of orders for schedule_auto(): what simulate_actions() computes, on strings of (kind, chunk) and without what
+ * only reports need, with a bitwise equal result; and memory along an order. */
 
 #include "compiler/schedule/auto_private.h"
 
@@ -9,7 +9,7 @@
 struct auto_run {
     const struct auto_job *job;
     struct relay *relay;
-    uint32_t *f, *i;               /* done, by slot */
+    uint32_t *f, *i;               /* actions done, by slot */
     double *start, *end, *before;  /* by rank */
     uint32_t *position;
     bool records;
@@ -73,7 +73,7 @@ static void end_backward(struct auto_run *run, uint32_t slot, double end)
         relay_wake(run->relay, run->job->slot[to].rank);
 }
 
-/* false where an input is missing */
+/* runs a pair; false where an input has not been sent yet */
 static bool run_pair(struct auto_run *run, uint32_t r, uint32_t f, uint32_t b)
 {
     double x = relay_forward_s(run->relay, f, run->f[f]), y = relay_backward_s(run->relay, b, run->i[b]);
@@ -123,7 +123,7 @@ static void advance(struct auto_run *run, const struct auto_order *order, uint32
     const uint16_t *all = order->at[r];
     const struct relay_stage *st = &run->job->slot[r * run->job->v];
     uint32_t k = run->position[r], n = order->n[r], first = r * run->job->v;
-    if (k == 0) { /* the first action is a forward */
+    if (k == 0) { /* a rank's first action is a forward */
         run->start[r] = relay_forward_s(run->relay, first, 0);
         if (run->start[r] < 0)
             return;
@@ -148,7 +148,7 @@ static void advance(struct auto_run *run, const struct auto_order *order, uint32
     run->position[r] = k;
 }
 
-/* from where the ranks are; false if it gets stuck */
+/* Runs a step from the ranks' current times; false if it deadlocks. */
 static bool run_step(struct auto_run *run, const struct auto_order *order)
 {
     const struct auto_job *job = run->job;
@@ -189,7 +189,7 @@ struct auto_score auto_run_order(struct auto_run *run, const struct auto_order *
     return score;
 }
 
-/* where ranks' steps follow each other apart: from one step's end to the next one's */
+/* where steps are skewed: the longest time on any rank from the end of one step to the end of the next */
 double auto_run_step_s(struct auto_run *run, const struct auto_order *order)
 {
     const struct auto_job *job = run->job;
@@ -267,9 +267,9 @@ void auto_order_of(const struct auto_job *job, const struct schedule *s, struct 
 {
     for (uint32_t r = 0; r < job->p; r++) {
         out->n[r] = 0;
-        for (uint32_t k = 0; s->actions[r][k].kind != 'O'; k++) { /* which is a rank's last */
+        for (uint32_t k = 0; s->actions[r][k].kind != 'O'; k++) { /* O is a rank's last action */
             const struct action *t = &s->actions[r][k];
-            uint32_t chunk = t->stage / job->p; /* of looped and of folded placement */
+            uint32_t chunk = t->stage / job->p; /* holds for both looped and folded placement */
             enum relay_kind kind = t->kind == 'F'   ? RELAY_F
                                   : t->kind == 'I' ? RELAY_I
                                   : t->kind == 'W' ? RELAY_W

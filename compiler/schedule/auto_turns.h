@@ -1,8 +1,8 @@
 #ifndef LLMC_AUTO_TURNS_H
 #define LLMC_AUTO_TURNS_H
 
-/* Whose turn it is: a tournament of keys, the least wins; of equal ones the first.  A change takes log2(n)
- * steps. */
+/* Which player comes next: a tournament tree over keys.  The least key wins; among equal keys the lower index.
+ * Changing a key takes log2(n) steps. */
 
 #include "compiler/support/arena.h"
 
@@ -27,7 +27,7 @@ static inline void auto_turns_set(struct auto_turns *t, uint32_t player, double 
         auto_turns_play(t, node);
 }
 
-/* all n at 0 */
+/* sets the keys of players 0 .. n - 1 to 0 */
 static inline void auto_turns_reset(struct auto_turns *t, uint32_t n)
 {
     for (uint32_t r = 0; r < t->leaves; r++) {

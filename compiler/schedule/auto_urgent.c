@@ -1,14 +1,15 @@
-/* List scheduling by urgency, backward and forward in turn.
+/* List scheduling by urgency, alternately backward and forward in time.
  *
- * An order is first shifted to its end: the same actions are put in from the last one back, every rank taking
- * what ended last among what nothing unscheduled follows.  What an action's start then is, is the latest that
- * it may be begun at: those who come near it are urgent.  Next they are put in from the first one on, the
- * most urgent first, which leaves the longest ranks with fewer gaps ("forward-backward improvement", Tormos
- * and Lova, 2001, for project scheduling).  With some noise in both passes this is repeated, from what came
- * out last unless it is clearly worse.
+ * An order is first shifted to its end: its actions are scheduled from the last one back, where each rank takes,
+ * among actions whose successors are all scheduled, the one that ended last.  The start that an action gets is the
+ * latest at which it may start; actions that would start close to it are urgent.  Then actions are scheduled from
+ * the first one on, the most urgent first, which leaves fewer gaps on the slowest ranks ("forward-backward
+ * improvement", Tormos and Lova, 2001, for project scheduling).  Both passes get some noise and are repeated from
+ * the latest result unless it is clearly worse.
  *
- * Nodes are F, I and W of a slot and microbatch; each kind of a slot is taken in the order of microbatches.
- * Channels are not looked at, nor is memory: what does not fit is dropped.  I and W are never fused. */
+ * Nodes are F, I and W of a slot and microbatch; each kind of a slot is taken in the order of microbatches.  The
+ * passes ignore contention of channels and memory; an order that does not fit in memory is dropped.  I and W are
+ * never fused. */
 
 #include "compiler/schedule/auto_private.h"
 #include "compiler/schedule/auto_turns.h"
@@ -16,26 +17,27 @@
 #include <math.h>
 #include <string.h>
 
-#define PASSES 20    /* times what a run of an order takes, both */
+#define PASSES 20    /* cost of both passes, in runs of an order */
 #define KINDS 3      /* F, I, W */
-#define WORSE 1.003  /* times as long: taken now and then */
-#define STRAYED 1.01 /* times the best: back to it */
-#define MISFITS 16   /* one after the other: memory leaves nothing to find here */
+#define WORSE 1.003  /* a result up to so many times as long is accepted now and then */
+#define STRAYED 1.01 /* so many times as long as the best: return to the best */
+#define MISFITS 16   /* after so many orders in a row that exceed the memory, stop */
 
 struct urgent {
     struct auto_search *search;
     const struct auto_job *job;
-    uint32_t nodes; /* of a kind: slots * m */
+    uint32_t nodes; /* number of nodes of one kind: slots * m */
     bool backward;
-    double eager;            /* an action is not begun when a more urgent one comes before this share of it */
-    double *urgency, *start; /* by kind * nodes + slot * m + microbatch; the least is the most urgent */
-    double *ready;           /* when what is before it has ended, as far as that is known */
-    uint8_t *pending;        /* how much of that is not */
-    uint32_t *done;          /* by kind * slots + slot */
-    double *noise;           /* the same */
+    /* an action is not started if a more urgent one becomes ready within this share of its duration */
+    double eager;
+    double *urgency, *start; /* by kind * nodes + slot * m + microbatch; the least urgency value is the most urgent */
+    double *ready;           /* latest end of the predecessors known so far */
+    uint8_t *pending;        /* predecessors whose end is not known yet */
+    uint32_t *done;          /* actions done, by kind * slots + slot */
+    double *noise;           /* added to urgency, by kind * slots + slot */
     bool *idle;
     struct auto_turns turns;
-    struct auto_order *out; /* forward */
+    struct auto_order *out; /* made by the forward pass */
 };
 
 static uint32_t node_of(const struct urgent *u, uint32_t kind, uint32_t slot, uint32_t k)
@@ -52,7 +54,7 @@ static void release(struct urgent *u, uint32_t node, double at)
         auto_turns_set(&u->turns, rank, u->ready[node]);
 }
 
-/* what comes behind an action that ends at `end`, in the direction of the pass */
+/* Releases the successors, in the direction of the pass, of an action that ends at `end`. */
 static void release_next(struct urgent *u, enum relay_kind kind, uint32_t slot, uint32_t microbatch,
                          double end)
 {
@@ -73,7 +75,7 @@ static void release_next(struct urgent *u, enum relay_kind kind, uint32_t slot, 
         release(u, RELAY_W * n + slot * m + microbatch, end);
 }
 
-/* how much there is before an action: behind is before in the backward pass */
+/* Number of predecessors of an action; in the backward pass these are its successors in time. */
 static uint8_t pending_of(const struct urgent *u, enum relay_kind kind, const struct relay_stage *st)
 {
     if (kind == RELAY_W)
@@ -108,7 +110,7 @@ static void begin(struct urgent *u, uint32_t r, enum relay_kind kind, uint32_t s
     release_next(u, kind, slot, node % u->job->m, end);
 }
 
-/* one choice of rank r: an action begun, or a time to look again */
+/* Lets rank r choose: it starts an action, or sets the time at which it looks again. */
 static void choose(struct urgent *u, uint32_t r, double now)
 {
     const struct auto_job *job = u->job;
@@ -144,7 +146,7 @@ static void choose(struct urgent *u, uint32_t r, double now)
     }
 }
 
-/* all actions in one direction; returns the end of the last */
+/* Schedules all actions in one direction; returns the end of the last, seconds. */
 static double pass(struct urgent *u, bool backward)
 {
     double end = 0;
@@ -159,7 +161,7 @@ static double pass(struct urgent *u, bool backward)
     return end;
 }
 
-/* the other direction's urgency, from when the actions were begun in this one */
+/* Sets the urgency for the other direction from the starts of this one. */
 static void turn(struct urgent *u)
 {
     for (uint32_t kind = 0; kind < KINDS; kind++)
@@ -169,7 +171,7 @@ static void turn(struct urgent *u)
         }
 }
 
-/* starts of an order's actions; a B is an I and its W */
+/* Reads the starts of an order's actions; a B counts as an I followed by its W. */
 static void read_starts(struct urgent *u, const struct auto_order *o)
 {
     const struct auto_job *job = u->job;

@@ -1,15 +1,15 @@
-/* Checking any schedule, and an order in which its actions can run.
+/* Checks any schedule, and finds an order in which its actions can run.
  *
- * The check has two halves.  First counting: every (stage, microbatch) has one F and one B, or one F, one I
- * and one W, all on the stage's rank, and one O ends every rank.  Then a run without durations: a rank
- * advances while its next action's inputs are there; whoever makes an input wakes the rank that needs it. The
- * run visits every action once and wakes at most two ranks for each, so it is linear, and it gets stuck
- * exactly if order and dependences form a cycle.  A pair starts when both its actions can. */
+ * The check has two halves.  The first counts: every (stage, microbatch) has one F and one B, or one F, one I and
+ * one W, all on the stage's rank, and one O ends every rank.  The second is a run without durations: a rank advances
+ * while its next action's inputs exist; whoever makes an input wakes the rank that needs it.  The run visits every
+ * action once and wakes at most two ranks for each, so it is linear, and it gets stuck exactly if order and
+ * dependences form a cycle.  A pair starts when both its actions can. */
 
 #include "compiler/schedule/family.h"
 #include "compiler/support/strbuf.h"
 
-/* what has been seen or done of one (stage, microbatch) */
+/* bits of what has been seen or run of one (stage, microbatch) */
 enum { SEEN_F = 1, SEEN_I = 2, SEEN_W = 4, SEEN_B = SEEN_I | SEEN_W };
 
 static unsigned bits(char kind)
@@ -103,7 +103,7 @@ struct run {
     uint32_t chain;     /* stages of one copy */
     uint8_t *done;      /* SEEN_ bits by stage * microbatches + microbatch */
     uint32_t *position; /* per rank */
-    uint32_t *stack;    /* ranks to look at */
+    uint32_t *stack;    /* ranks whose next action may be runnable */
     bool *stacked;
     uint32_t nstack;
 };

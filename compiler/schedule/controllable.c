@@ -1,13 +1,12 @@
-/* V-Half and V-Min (after Qi et al., 2024, "Pipeline parallelism with controllable memory"): V-shaped
- * placement, the backward split, and one building block repeated every six slots of one action each, F I W of
- * two stages.
+/* V-Half and V-Min (after Qi et al., 2024, "Pipeline parallelism with controllable memory"): V-shaped placement,
+ * split backward, and one building block repeated every six slots of one action each: F, I and W of two stages.
  *
- * The block gives each rank six slots: F of stage r at a + step r and so on, down the V and up, and down and
- * up again for the input gradients, each W in the first free slot behind its I.  A rank's slots must differ
- * modulo six.  A microbatch's activations live from its F to its W, so the steps set the memory: with steps
- * of one everywhere (V-Min) the two stages of a rank live 4p slots in all, p/3 microbatches of a whole rank;
- * with steps of one and two in turn (V-Half) 6p slots, p/2.  Delays at the three turns keep slots apart: they
- * depend on p mod 3 and p mod 2.  Only the order is kept, holes close up.  Idle where F = I = W: about 1/2
+ * The block gives each rank six slots: F of stage r at a + step r and so on, down the V and up, and down and up
+ * again for the input gradients, each W in the first free slot after its I.  A rank's slots must differ modulo six.
+ * A microbatch's activations are live from its F to its W, so the steps determine the memory: with steps of one
+ * everywhere (V-Min) the two stages of a rank are live for 4p slots in all, p/3 microbatches of a whole rank; with
+ * steps of one and two in turn (V-Half) for 6p slots, p/2 microbatches.  Delays at the three turns keep slots apart:
+ * they depend on p mod 3 and p mod 2.  Only the order is kept; holes close up.  Idle time where F = I = W: about 1/2
  * (V-Half) and 2/3 (V-Min) of 1F1B's. */
 
 #include "compiler/cost/pipeline.h"

@@ -1,15 +1,20 @@
-/* DualPipe (DeepSeek-V3 report, section 3.2.1) and DualPipeV: eight phases in which a rank serves two streams
- * of microbatches, forwards of one beside backwards of the other.
+/* DualPipe (DeepSeek-V3 report, section 3.2.1) and DualPipeV: eight phases in which a rank serves two streams of
+ * microbatches, with forwards of one overlapping backwards of the other.
  *
- * DualPipeV: stages r and 2p-1-r on rank r; the streams are the two stages, slot 0 the first one; h = r, n =
- * p, M = m. DualPipe: p even, two copies of the model in opposite directions, stage r of the one and stage
- * p-1-r of the other on rank r; slot 0 is the copy whose entry is nearer; h = min(r, p-1-r), n = p/2, M = m/2
- * of each copy.
- *   1. 2(n-h-1) F0   2. h+1 times F0 F1   3. n-h-1 times I1 W F1   4. M-2n+h+1 times (F0 & B1) (F1 & B0), the
- * first (F0 & B1) one after the other on the middle ranks, whose backward needs that forward   5. n-h-1 times
- * B1 (F1 & B0)
- *   6. h+1 times B1 B0, the second half of them I with W left for later   7. n-h-1 times W I0   8. the Ws
- * left W runs the oldest weight gradient left.  Idle: (p/2-1)(F&B + B - 3W) and (p-1)(F&B + B - 3W)/2. */
+ * DualPipeV: stages r and 2p-1-r on rank r; the streams are the two stages, slot 0 the first one; h = r, n = p, M =
+ * m. DualPipe: p even, two copies of the model in opposite directions, stage r of one and stage p-1-r of the other
+ * on rank r; slot 0 is the copy whose first stage is nearer; h = min(r, p-1-r), n = p/2, M = m/2 of each copy.
+ *   1. 2(n-h-1) times F0
+ *   2. h+1 times F0 F1
+ *   3. n-h-1 times I1 W F1
+ *   4. M-2n+h+1 times (F0 & B1) (F1 & B0); on the middle ranks the first F0 and B1 run one after the other, since that
+ *      backward needs that forward
+ *   5. n-h-1 times B1 (F1 & B0)
+ *   6. h+1 times B1 B0, the second half of them as I, with W deferred
+ *   7. n-h-1 times W I0
+ *   8. the deferred W's
+ * Each W runs the oldest deferred weight gradient.  Idle: (p/2-1)(F&B + B - 3W) for DualPipe and (p-1)(F&B + B -
+ * 3W)/2 for DualPipeV. */
 
 #include "compiler/schedule/family.h"
 
@@ -19,7 +24,7 @@ struct streams {
     struct schedule *s;
     uint32_t rank, stage[2];
     uint32_t f[2], b[2];
-    struct action *left; /* weight gradients put off: a queue */
+    struct action *left; /* deferred weight gradients: a queue */
     uint32_t first, end;
 };
 
@@ -107,7 +112,7 @@ void schedule_dualpipe(struct schedule *s, struct action *scratch)
 {
     uint32_t p = s->nranks;
     for (uint32_t r = 0; r < p; r++) {
-        bool near = r < p / 2; /* the first copy's entry is nearer */
+        bool near = r < p / 2; /* the first copy's first stage is nearer */
         uint32_t own = r, other = 2 * p - 1 - r, h = near ? r : p - 1 - r;
         struct streams x = {
             .s = s, .rank = r, .stage = {near ? own : other, near ? other : own}, .left = scratch};

@@ -1,13 +1,13 @@
-/* Looped placement: stage s on rank s mod p, v chunks per rank.  Interleaved 1F1B (Narayanan et al., SC'21,
- * section 2.2) with any group size, and combined 1F1B (Megatron-Core's overlap of expert all-to-all), where
- * every forward of the steady state runs together with a backward of another microbatch.
+/* Looped placement: stage s on rank s mod p, v chunks per rank.  Interleaved 1F1B (Narayanan et al., SC'21, section
+ * 2.2) with any group size, and combined 1F1B (Megatron-Core's overlap of expert all-to-all), where every forward of
+ * the steady state overlaps a backward of another microbatch.
  *
  * The order of forwards: microbatches in groups of N, the last one smaller; inside a group chunk by chunk.
- * Backwards take the same order with the chunks reversed.  Rank r runs w = min(mv, 2(p-1-r) + (v-1)N)
- * forwards ahead, then one of each in turn.  A pair's backward must be ready when its forward is, hence one
- * forward more ahead in the combined form; with one chunk this is its plain form, w = 2(p-1-r) + 1.  N above
- * p costs memory and hides transfers; the warm-up keeps the asked N where there are fewer than N
- * microbatches.  Idle without transfers: (p-1)(F+B)/v. */
+ * Backwards take the same order with the chunks reversed.  Rank r runs w = min(mv, 2(p-1-r) + (v-1)N) forwards
+ * ahead, then one forward and one backward in turn.  A pair's backward must be ready when its forward is, hence one
+ * more forward ahead in the combined form; with one chunk per rank w = 2(p-1-r) + 1 there.  N above p costs memory
+ * and hides transfers; the warm-up uses the requested N even if there are fewer than N microbatches.  Idle without
+ * transfers: (p-1)(F+B)/v. */
 
 #include "compiler/schedule/family.h"
 

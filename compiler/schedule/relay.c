@@ -1,4 +1,4 @@
-/* What stages hand to each other: their times and transfers, and the begin of a step. */
+/* What stages hand to each other: their times and transfers, and the state at the beginning of a step. */
 
 #include "compiler/schedule/relay.h"
 

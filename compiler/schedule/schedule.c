@@ -1,4 +1,4 @@
-/* Schedules as data: the decision's one, made by its family, and the forward-only one of an evaluation. */
+/* Schedules as data: the decision's schedule, made by its family, and the forward-only schedule of an evaluation. */
 
 #include "compiler/cost/pipeline.h"
 #include "compiler/model/orders.h"
@@ -49,7 +49,8 @@ void schedule_finish(struct schedule *s)
         s->actions[r][s->nactions[r]++] = (struct action){.kind = 'O'};
 }
 
-/* is the schedule that came with the decision one of its own ranks, stages and microbatches? */
+/* Does the schedule that came with the decision have its ranks, stages and microbatches?  NULL, or a sentence on why
+ * not. */
 static const char *listed_unsupported(struct arena *a, const struct decision *d)
 {
     const char *name = schedule_name(d->schedule);
@@ -101,7 +102,8 @@ const char *schedule_unsupported(struct arena *a, const struct decision *d)
     return NULL;
 }
 
-/* a rank of an ORDERED schedule while it is filled: the next microbatches of its stages' F, B or I, and W */
+/* a rank of an ORDERED schedule while it is filled; next: microbatch of each of its stages' next F, next B or I, and
+ * next W */
 struct filling {
     struct schedule *s;
     const struct decision *d;
@@ -196,8 +198,8 @@ static bool is_looped(const struct schedule *s)
     return s->copies == 1;
 }
 
-/* chunk by chunk in groups of pp microbatches, the order of interleaved warm-up; with one stage per rank: 0,
- * 1, ... */
+/* Forwards chunk by chunk in groups of pp microbatches, the order of the interleaved warm-up; with one stage per
+ * rank: microbatches 0, 1, ... */
 static void forward_looped(struct schedule *s, uint32_t r)
 {
     for (uint32_t base = 0; base < s->microbatches; base += s->nranks)
@@ -206,8 +208,8 @@ static void forward_looped(struct schedule *s, uint32_t r)
                 schedule_append(s, r, 'F', stage, i);
 }
 
-/* F of stage s, microbatch i in the order of s + i * (stages of the chain per rank), the later stage first
- * where that is equal: it grows along every dependence, so that the ranks cannot block each other */
+/* F of stage s and microbatch i in ascending order of s + i * (stages of the chain per rank), the later stage first
+ * among equals. This key increases along every dependence, so ranks cannot block each other. */
 static void forward_any(struct schedule *s, const struct schedule *train, uint32_t r)
 {
     uint32_t chain = train->nstages / train->copies, step = (chain + s->nranks - 1) / s->nranks;

@@ -1,10 +1,10 @@
-/* Zero bubble with one stage per rank (Qi et al., 2023): the backward in two, of which only the input
- * gradient I is on the way to the stage before; weight gradients W fill the holes.
+/* Zero-bubble schedules with one stage per rank (Qi et al., 2023): the backward is split in two, and only the input
+ * gradient I is on the critical path to the previous stage; weight gradients W fill the bubbles.
  *
- * ZB-H1 keeps 1F1B's warm-up, rank r lags r weight gradients behind, and every rank holds p microbatches;
- * idle: (p-1)(F + I - W) for W <= F, I.  ZB-H2 runs 2(p-r) - 1 forwards ahead and holds 2p - 1: every rank is
- * busy from its first to its last action where F = I = W, but rank r starts rF late, so that a step which
- * ends together still has (p-1)F idle. */
+ * ZB-H1 keeps 1F1B's warm-up, rank r runs its weight gradients r microbatches late, and every rank holds p
+ * microbatches; idle: (p-1)(F + I - W) for W <= F, I.  ZB-H2 runs 2(p-r) - 1 forwards ahead and holds 2p - 1
+ * microbatches: every rank is busy from its first to its last action where F = I = W, but rank r starts rF late, so
+ * a step that ends on all ranks at once still has (p-1)F idle. */
 
 #include "compiler/schedule/family.h"
 

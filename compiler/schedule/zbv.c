@@ -1,9 +1,9 @@
-/* ZB-V (Qi et al., 2024, "Pipeline parallelism with controllable memory"): two stages per rank in the shape
- * of a V, the backward split.  Rank 0 has the first and the last stage, the turn is local to rank p-1.  Every
- * rank holds p microbatches' activations, as 1F1B's first rank does, and is busy from its first to its last
- * action where F = I = W; rank r starts rF/2 late.
+/* ZB-V (Qi et al., 2024, "Pipeline parallelism with controllable memory"): two stages per rank in the shape of a V,
+ * the backward split.  Rank 0 has the first and the last stage; the turn of the V is local to rank p-1.  Every rank
+ * holds p microbatches' activations, as 1F1B's first rank does, and is busy from its first to its last action where
+ * F = I = W; rank r starts rF/2 late.
  *
- * The order is made for max(m, 2p - 1) microbatches; what is beyond m is left out. */
+ * The order is made for max(m, 2p - 1) microbatches; actions of microbatches beyond m are left out. */
 
 #include "compiler/schedule/family.h"
 
