@@ -1,14 +1,15 @@
-/* Run of a schedule's actions with durations, without instructions.
+/* Runs a schedule's actions with durations, without instructions.
  *
- * A rank runs its list in order; F waits for the transfer from the stage before, B and I for the one from the
- * stage after (schedule/relay.h; "queue per peer and direction", the upper reference of receive placement: the timed
- * order of the emitted instructions is within a few per cent of it).  A pair starts when both its actions can.
+ * A rank runs its list in order; F waits for the transfer from the previous stage, B and I for the one from the next
+ * stage (schedule/relay.h).  This is the "queue per peer and direction" model, the ideal for the placement of
+ * receives: the timed order of the emitted instructions is within a few per cent of it.  A pair starts when both its
+ * actions can.
  *
- * Where the optimizer step of a rank does not wait for others (schedule.h) two steps run one after the other.
+ * Where a rank's optimizer step does not wait for other ranks (schedule.h), two steps are run one after the other.
  *
- * A boundary's transfers in one direction come from one rank, in its order, so no time depends on the order
- * in which ranks are looked at: a rank runs until an input is missing, and whoever makes one wakes the rank
- * that needs it. Linear in actions; two numbers per stage and microbatch. */
+ * A boundary's transfers in one direction come from one rank, in its order, so no time depends on the order in which
+ * ranks are visited: a rank runs until an input is missing, and whoever makes one wakes the rank that needs it.
+ * Linear in actions; memory is two numbers per stage and microbatch. */
 
 #include "compiler/schedule/relay.h"
 #include "compiler/simulate/beside.h"
@@ -19,17 +20,18 @@
 
 struct act_run {
     const struct schedule *s;
-    struct relay *relay; /* by stage of the schedule, those of the second copy behind the first's */
+    struct relay *relay; /* by stage of the schedule, those of the second copy after the first's */
     double jitter;
     uint64_t random; /* splitmix64's state (Steele, Lea and Flood 2014) */
     uint32_t *position;
     struct act_rank *ranks;
-    struct beside **beside; /* by rank; NULL: actions alone */
-    const uint32_t *early;  /* by rank: actions that run before the step before is known to be good; NULL: it is */
-    double validated_s;     /* when it is known */
+    struct beside **beside; /* by rank: transfers beside its actions; NULL: actions alone */
+    /* by rank: number of actions that may run before the previous step is validated; NULL: it already is */
+    const uint32_t *early;
+    double validated_s;     /* when the previous step is validated */
 };
 
-/* when an action's input is there; negative if it has not been made */
+/* when an action's input has arrived, seconds; negative if it has not been made yet */
 static double ready_s(const struct act_run *run, const struct action *t)
 {
     if (t->kind == 'W' || t->kind == 'O')
@@ -50,7 +52,7 @@ static void count_live(struct act_rank *k, const struct relay_stage *st, char ki
     k->peak = k->live > k->peak ? k->live : k->peak;
 }
 
-/* what follows from an action that ended */
+/* Hands over the output of an action that has ended, and counts its activations. */
 static void finish(struct act_run *run, struct act_rank *k, const struct action *t, double end)
 {
     uint32_t to = NONE;
@@ -68,7 +70,7 @@ static double duration_s(const struct act_run *run, const struct action *t)
     return run->relay->stage[t->stage].takes[kind];
 }
 
-/* what a duration is multiplied with under jitter */
+/* the factor on a duration under jitter */
 static double off(struct act_run *run)
 {
     uint64_t z = (run->random += 0x9e3779b97f4a7c15u);
@@ -77,7 +79,7 @@ static double off(struct act_run *run)
     return 1 + run->jitter * ((double)((z ^ (z >> 31)) >> 11) / 4503599627370496.0 - 1);
 }
 
-/* an action, or a pair in turn, with what travels beside it */
+/* Runs an action, or a pair, with the transfers beside it; returns when they end. */
 static struct beside_end take_beside(struct act_run *run, uint32_t r, const struct action *at, double start, double takes)
 {
     double free_s = run->ranks[r].end_s;
@@ -91,7 +93,7 @@ static struct beside_end take_beside(struct act_run *run, uint32_t r, const stru
     return beside_pair(run->beside[r], k, start, free_s, share * takes, (1 - share) * takes);
 }
 
-/* runs rank r as far as its inputs go */
+/* Runs rank r until an input is missing. */
 static void advance(struct act_run *run, uint32_t r)
 {
     const struct schedule *s = run->s;
@@ -157,8 +159,9 @@ static void run_on(struct act_run *run)
         advance(run, r);
 }
 
-/* What a step begins with before all ranks have agreed that the one before is good: actions, and parameters on their way; the
- * sum over ranks comes behind both (compiler/lower/order.c, cross_seam()). */
+/* Runs what a step may start before all ranks have agreed that the previous step is valid: its early actions, and
+ * the gathering of parameters.  The sum over ranks that validates it comes after both (compiler/lower/order.c,
+ * cross_seam()). */
 static void run_early(struct act_run *run, const struct pipeline_times *times)
 {
     run_on(run);
@@ -169,8 +172,8 @@ static void run_early(struct act_run *run, const struct pipeline_times *times)
     }
 }
 
-/* the whole schedule, from where the ranks are; returns the end of its last action.  begins: by rank, of what travels beside
- * it; NULL: at the update's end */
+/* Runs the whole schedule from the ranks' current times; returns the end of its last action.  begins: by rank, when
+ * transfers beside it may begin; NULL: at the end of the optimizer update. */
 static double run_step(struct act_run *run, const struct pipeline_times *times,
                        const double *begins)
 {
@@ -189,12 +192,12 @@ static double run_step(struct act_run *run, const struct pipeline_times *times,
     for (uint32_t r = 0; r < s->nranks; r++) {
         end = relay_later(end, run->ranks[r].end_s);
         if (run->position[r] < s->nactions[r] && s->actions[r][run->position[r]].kind != 'O')
-            end = INFINITY; /* stuck; an infinite step is nobody's choice */
+            end = INFINITY; /* deadlock: an infinite step is never chosen */
     }
     return end;
 }
 
-/* when each rank's gradients are whole, and how large they are is known there */
+/* When, on each rank, its gradients are complete and its part of their norm is known. */
 static double *settled(struct arena *a, const struct act_run *run, const struct pipeline_times *times)
 {
     uint32_t n = run->s->nranks;
@@ -206,7 +209,8 @@ static double *settled(struct arena *a, const struct act_run *run, const struct 
     beside_settle(run->beside, n, ended, whole);
     for (uint32_t r = 0; r < n; r++) {
         const struct pipeline_update *u = &times->updates[r];
-        bool late = run->s->copies > 1 && !times->blocks; /* then buckets are summed in the order of their norms, which run beside */
+        /* in this case buckets are summed in the order in which their norms are computed, which overlap */
+        bool late = run->s->copies > 1 && !times->blocks;
         whole[r] = late ? relay_later(whole[r] + u->last_norm_s, ended[r] + u->norm_s) : whole[r] + u->norm_s;
     }
     return whole;
@@ -227,7 +231,7 @@ static const uint32_t *early_actions(struct arena *a, const struct schedule *s)
     return early;
 }
 
-/* the step behind one whose gradients are whole at ends[]; returns when its own are */
+/* Runs the step after one whose gradients are complete at ends[]; returns when its own are. */
 static double *next_step(struct arena *a, struct act_run *run, const struct pipeline_times *times, const double *ends)
 {
     uint32_t n = run->s->nranks;
@@ -244,8 +248,8 @@ static double *next_step(struct arena *a, struct act_run *run, const struct pipe
     return settled(a, run, times);
 }
 
-/* Seconds from a step's end to the next one's on the rank where it is longest, each rank going on when it is through, or, behind
- * what it may run early, when all are. */
+/* The longest time on any rank from the end of one step to the end of the next, where each rank goes on when it is
+ * done or, after what it may run early, when all are. */
 static double period_s(struct arena *a, struct act_run *run, const struct pipeline_times *times)
 {
     struct act_rank *first = run->ranks;
@@ -259,7 +263,8 @@ static double period_s(struct arena *a, struct act_run *run, const struct pipeli
     return period;
 }
 
-/* From one update's begin to the next: gradients whole on all ranks, and the norm of all. */
+/* From the begin of one optimizer update to the next: until gradients are complete on all ranks and the global norm
+ * is known. */
 static double step_with_updates_s(struct arena *a, const struct act_run *run, const struct pipeline_times *times)
 {
     double *ends = settled(a, run, times), step = 0;
@@ -268,8 +273,8 @@ static double step_with_updates_s(struct arena *a, const struct act_run *run, co
     return step + times->agree_s;
 }
 
-/* When each rank's next actions may begin where some rank's first state from host memory is late, because the queue of copies
- * had activations to bring back; NULL: it is there in time everywhere. */
+/* When each rank's next actions may begin if on some rank the first state from host memory arrives late, because the
+ * copy queue had activations to bring back; NULL: it arrives in time everywhere. */
 static double *late_begins(struct arena *a, const struct act_run *run, const struct pipeline_times *times, double step_s)
 {
     uint32_t n = run->s->nranks;
@@ -285,7 +290,7 @@ static double *late_begins(struct arena *a, const struct act_run *run, const str
     return any ? begins : NULL;
 }
 
-/* a step between updates that has been run once, with what its begin owes to its end */
+/* Seconds of a step between updates that has been run once, run again where the previous step delays its begin. */
 static double steady_step_s(struct arena *a, struct act_run *run, const struct pipeline_times *times)
 {
     double step_s = step_with_updates_s(a, run, times), *begins = late_begins(a, run, times, step_s);

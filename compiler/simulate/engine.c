@@ -1,13 +1,11 @@
 /* The engine: start and end of every instruction of every role.
  *
- * Queues are in order and nothing is shared but rendezvous, so the times follow from maxima alone and the
- * order in which the engine visits instructions does not matter: no event heap.  An actor (a role's queue)
- * advances until its head waits for a position another queue has not reached, or for a partner; whoever moves
- * on wakes those who wait for it. Each instruction is visited once, plus once per time it blocks an actor:
- * linear.
+ * Queues run in order and share nothing but rendezvous, so all times follow from maxima alone, and the order in
+ * which the engine visits instructions does not matter: no event heap is needed.  An actor (a role's queue) advances
+ * until its head waits for a position that another queue has not reached, or for a partner; whoever moves on wakes
+ * those who wait for it.  Each instruction is visited once, plus once per time that it blocks an actor: linear.
  *
- * Limits: a wait is within a role; channels are pairs of roles (SLOT_PEER's argument is a pipeline
- * coordinate). */
+ * Limits: a wait is within a role; channels are pairs of roles (SLOT_PEER's argument is a pipeline coordinate). */
 
 #include "compiler/simulate/engine.h"
 #include "compiler/support/strbuf.h"
@@ -19,7 +17,8 @@
 
 enum { MEET_NONE, MEET_SEND, MEET_RECV, MEET_GROUP };
 
-/* What an instruction meets: the peer's role, or the group's mask if it spans roles. */
+/* Which kind of meeting an instruction takes part in; *with: the peer's role, or the group's mask if the group spans
+ * roles. */
 static int meeting_kind(const struct program *p, uint32_t i, uint32_t nroles, uint32_t *with)
 {
     const struct insn *insn = &p->insns[i];
@@ -59,7 +58,8 @@ static uint32_t mask_index(struct builder *b, uint32_t mask)
     return k;
 }
 
-/* Calls for every meeting instruction of a role, in program order: count it, or enter it in its meeting. */
+/* Visits every meeting instruction of a role in program order: first (slot_of NULL) counts them, then enters each in
+ * its meeting. */
 static bool walk_meetings(struct arena *a, struct builder *b, uint32_t role, const uint32_t *slot_of)
 {
     struct sim_engine *e = b->e;
@@ -144,8 +144,8 @@ static void lay_out_meetings(struct arena *a, struct builder *b)
 
 /* --- slots --- */
 
-/* No instruction takes longer, so that no sum over two steps and all roles overflows, whatever a plan's sizes
- * say. */
+/* The longest duration that an instruction may have, so that no sum over two steps and all roles overflows, whatever
+ * sizes a plan claims. */
 static int64_t duration_limit_ns(const struct sim_engine *e)
 {
     return INT64_MAX / 4 / ((int64_t)e->nslots + 1) / e->nroles;
@@ -243,7 +243,7 @@ static void push(struct sim_engine *e, uint32_t actor)
     }
 }
 
-/* The actor's head arrives at its meeting; the last to arrive starts and ends it for all. */
+/* The actor's head arrives at its meeting; the last party to arrive runs the meeting for all. */
 static void arrive(struct sim_engine *e, uint32_t actor, uint32_t meeting, int64_t ready)
 {
     struct sim_meeting *m = &e->meetings[meeting];
@@ -416,7 +416,7 @@ const char *engine_stuck(struct arena *a, const struct sim_engine *e)
     strbuf_text(&b, "deadlock: ");
     uint32_t shown = 0;
     for (uint32_t r = 0; r < e->nroles; r++) {
-        /* the blocked head that stands first in the program says most */
+        /* the blocked head that comes first in the program is the most telling */
         uint32_t best = NONE, best_insn = NONE;
         for (uint32_t k = r * NQUEUES; k < (r + 1) * NQUEUES; k++) {
             const struct sim_actor *act = &e->actors[k];

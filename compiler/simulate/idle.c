@@ -1,11 +1,11 @@
-/* Why the compute queue was idle: simulate.h states the rules; this file follows them in integers.
+/* Why the compute queue was idle: simulate.h states the rules; this file applies them in integers.
  *
- * Before instruction i the queue idles from `a` to `b` = i's start.  D is the wait of i that ended last (the
- * first listed of several); it ran during [D.start, b].  What of [a, b] lies in there is exposed
- * communication.  The rest was spent before D could start: D's binding predecessor (its partner's readiness,
- * its queue, its waits) is followed back until a role other than ours, or until nothing of ours ended later
- * than `a`.  IMBALANCE is cut out of WAIT at the end. A transfer placed on the compute queue itself counts as
- * exposed, not as busy. */
+ * Before instruction i the queue idles from `a` to `b`, the start of i.  D is the wait of i that ended last (the
+ * first listed of several); it ran during [D.start, b].  The part of [a, b] within that interval is exposed
+ * communication.  The rest passed before D could start: the predecessor that determined D's start (its partner's
+ * readiness, its queue, its waits) is followed back to a role other than ours, or until nothing of ours ended later
+ * than `a`.  IMBALANCE is taken out of WAIT at the end.  A transfer on the compute queue itself counts as exposed,
+ * not as busy. */
 
 #include "compiler/simulate/engine.h"
 
@@ -26,7 +26,7 @@ struct place {
     uint32_t actor, slot;
 };
 
-/* the wait of a slot that ended last, the first listed of several; slot NONE if it has none */
+/* the wait of a slot that ended last, the first listed of several; slot NONE if it has no wait */
 static struct place last_wait(const struct sim_engine *e, struct place here)
 {
     uint32_t base = here.actor - here.actor % NQUEUES;
@@ -37,7 +37,7 @@ static struct place last_wait(const struct sim_engine *e, struct place here)
         const struct wait *w = &e->programs[here.actor / NQUEUES]->waits[slot->wait + k];
         struct place target = {base + w->queue, e->actors[base + w->queue].first + w->position};
         int64_t end = e->times[target.slot].end_ns;
-        bool later = end > e->times[here.slot].start_ns; /* a check waited for the step before */
+        bool later = end > e->times[here.slot].start_ns; /* a check's wait on the previous step */
         if (!later && end > best_end) {
             best = target;
             best_end = end;
@@ -46,7 +46,7 @@ static struct place last_wait(const struct sim_engine *e, struct place here)
     return best;
 }
 
-/* The party of a slot's meeting that was ready last; another role's where there is a choice. */
+/* The party of a slot's meeting that was ready last; among equals one of another role. */
 static struct place last_party(const struct sim_engine *e, struct place here)
 {
     uint32_t meeting = e->slots[here.slot].meeting;
@@ -68,7 +68,7 @@ static struct place last_party(const struct sim_engine *e, struct place here)
     return best;
 }
 
-/* Whose fault it is that D did not start before its time, looking back no further than `since`. */
+/* Returns the role that kept D from starting earlier, looking back no further than `since`. */
 static uint32_t whom(const struct sim_engine *e, struct place d, int64_t since)
 {
     uint32_t self = d.actor / NQUEUES;
@@ -92,8 +92,8 @@ struct idle_run {
     const struct sim_engine *e;
     uint32_t role;
     struct sim_role *r;
-    int64_t work_ns;    /* in F, B, I, W */
-    uint32_t warm_end;  /* slots before this are of the first F action or earlier */
+    int64_t work_ns;    /* compute time in F, B, I and W */
+    uint32_t warm_end;  /* slots before this one belong to the first F action or precede it */
     uint32_t last_work; /* slot of the last instruction of an F, B, I or W; NONE */
 };
 
@@ -124,7 +124,7 @@ static enum idle_cause phase(const struct idle_run *run, uint32_t slot)
     return run->last_work == NONE || slot > run->last_work ? IDLE_COOLDOWN : IDLE_WAIT;
 }
 
-/* idle from `from` until the slot's start */
+/* Attributes the idle time from `from` until the slot's start. */
 static void attribute_gap(struct idle_run *run, struct place here, int64_t from)
 {
     const struct sim_engine *e = run->e;
@@ -149,7 +149,7 @@ static void attribute_gap(struct idle_run *run, struct place here, int64_t from)
         run->r->waited_ns[who] += rest;
 }
 
-/* position of the k-th to run: the early part, the check, the body */
+/* position of the k-th instruction in order of time: the early phase, the check, the body */
 static uint32_t nth_in_time(const struct sim_actor *act, uint32_t k)
 {
     uint32_t early = act->phase[PHASE_BODY], check = act->count - act->phase[PHASE_CHECK];

@@ -1,21 +1,21 @@
 /* Live bytes over time.
  *
- * Uses are walked in program order.  A write that does not read, over bytes of a buffer that were written and
- * then read, or over all that were written, starts a new life of that buffer (or ring slot); the life before ended
- * with the use that ended last in time.  Changes are attached to instructions (bytes gained at its start, lost at its end), and the
- * queues, each ordered in time, are merged; at one moment losses come before gains.  Linear in operands and
+ * Uses are walked in program order.  A write that does not read starts a new life of its buffer (or ring slot) if it
+ * covers bytes that were written and then read, or all bytes that were written; the previous life ended with its use
+ * that ended last in time. Changes are attached to instructions (bytes gained at the start, lost at the end), and
+ * the queues, each ordered in time, are merged; at equal times losses come before gains.  Linear in operands and
  * instructions.
  *
- * Limit: column views of equal row stride are told apart by columns, other overlaps by their byte range. This
- * is a picture for people; what is reserved is the arena's size, by exact live ranges (place/). */
+ * Limit: column views of equal row stride are distinguished by columns, other overlaps by their byte range.  This is
+ * a picture for people; what is reserved is the arena's size, by exact live ranges (place/). */
 
 #include "compiler/simulate/simulate.h"
 
 struct life {
-    uint64_t lo, hi;                     /* bytes written, hull */
-    uint32_t columns_lo, columns_hi, ld; /* of those writes, if all have one row stride (else ld = 0) */
-    uint32_t defined;                    /* instruction; NONE = not live */
-    uint32_t last;                       /* use that ends last */
+    uint64_t lo, hi;                     /* smallest range that contains all bytes written */
+    uint32_t columns_lo, columns_hi, ld; /* columns of those writes, if all have one row stride (else ld = 0) */
+    uint32_t defined;                    /* instruction that defined it; NONE: not live */
+    uint32_t last;                       /* the use that ends last */
     bool was_read;
 };
 
@@ -49,7 +49,7 @@ static bool overwrites(const struct life *l, const struct operand *o, uint64_t l
     return l->ld == 0 || l->ld != o->ld || (column < l->columns_hi && column + o->cols > l->columns_lo);
 }
 
-/* what nobody has read yet is lost */
+/* Does the write replace everything that was written and not read yet? */
 static bool replaces(const struct life *l, const struct operand *o, uint64_t lo, uint64_t hi, uint32_t column)
 {
     bool columns = l->ld == o->ld && column <= l->columns_lo && column + o->cols >= l->columns_hi;
@@ -93,7 +93,7 @@ static bool is_written(const struct operand *o)
     return o->mark == MARK_WRITE || o->mark == MARK_ADD || o->mark == MARK_UPDATE;
 }
 
-/* One pass over the operands of an instruction; a buffer it both reads and writes is not born by it. */
+/* One pass over the operands of an instruction; a buffer that it both reads and writes is not defined by it. */
 static void use_insn(struct live_run *run, uint32_t i)
 {
     const struct insn *insn = &run->p->insns[i];

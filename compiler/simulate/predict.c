@@ -1,15 +1,16 @@
 /* predict(): cost_estimate() with the schedule simulated.
  *
- * The schedule runs three times: its actions alone, then without transfers between stages, and with parameters and gradients
- * beside them; the differences are what those are to blame for.  Memory stays the closed form's.  Linear in stages *
- * microbatches, 100 ns or so for each, and where pieces move for every microbatch in layers. */
+ * The schedule is run three times: its actions alone; then with parameters and gradients moving beside them; and
+ * without transfers between stages.  The differences give the seconds that each of these is responsible for.  Memory
+ * stays the closed form's.  Linear in stages * microbatches, at about 100 ns each, and also in layers where pieces
+ * move for every microbatch. */
 
 #include "compiler/simulate/predict.h"
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/simulate/simulate.h"
 
-/* 24 bytes each, twice over */
+/* 24 bytes per action, twice */
 #define MOST_ACTIONS ((uint64_t)8 << 20)
 
 static bool can_run(struct arena *a, const struct decision *d)

@@ -1,11 +1,13 @@
-/* Ranks that share the cores of their nodes: the engine's run where times depend on who else has something to do.
+/* Ranks that share the cores of their nodes: the engine's run where durations depend on which other ranks have work.
  *
- * A rank is one process: whatever of its queues can go on shares one core.  A node's ranks that have something to do share its
- * cores evenly, as the operating system's fair scheduler has it over many turns; a rank that waits for a peer or for its own
- * transfers takes none.  So a step of many ranks on few cores lasts as long as their work together, unless too few of them can
- * go on.  A transfer is work of all its ranks, a part each.  All ranks of a role do the same at the same time.
+ * A rank is one process: all of its queues that can proceed share one core.  The ranks of a node that have work
+ * share its cores evenly, as the operating system's fair scheduler does over many time slices; a rank that waits for
+ * a peer or for its own transfers uses none.  So a step of many ranks on few cores takes as long as their work
+ * together, unless too few of them can proceed.  A transfer is work of all its ranks, an equal part each.  All ranks
+ * of a role do the same at the same time.
  *
- * From event to event: what can start is started, then time goes on to the first end.  Linear in instructions times roles. */
+ * The simulation goes from event to event: what can start is started, then time advances to the first end.  Linear
+ * in instructions times roles. */
 
 #include "compiler/simulate/engine.h"
 
@@ -16,13 +18,13 @@ struct share {
     double cores;
     uint32_t nnodes, nroles;
     double *ranks;   /* [node * nroles + role] */
-    double *rate;    /* by role: of a core, for each of its running heads */
-    uint32_t *heads; /* by role: running */
-    double *left;    /* by actor: core nanoseconds of its head; of a meeting, its first party's */
-    bool *runs;      /* by actor */
+    double *rate;    /* by role: share of a core that each of its running instructions gets */
+    uint32_t *heads; /* by role: number of running instructions */
+    double *left;    /* by actor: remaining core nanoseconds of its head; of a meeting, kept by its first party */
+    bool *runs;      /* by actor: is its head running? */
 };
 
-/* nodes on which the roles' ranks lie alike count once */
+/* Nodes with equal numbers of ranks of each role are kept once. */
 struct share *share_new(struct arena *a, const struct cost *c, uint32_t nroles)
 {
     struct share *s = ARENA_NEW(a, struct share);
@@ -73,7 +75,7 @@ static void start(struct sim_engine *e, uint32_t actor, double now)
     e->times[act->first + act->next].start_ns = llround(now);
 }
 
-/* whatever can start at `now`; a meeting's work lies with its first party */
+/* Starts whatever can start at `now`; the work of a meeting is kept by its first party. */
 static void start_all(struct sim_engine *e, double now)
 {
     struct share *s = e->share;
@@ -99,7 +101,7 @@ static void start_all(struct sim_engine *e, double now)
     }
 }
 
-/* what every running head gets of a core */
+/* Sets the share of a core that every running instruction gets. */
 static void set_rates(struct sim_engine *e)
 {
     struct share *s = e->share;
@@ -118,7 +120,7 @@ static void set_rates(struct sim_engine *e)
         s->rate[r] /= s->heads[r] ? s->heads[r] : 1;
 }
 
-/* the meeting that an actor's head is of, if this actor keeps its work; NULL: it runs alone */
+/* The meeting of an actor's head, NULL if it has none; *keeps: does this actor keep the remaining work? */
 static const struct sim_meeting *meeting_of(const struct sim_engine *e, uint32_t actor, bool *keeps)
 {
     const struct sim_actor *act = &e->actors[actor];
@@ -128,7 +130,7 @@ static const struct sim_meeting *meeting_of(const struct sim_engine *e, uint32_t
     return m;
 }
 
-/* a meeting's parties work on it together */
+/* Rate at which an instruction proceeds; the parties of a meeting work on it together, so theirs is averaged. */
 static double rate_of(const struct sim_engine *e, uint32_t actor, const struct sim_meeting *m)
 {
     double sum = 0;
@@ -175,7 +177,8 @@ static void pass(struct sim_engine *e, double *now, double ns)
         if (s->runs[actor] && keeps)
             s->left[actor] -= ns * rate_of(e, actor, m);
     }
-    for (uint32_t actor = 0; actor < e->nroles * NQUEUES; actor++) { /* rates are those of before the first end */
+    /* after all `left` are updated, since rates hold until the first end */
+    for (uint32_t actor = 0; actor < e->nroles * NQUEUES; actor++) {
         bool keeps = false;
         const struct sim_meeting *m = s->runs[actor] ? meeting_of(e, actor, &keeps) : NULL;
         if (!keeps || s->left[actor] > 1e-3)

@@ -1,8 +1,9 @@
-/* simulate(): two steps by the engine, then what people ask of the second one. */
+/* simulate(): runs two steps by the engine, then derives what is reported from the second one. */
 
 #include "compiler/simulate/engine.h"
 
-/* Copies the run's intervals from queue order to program order, time 0 = t0. */
+/* Copies the run's intervals from queue order to program order, with time 0 at t0, and finds the role's peak of live
+ * bytes. */
 static void report_role(struct arena *a, const struct sim_engine *e, uint32_t role, int64_t t0,
                         struct sim_role *r)
 {
@@ -33,8 +34,8 @@ static void report_role(struct arena *a, const struct sim_engine *e, uint32_t ro
     arena_reset(a, mark);
 }
 
-/* Twice a step.  Where programs have seams a step is the early part, the check of the step before and the body; the first
- * one finds nothing to check. */
+/* Runs a step twice.  Where programs have seams, a step is its early phase, the check of the previous step, and its
+ * body; the first step has nothing to check. */
 static bool run_twice(struct sim_engine *e)
 {
     uint32_t phase[NPHASES + 1];
