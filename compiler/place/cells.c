@@ -1,10 +1,11 @@
-/* What the operands on a buffer touch of it, as sets of cells.
+/* Which bytes of a buffer its operands touch, as sets of cells.
  *
- * Regions that meet, directly or over others, are one patch of the buffer.  The bounds of a patch's regions cut it into cells:
- * runs of bytes where all regions are contiguous, rectangles of a grid where some are columns of one row length.  So every
- * region is a set of whole cells, but where that fails (columns of unequal row lengths, too many cells) the patch is one cell,
- * and only a region that is all of it covers it.  An operand whose offset depends on the rank is a cell of its own, the rank's
- * own part, if there is only one such part on the buffer: who touches any of the parts touches it, who covers all covers it.
+ * Regions that overlap, directly or through others, form a patch of the buffer.  The bounds of a patch's regions cut
+ * it into cells: runs of bytes where all regions are contiguous, rectangles of a grid where some are columns of one
+ * row length.  So every region is a set of whole cells.  Where that fails (columns of unequal row lengths, too many
+ * cells) the patch is one cell, which only a region of the whole patch covers.  An operand whose offset depends on
+ * the rank gets a cell of its own, for the rank's part, if it is the only such part of the buffer: whoever touches
+ * any rank's part touches the cell, and whoever covers all ranks' parts covers it.
  *
  * Cost: operands times distinct regions of their buffer, which are few. */
 
@@ -16,12 +17,12 @@
 
 enum { MOST_CELLS = 63, OWN_CELL = 63 };
 
-/* bytes of a buffer, or of any slot of it; contiguous ones are one row */
+/* bytes of a buffer, or of any slot of a ring; contiguous ones are a single row */
 struct region {
     uint64_t at, rows, width, pitch;
-    uint64_t slot_stride; /* not 0: one of several such parts, the rank's own, which begin that far from one another */
+    uint64_t slot_stride; /* not 0: one of several such parts, one per rank, which begin that many bytes apart */
     uint32_t slot;
-    uint64_t span;        /* bytes from the first one's begin to the last one's end */
+    uint64_t span;        /* bytes from the begin of the first part to the end of the last */
     uint64_t touches, covers;
     uint32_t patch;
 };
@@ -80,11 +81,11 @@ static uint32_t find_region(struct arena *a, struct regions *list, const struct 
 /* ---- patches ---- */
 
 struct patch {
-    uint64_t start, end, pitch; /* pitch: of its columns, 0 = all contiguous */
-    bool whole;                 /* it can't be cut */
+    uint64_t start, end, pitch; /* pitch: row length of its columns, bytes; 0: all regions are contiguous */
+    bool whole;                 /* it cannot be cut into cells */
     uint64_t rows[MOST_CELLS + 1], cols[MOST_CELLS + 1];
-    uint32_t nrows, ncols; /* bounds */
-    uint32_t first;        /* cell */
+    uint32_t nrows, ncols; /* numbers of bounds */
+    uint32_t first;        /* its first cell */
 };
 
 static uint32_t cells_of(const struct patch *t)
@@ -92,7 +93,7 @@ static uint32_t cells_of(const struct patch *t)
     return t->whole ? 1 : (t->nrows - 1) * (t->ncols - 1);
 }
 
-/* false: too many */
+/* Inserts a bound into a sorted list; false: there are too many. */
 static bool add_bound(uint64_t *list, uint32_t *n, uint64_t at)
 {
     uint32_t i = *n;
@@ -108,7 +109,8 @@ static bool add_bound(uint64_t *list, uint32_t *n, uint64_t at)
     return true;
 }
 
-/* a region's rows and columns in the grid of its patch; a patch without columns has one, of one byte, and rows of a byte */
+/* A region's rows and columns in the grid of its patch; false if it does not align with the grid.  A patch without
+ * columns has one column of one byte. */
 static bool on_grid(const struct patch *t, const struct region *r, uint64_t row[2], uint64_t col[2])
 {
     uint64_t pitch = t->pitch ? t->pitch : 1, at = r->at - t->start;
@@ -136,7 +138,7 @@ static void cut_patch(struct patch *t, const struct regions *list, uint32_t inde
                    !add_bound(t->cols, &t->ncols, col[0]) || !add_bound(t->cols, &t->ncols, col[1]) ||
                    (t->nrows - 1) * (t->ncols - 1) > MOST_CELLS;
     }
-    t->whole |= !t->nrows; /* nothing but a rank's part */
+    t->whole |= !t->nrows; /* it has only parts that depend on the rank */
 }
 
 static uint64_t cells_from(uint32_t first, uint32_t n)
@@ -152,7 +154,7 @@ static void set_cells(const struct patch *t, struct region *r)
         r->covers = r->at == t->start && end_of(r) == t->end && is_run(r) ? r->touches : 0;
         return;
     }
-    if (r->slot_stride) { /* unless it is a cell of its own: somewhere among all parts */
+    if (r->slot_stride) { /* it touches any of the cells; set_own() refines this if the part gets a cell of its own */
         for (uint32_t k = 0; k < cells_of(t); k++)
             r->touches |= cells_from(t->first + k, 1);
         return;
@@ -171,7 +173,7 @@ static int by_at(const void *x, const void *y)
     return ((*a)->at > (*b)->at) - ((*a)->at < (*b)->at);
 }
 
-/* the patches of a buffer, and which of them each region is in */
+/* Finds the patches of a buffer, and the patch of each region. */
 static struct patch *find_patches(struct arena *a, struct regions *list, uint32_t *n)
 {
     struct region **order = ARENA_ARRAY(a, struct region *, list->v.n);
@@ -193,7 +195,7 @@ static struct patch *find_patches(struct arena *a, struct regions *list, uint32_
     return patches;
 }
 
-/* the only part that depends on the rank, as a cell */
+/* Makes the only part that depends on the rank a cell of its own. */
 static void set_own(struct regions *list)
 {
     const struct region *own = NULL;
@@ -229,7 +231,7 @@ static void find_cells(struct arena *a, struct regions *list)
         for (uint32_t k = 0; k < n; k++)
             patches[k].whole = true;
     }
-    if (cells > MOST_CELLS) { /* all of it is one */
+    if (cells > MOST_CELLS) { /* the whole buffer is one patch */
         patches[0].end = patches[n - 1].end;
         for (size_t i = 0; i < list->v.n; i++)
             list->v.at[i].patch = 0;

@@ -1,11 +1,11 @@
 /* Which items may be live at the same time.
  *
- * One sweep over the compute queue's clock, with the set of items that are live as bits: where a life begins, its item conflicts
- * with all of the set, which is joined into the item's row at once.  Afterwards the matrix is made symmetric, 64 x 64 bits at a
- * time (Warren, Hacker's Delight, section 7-3).
+ * One sweep over the compute queue's clock keeps the set of live items as bits: where a life begins, its item
+ * conflicts with the whole set, which is or-ed into the item's row at once.  Afterwards the matrix is made
+ * symmetric, 64 x 64 bits at a time (Warren, Hacker's Delight, section 7-3).
  *
- * Rejected: the clocks of other queues, which tell apart some lives of transfers that nothing computes between.  They save half
- * a percent of few arenas, and take six times as long.
+ * Rejected: the clocks of other queues, which would separate some lives of transfers without compute in between.
+ * They save half a percent of a few arenas and take six times as long.
  *
  * Cost: lives times items / 64, and items squared / 10. */
 
@@ -14,8 +14,9 @@
 #include <string.h>
 
 struct sweep {
-    uint32_t *begins, *ends, *next_begin, *next_end; /* lists of lives by time; ends: by the time after */
-    uint32_t *live;                                  /* by item: lives that are */
+    /* linked lists of lives by time; ends: by the first time after the life */
+    uint32_t *begins, *ends, *next_begin, *next_end;
+    uint32_t *live;                                  /* by item: number of its lives that are live */
     uint64_t *set;
 };
 

@@ -1,13 +1,15 @@
-/* Items of placement: what gets a place of its own, from coarse to fine.
+/* Items of placement: what gets an offset of its own, from coarse to fine.
  *
- * A buffer as a whole keeps a program short and easy to read; slots of a ring apart fit beside one another where rings are not
- * full at the same time; and a part whose lives are apart conflicts with others only while it holds something.
+ * A buffer as a whole keeps a program short and easy to read; slots of a ring as separate items can fill each
+ * other's gaps where rings are not full at the same time; and a part whose lives are separate items conflicts with
+ * others only while it holds data.
  *
- * Packing costs items squared, so small lives, which hardly tell, and lives beyond MOST_ITEMS share pools.  Those of one size
- * take as few places as there are of them at a time, each the first that is free when it begins (that colours an interval graph
- * with as few colours as can be: Golumbic, Algorithmic Graph Theory and Perfect Graphs, 1980, section 8.6).  Slots of a ring take
- * turns, so that in a long step every one is in use now and then, and meets every slot of a ring of another depth.  The last places
- * of a pool are used only when it is full, and rings that are not full at the same time share them. */
+ * Packing costs items squared, so small lives, which hardly matter, and lives beyond MOST_ITEMS share pools.  The
+ * lives of one size use as few places as there are of them at a time: each takes the first place that is free when
+ * it begins (which colours an interval graph with the fewest colours: Golumbic, Algorithmic Graph Theory and Perfect
+ * Graphs, 1980, section 8.6).  Slots of a ring are used in turns, so in a long step every slot is in use now and
+ * then, and at some time overlaps every slot of a ring of another depth.  The last places of a pool are used only
+ * when it is full, and rings that are not full at the same time share them. */
 
 #include "compiler/place/place_private.h"
 
@@ -27,7 +29,7 @@ static struct items *new_items(struct arena *a, const struct lives *l, uint32_t 
     return x;
 }
 
-/* when its items live; `of` says which they are */
+/* Sets the items' times from the lives that `of` assigns to them. */
 static struct items *set_times(struct items *x, const struct lives *l)
 {
     for (uint32_t i = 0; i < x->n; i++)
@@ -61,18 +63,19 @@ struct items *place_parts_apart(struct arena *a, const struct lives *l)
     return set_times(x, l);
 }
 
-/* lives of a part that have one item */
+/* consecutive lives of a part that share one item */
 struct stay {
     uint32_t part, lo, hi;
-    bool alone;     /* it has an item of its own, since it is there at the step's begin, too */
-    uint32_t place; /* in a pool, or NONE */
+    bool alone;     /* it needs an item of its own, since it is also live at the step's begin */
+    uint32_t place; /* its place in a pool, or NONE */
 };
 struct stays {
-    uint32_t n, nplaces, *of; /* nplaces: in all pools; of: by life */
+    uint32_t n, nplaces, *of; /* nplaces: places in all pools; of: the stay of each life */
     struct stay *at;
 };
 
-/* Lives that meet on the clock, one of which ends before the other one begins by a clock that is not looked at, are one stay. */
+/* Lives of a part that overlap on the compute queue's clock form one stay, although one may end before the other
+ * begins by the clock of another queue, which is not looked at. */
 static void add_part(struct stays *s, const struct lives *l, uint32_t part)
 {
     struct stay *x = NULL;
@@ -104,7 +107,7 @@ struct sized {
     uint32_t lo, stay;
 };
 
-/* the largest first, of one size the earliest */
+/* the largest first, among equals the earliest */
 static int by_size(const void *x, const void *y)
 {
     const struct sized *a = x, *b = y;
@@ -115,7 +118,7 @@ static int by_size(const void *x, const void *y)
     return (a->stay > b->stay) - (a->stay < b->stay);
 }
 
-/* a pool for n stays of one size, in the order in which they begin */
+/* Makes a pool for n stays of one size, given in the order in which they begin. */
 static void make_pool(struct arena *a, struct stays *s, const struct sized *list, uint32_t n)
 {
     struct arena_mark mark = arena_mark(a);
@@ -133,7 +136,7 @@ static void make_pool(struct arena *a, struct stays *s, const struct sized *list
     arena_reset(a, mark);
 }
 
-/* Pools for sizes up to `small`, and for as many of the next ones as it takes for no more than MOST_ITEMS items. */
+/* Makes pools for sizes up to `small`, and for as many larger sizes as needed to get at most MOST_ITEMS items. */
 static void make_pools(struct arena *a, const struct lives *l, struct stays *s, uint64_t small)
 {
     struct arena_mark mark = arena_mark(a);
@@ -152,7 +155,7 @@ static void make_pools(struct arena *a, const struct lives *l, struct stays *s, 
     arena_reset(a, mark);
 }
 
-/* the item of every stay; returns how many there are */
+/* Numbers the items, one per stay or place of a pool; returns how many there are. */
 static uint32_t number_stays(struct arena *a, const struct stays *s, uint32_t *item)
 {
     uint32_t *of_place = ARENA_ARRAY(a, uint32_t, s->nplaces + 1u), n = 0;

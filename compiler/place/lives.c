@@ -1,13 +1,16 @@
-/* When the parts of a program are live: lives from what instructions touch, and their intervals on the compute queue's clock.
+/* When the parts of a program are live: lives from what instructions access, as intervals on the compute queue's
+ * clock.
  *
- * Backwards over the program goes, for every part, the set of its cells that are still to be read: what an access covers leaves
- * it, what it reads joins it.  Where the set is empty in front of an access, a life begins with that.  Program order will do for
- * that, since accesses that it matters for are ordered (no race).
+ * The program is walked backward with, for every part, the set of its cells that are still to be read: cells that a
+ * write covers leave the set, cells that an access reads join it.  Where the set is empty before an access, a life
+ * begins with that access. Program order suffices, since all accesses for which the order matters are ordered by
+ * happens-before (there are no races).
  *
- * Clocks: before an instruction is the number of compute instructions known to be done when it starts, by its queue's order and
- * by waits (Fidge 1988, Mattern 1989); after it is the first compute instruction that knows it to be done.
+ * Clocks: `before` an instruction is the number of compute instructions known to be done when it starts, by its
+ * queue's order and by waits (vector clocks: Fidge 1988, Mattern 1989); `after` it is the first compute instruction
+ * that knows it to be done.
  *
- * What a step's check needs outlives the next step's early part: it has a life there too.
+ * Buffers that a step's check reads must outlive the next step's early phase, so they have a life there, too.
  *
  * Cost: linear in instructions times queues, and in operands. */
 
@@ -17,7 +20,7 @@
 
 #include <string.h>
 
-/* done: by queue.  before, after: on the clock of the compute queue. */
+/* done: vector clock by queue; before, after: on the clock of the compute queue */
 struct clocks {
     uint32_t (*done)[NQUEUES], *before, *after;
     uint32_t *position, count[NQUEUES];
@@ -97,16 +100,17 @@ static void extend_life(struct life *l, const struct clocks *c, const struct ins
     l->sure_end = end > l->sure_end ? end : l->sure_end;
 }
 
-/* a part on the way back: the access that is looked at, what is read behind it, and the life that it is in */
+/* State of a part during the backward walk: the current access, the cells read after it, and the life that it
+ * belongs to. */
 struct walked {
-    uint32_t insn, nlives; /* insn: of the access, NONE before the last one */
+    uint32_t insn, nlives; /* insn: instruction of the current access; NONE until the part's last access is reached */
     uint64_t reads, covers, wanted;
     struct life life;
 };
 struct walk {
     struct arena *arena;
     struct walked *parts;
-    VEC(struct life) lives; /* the last ones of a part first */
+    VEC(struct life) lives; /* in reverse order within a part */
 };
 
 static void end_life(struct walk *w, struct walked *x)
@@ -116,7 +120,7 @@ static void end_life(struct walk *w, struct walked *x)
     x->life = new_life(x->life.part);
 }
 
-/* the access of an instruction before the one that has been looked at */
+/* Moves to the access of an earlier instruction; ends the life if nothing is still to be read. */
 static void next_access(struct walk *w, struct walked *x, uint32_t insn)
 {
     if (x->insn != NONE) {
@@ -156,7 +160,7 @@ static void walk_back(struct walk *w, const struct lives *l, const struct progra
             end_life(w, &w->parts[part]);
 }
 
-/* what lives in the check is also live from the step's begin to the end of its early part */
+/* A life that reaches into the check is also live from the beginning of the step to the end of its early phase. */
 static void keep_for_check(struct lives *l, const struct program *p)
 {
     uint32_t phase[NPHASES + 1], at[NPHASES + 1][NQUEUES];

@@ -1,22 +1,24 @@
-/* Packing: an offset for every item, so that two in conflict share no byte.
+/* Packing: an offset for every item, so that conflicting items share no byte.
  *
- * Items are placed one by one at the lowest offset where they fit beside those that are there (Pisarchyk and Lee 2020, whose
- * order is by size).  The order decides how good that is, so several are tried, and the lowest packing is kept; the next only
- * where the best one ends well above the bound.  A thorough packing tries more of them, and improves on the best one in rounds:
- * what ended too high comes first in the next one (Joslin and Clements 1999).  Cost: items squared. */
+ * Items are placed one by one at the lowest offset where they fit among those already placed (Pisarchyk and Lee
+ * 2020, whose order is by size).  The quality depends on the order, so several orders are tried and the lowest
+ * packing is kept; the next one is tried only while the best ends well above the bound.  A thorough packing tries
+ * more orders, and improves the best one in rounds: items that ended too high come first in the next round (Joslin
+ * and Clements 1999).  Cost: items squared. */
 
 #include "compiler/place/place_private.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { ENOUGH = 100 }; /* above the bound by this part of it */
-enum { ROUNDS = 64, LARGE = 1000 }; /* rounds with few items; half of them with so many, fewer with more */
+enum { ENOUGH = 100 }; /* a packing is good enough at 1/ENOUGH above the bound */
+/* number of rounds with few items; half as many with LARGE items, fewer with more */
+enum { ROUNDS = 64, LARGE = 1000 };
 
 struct item {
     uint32_t index;
-    uint64_t bytes, weight; /* the heavier comes first, */
-    uint32_t start;         /* then the earlier */
+    uint64_t bytes, weight; /* heavier items come first, */
+    uint32_t start;         /* then earlier ones */
 };
 
 static int by_weight(const void *x, const void *y)
@@ -29,7 +31,7 @@ static int by_weight(const void *x, const void *y)
     return (a->index > b->index) - (a->index < b->index);
 }
 
-/* what is placed, by offset; an array per field, since every item is compared with all that are there */
+/* placed items by offset; one array per field, since every item is compared with all that are placed */
 struct placed {
     uint64_t *start, *end;
     uint32_t *index;
@@ -40,8 +42,8 @@ static struct placed new_placed(struct arena *a, uint32_t n)
     return (struct placed){ARENA_ARRAY(a, uint64_t, n + 1u), ARENA_ARRAY(a, uint64_t, n + 1u), ARENA_ARRAY(a, uint32_t, n + 1u)};
 }
 
-/* the lowest offset where `bytes` fit beside those of n placed items that a row of conflicts has.  Which ones it has follows no
- * pattern that a processor could foresee, so there is no branch on it but the last one's. */
+/* Returns the lowest offset where `bytes` fit among those of n placed items that conflict by `row`.  Which ones
+ * conflict follows no pattern that a processor could predict, so the only branch is the one that ends the loop. */
 static uint64_t lowest_fit(const struct placed *p, uint32_t n, const uint64_t *row, uint64_t bytes)
 {
     uint64_t at = 0;
@@ -56,7 +58,7 @@ static uint64_t lowest_fit(const struct placed *p, uint32_t n, const uint64_t *r
 
 static void insert(struct placed *p, uint32_t n, uint64_t start, uint64_t end, uint32_t index)
 {
-    uint32_t low = 0, high = n; /* behind what starts there, too */
+    uint32_t low = 0, high = n; /* after all items with the same start */
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         if (p->start[middle] > start)
@@ -77,10 +79,10 @@ struct packing {
     const struct items *of;
     struct item *order;
     struct placed placed;
-    uint64_t *tried, *best, best_top; /* offsets */
+    uint64_t *tried, *best, best_top; /* best: offsets of the best packing */
 };
 
-/* the end of the last item in the order at hand, or UINT64_MAX: it is no lower than `limit` */
+/* Packs in the current order; returns the end of the last item, or UINT64_MAX if it is not lower than `limit`. */
 static uint64_t pack_in_order(struct packing *x, uint64_t limit)
 {
     const struct conflicts *c = x->c;
@@ -115,7 +117,7 @@ static uint64_t degree(const struct conflicts *c, uint32_t item)
     return n;
 }
 
-/* by size, alone or times the number of items in conflict or the time that it is live, and by that time alone */
+/* by size, by size times the number of conflicting items, by size times live time, and by live time */
 enum order { BY_SIZE, BY_SIZE_AND_DEGREE, BY_SIZE_AND_LENGTH, BY_LENGTH, NORDERS };
 enum { USUAL_ORDERS = BY_SIZE_AND_DEGREE + 1 };
 
@@ -132,7 +134,7 @@ static void sort_items(struct packing *x, enum order order)
     qsort(x->order, x->c->n, sizeof *x->order, by_weight);
 }
 
-/* what ended above `enough` comes first, the rest as it was */
+/* Moves items that ended above `enough` to the front; the rest keeps its order. */
 static void put_first(struct packing *x, struct item *scratch, uint64_t enough)
 {
     uint32_t n = 0, late = 0;

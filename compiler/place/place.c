@@ -1,32 +1,37 @@
-/* Placement: host memory, then what outlives the step, then the step's buffers where lives.c says that they may share bytes.
+/* Placement: host memory, then buffers that outlive the step, then step buffers, which may share bytes where lives.c
+ * allows it.
  *
- * The slots of a ring are live at different times, so they are placed one by one, which tells on schedules whose rings are
- * not full at the same time (a zero-bubble's rings for W fill while those for I drain).  But a ring stays in one piece where
- * that costs little: such a program is shorter, and easier to read.
+ * The slots of a ring are live at different times, so they can be placed one by one.  That matters for schedules
+ * whose rings are not full at the same time (the rings for W of a zero-bubble schedule fill while those for I
+ * drain).  But a ring stays in one piece where that costs little, since such a program is shorter and easier to
+ * read.
  *
- * Where the arena still ends well above what may be live at a time, lives of a part get places of their own as well.  Parts
- * conflict where any of their lives do, so that three buffers of which every two meet once take three places, and their lives
- * two.  Cost: lives.c, conflicts.c and pack.c, for each of the ways that is tried. */
+ * Where the arena still ends well above the most bytes that may be live at a time, the lives of a part get offsets
+ * of their own, too.  Parts conflict if any of their lives do, so three buffers of which every two are live together
+ * at some time need three places, while their lives may need only two.  Cost: lives.c, conflicts.c and pack.c, for
+ * each granularity that is tried. */
 
 #include "compiler/place/place_private.h"
 
 #include <string.h>
 
-/* a finer way is taken where it saves more than this part of the arena; lives apart are tried for so many times that */
+/* a finer granularity is used if it saves more than 1/WORTH of the arena; lives are tried one by one if MUCH times
+ * that may be saved */
 enum { WORTH = 200, MUCH = 2 };
 
-/* bytes by the clock of the compute queue: the most of them at a time */
+/* Most bytes live at a time, on the clock of the compute queue; sure: counting only the times at which a life is
+ * live in every run. */
 static uint64_t most_live(struct arena *a, const struct lives *l, bool sure)
 {
     uint32_t length = l->length + 2;
     struct arena_mark mark = arena_mark(a);
-    uint64_t *gain = ARENA_ARRAY(a, uint64_t, length + 1u), live = 0, most = 0; /* differences wrap */
+    uint64_t *gain = ARENA_ARRAY(a, uint64_t, length + 1u), live = 0, most = 0; /* unsigned differences wrap around */
     uint32_t past = 0;
     for (uint32_t i = 0; i < l->nlives; i++) {
         const struct life *x = &l->lives[i];
         uint64_t bytes = place_align(l->parts[x->part].bytes);
         uint32_t from = sure ? x->sure_lo : x->lo, to = sure ? x->sure_end : x->hi + 1;
-        past = i && x->part == x[-1].part ? past : 0; /* lives of a part may meet */
+        past = i && x->part == x[-1].part ? past : 0; /* lives of one part may overlap on the clock */
         from = from > past ? from : past;
         if (from >= to)
             continue;
@@ -42,7 +47,7 @@ static uint64_t most_live(struct arena *a, const struct lives *l, bool sure)
     return most;
 }
 
-/* what a way of placing comes to: items, their offsets, and the end of the last one */
+/* result of packing at one granularity: items, their offsets, and the end of the last one */
 struct packing {
     const struct items *items;
     uint64_t *offset, top;
@@ -56,8 +61,9 @@ static struct packing pack(struct arena *a, const struct lives *l, const struct 
     return x;
 }
 
-/* the step's buffers from `floor` on; the end of the last one, which need not be lower than `enough`, and only with lives apart
- * than `usual`.  What may be live at a time conflicts, so no way ends lower than that. */
+/* Places step buffers from `floor` on; returns the end of the last one.  It need not be lower than `enough`, nor, by
+ * placing lives one by one, than `usual`.  Whatever may be live at the same time conflicts, so no packing ends below
+ * `bound`. */
 static uint64_t place_step(struct arena *a, struct program *p, uint64_t floor, uint64_t enough, uint64_t usual)
 {
     const struct lives *l = place_lives(a, p);
@@ -88,7 +94,7 @@ static uint64_t place_step(struct arena *a, struct program *p, uint64_t floor, u
 static uint64_t place_kept(struct program *p, uint64_t host_bytes)
 {
     uint64_t top = 0;
-    for (uint32_t b = 0; b < p->nbuffers; b++) /* host memory comes first, where both programs of a rank find it */
+    for (uint32_t b = 0; b < p->nbuffers; b++) /* host memory comes first, where both programs of a rank expect it */
         if (p->buffers[b].host) {
             p->buffers[b].offset = top;
             top = place_align(top + p->buffers[b].bytes);

@@ -1,9 +1,10 @@
-/* Places into the program.
+/* Writes offsets into the program.
  *
- * A buffer whose parts have a place each is a ring, in one piece or scattered.  A buffer with a part that lies in several
- * places, one after the other, becomes a scattered ring of its own class, with a slot per place; which of them an instruction
- * uses follows from the life that it is in, so its operands say another slot than they did.  Instructions that were equal may
- * then differ, so they get lists of their own before and share again afterwards. */
+ * A buffer whose parts each have one offset stays a ring, contiguous or scattered.  A buffer with a part that lies
+ * at several offsets, one after the other, becomes a scattered ring of the same class, with a slot per offset; which
+ * slot an instruction uses follows from the life that it belongs to, so its operands are changed to that slot.
+ * Instructions that shared one list of operands may then differ, so they get lists of their own first and share
+ * again afterwards. */
 
 #include "compiler/place/place_private.h"
 
@@ -21,8 +22,9 @@ void place_settle_buffers(struct program *p, const struct lives *l, const uint64
 struct settling {
     struct program *p;
     const struct lives *l;
-    uint32_t *slot;          /* by life: among the places of its buffer; NONE: all of the buffer's parts have one place each */
-    uint64_t *place;         /* by slot of the buffer at hand */
+    /* by life: its slot among the offsets of its buffer; NONE: each part of the buffer has one offset */
+    uint32_t *slot;
+    uint64_t *place;         /* by slot of the current buffer: its offset */
     uint32_t nplaces;
 };
 
@@ -36,7 +38,7 @@ static uint32_t slot_of(struct settling *s, uint64_t place)
     return k;
 }
 
-/* does a part of it lie in several places? */
+/* does any part of the buffer lie at several offsets? */
 static bool moves(const struct lives *l, const struct items *items, const uint64_t *offset, uint32_t buffer)
 {
     for (uint32_t k = l->first_part[buffer]; k < l->first_part[buffer + 1]; k++)
@@ -82,7 +84,7 @@ static void settle_buffer(struct settling *s, const struct items *items, const u
     set_places(s, x);
 }
 
-/* every operand in the slot of the life that its instruction is in */
+/* Points every operand at the slot of the life that its instruction belongs to. */
 static void move_operands(struct arena *a, struct settling *s)
 {
     struct program *p = s->p;
