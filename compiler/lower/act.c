@@ -78,7 +78,7 @@ void lower_act_back(struct lower *l, uint32_t piece, uint32_t opr)
     lower_activation_back(l, o->ffn, x, dx, pc->gradient[o->out]);
 }
 
-/* in place, its gradient too */
+/* scales in place; its gradient, too */
 static void scale(struct lower *l, struct mat m, uint32_t runs, double factor)
 {
     for (uint32_t run = 0; run < runs; run++) {
@@ -104,7 +104,7 @@ void lower_softcap(struct lower *l, uint32_t piece, uint32_t opr)
     EMIT(l, SOFTCAP, .y = lower_value(l, piece, o->out), .x = lower_value(l, piece, o->in[0]), .cap = o->factor);
 }
 
-/* over the output's gradient */
+/* the input's gradient overwrites the output's */
 void lower_softcap_back(struct lower *l, uint32_t piece, uint32_t opr)
 {
     struct piece *pc = &l->pieces[piece];

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-/* of attention's two operands, or of their gradients */
+/* splits attention's two operands, or their gradients */
 static struct operands split_qkv(const struct lower *l, const struct opr *o, struct mat first, struct mat second)
 {
     const struct attn *t = o->attn;
@@ -36,8 +36,8 @@ static double magnitude(const struct rope *r)
     return r->scaling == ROPE_YARN ? (r->mscale * size + 1) / (r->mscale_all * size + 1) : 0;
 }
 
-/* heads of `head` columns whose last dims turn, where not all do, if they are latent attention's; of whole rows, or of a
- * run of the own ones */
+/* Rotates heads of `head` columns; where only r->dims of them are rotated, these are the last ones in latent
+ * attention.  For all rows (run NONE), or for one run of this rank's rows. */
 static void rotate(struct lower *l, const struct attn *t, struct mat m, uint32_t head, uint32_t run, bool inverse)
 {
     const struct rope *r = &t->rope;
@@ -49,7 +49,7 @@ static void rotate(struct lower *l, const struct attn *t, struct mat m, uint32_t
          .magnitude = magnitude(r));
 }
 
-/* q and k of the fused projection; or latent attention's q, or its rotary key, a TOKENS value */
+/* Rotates q and k of the fused projection; or latent attention's q, or its rotary key, which is a TOKENS value. */
 static void rotate_value(struct lower *l, uint32_t piece, const struct opr *o, struct mat m, bool inverse)
 {
     const struct attn *t = o->attn;
@@ -79,8 +79,8 @@ void lower_rope_back(struct lower *l, uint32_t piece, uint32_t opr)
     rotate_value(l, piece, o, l->pieces[piece].gradient[o->out], true);
 }
 
-/* Sinks: attention has left its output and log-sum-exps as if there were none; both are corrected in place,
- * and with them attention's gradient is right as it is (dS = P (dP - D), D = dout . o). */
+/* Sinks: attention has computed its output and log-sum-exps as if there were none; both are corrected in place,
+ * after which the formula of attention's gradient holds unchanged (dS = P (dP - D), D = dout . o). */
 static void sinks(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
@@ -124,7 +124,7 @@ static void attend(struct lower *l, uint32_t piece, uint32_t opr)
          .softcap = t->softcap, .alibi = lower_alibi(t), .first_head = lower_first_head(l, t));
 }
 
-/* do the other ranks of a sequence have keys that this one attends to? */
+/* Does this rank attend to keys on the other ranks of its sequence? */
 static bool has_context(const struct lower *l, const struct attn *t)
 {
     return l->d->cp > 1 && !attn_local(t, l->job->train.sequence, l->d->cp);

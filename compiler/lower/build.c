@@ -1,4 +1,4 @@
-/* Words of the lowering: matrices in buffers, slots, places of values and weights. */
+/* Helpers of the lowering: matrices in buffers, slots, places of values and weights. */
 
 #include "compiler/lower/build.h"
 
@@ -113,7 +113,7 @@ static bool is_half(const struct lower *l)
     return l->halves == HALF_INPUT || l->halves == HALF_WEIGHT;
 }
 
-/* a buffer that is written in I and read in W */
+/* a matrix in a ring buffer that is written in I and read in W; the buffer is made when first needed */
 static struct mat late_mat(struct lower *l, uint32_t piece, uint32_t value, const char *prefix, uint32_t *buffer,
                            uint32_t rows, uint32_t cols)
 {
@@ -299,7 +299,7 @@ struct mat lower_output_gradient(struct lower *l, uint32_t piece, uint32_t value
     if (l->halves != HALF_INPUT || l->undivided)
         return dy;
     uint32_t ring = l->p->buffers[dy.buffer].ring;
-    bool embeds = c->stage->embed && piece == c->first; /* nothing changes the gradient behind it */
+    bool embeds = c->stage->embed && piece == c->first; /* nothing changes this gradient afterwards */
     if (ring != c->ring_act && ring != c->ring_late && !embeds) {
         struct mat copy = late_mat(l, piece, value, "d", &pc->late_gradient[value], dy.rows, dy.cols);
         EMIT(l, COPY, .y = copy, .x = dy);

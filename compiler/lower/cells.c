@@ -1,12 +1,13 @@
 /* Which slot of a ring a microbatch takes.
  *
- * Memory for what one microbatch leaves in a chunk is a cell.  The rings of one kind, one per chunk, have cells in common: a
- * microbatch in one chunk takes a cell that one in another chunk has left, and placement puts both rings' slots for that cell
- * on the same bytes.  A cell is used again only where the keying run has its last user end before the next one starts.
+ * The memory for what one microbatch keeps in a chunk is a cell.  The rings of one kind, one per chunk, share cells:
+ * a microbatch in one chunk takes a cell that a microbatch of another chunk has freed, and placement puts both
+ * rings' slots for that cell on the same bytes.  A cell is reused only where, in the keying simulation, its last
+ * user ends before the next one starts.
  *
- * What stays until I, what stays until W, and what I leaves for W (the rings act, kept and late) have cells of their own or
- * are one cell: which is better depends on how long W is put off.  Both are tried, with rings' parts of cells as items that
- * are packed as placement will pack buffers.
+ * What is kept until I, what is kept until W, and what I leaves for W (the rings act, kept and late) either have
+ * cells of their own or share one: which is better depends on how long W is deferred.  Both are tried, with the
+ * rings' parts of cells as items that are packed as placement will pack buffers.
  *
  * Cost: users times cells, and items squared. */
 
@@ -37,13 +38,13 @@ static bool ends_before(const struct ring_life *x, const struct ring_life *y)
     return !x || (x->end <= y->start && x->last < y->first);
 }
 
-/* when all of it is there, or almost */
+/* when all, or almost all, of what the microbatch keeps has been written */
 static int64_t growth_end(const struct ring_life *l)
 {
     return l->grown + (l->grown - l->start) / 8;
 }
 
-/* microbatches of the rings of one kind, one ring per chunk, by first use */
+/* a microbatch of one of the rings of a kind, sorted by first use */
 struct user {
     uint32_t first, ring, microbatch;
 };
@@ -54,23 +55,23 @@ static int by_first(const void *x, const void *y)
     return (a->first > b->first) - (a->first < b->first);
 }
 
-/* Memory for what one microbatch leaves in a chunk has two faces, for placement to lay out one against the other: an F that
- * runs beside the B that empties a cell fills its other face. */
+/* A cell has two faces, which placement can lay out one against the other: an F that runs beside the B that empties
+ * a cell fills its other face. */
 struct cell {
-    const struct ring_life *last[2]; /* users of the faces */
-    uint32_t face;              /* of the later one */
+    const struct ring_life *last[2]; /* latest user of each face */
+    uint32_t face;              /* the face used later */
 };
 
-/* A user takes the lowest cell that is empty when it starts, else the one that is emptied first while it grows, else a new
- * one.  So what is behind the first cells is used only while all of those are, and chunks take
- * turns: placement finds the slots of one free where others' are not. */
+/* A user takes the lowest cell that is empty when it starts, else the one that is emptied first while the user's
+ * data grows, else a new cell.  So the last cells are used only while all others are, and chunks take turns with
+ * them: placement finds the slots of one chunk free where those of another are not. */
 static void take(struct arena *a, const struct role *r, const struct ring_life *life, const struct user *users, uint32_t n,
                  uint32_t *slots)
 {
     struct arena_mark mark = arena_mark(a);
     struct cell *cells = ARENA_ARRAY(a, struct cell, n + 1u);
     uint32_t ncells = 0;
-    int64_t soonest = 0; /* end of a cell's last user: none is earlier */
+    int64_t soonest = 0; /* the earliest end of any cell's last user */
     for (uint32_t i = 0; i < n; i++) {
         size_t at = (size_t)users[i].ring * r->microbatches + users[i].microbatch;
         const struct ring_life *l = &life[at];
@@ -99,14 +100,14 @@ static void take(struct arena *a, const struct role *r, const struct ring_life *
     arena_reset(a, mark);
 }
 
-/* Names of rings are a kind and, where there are several, a chunk: "act.s3". */
+/* A ring's name is its kind and, where the rank has several chunks, the chunk: "act.s3". */
 static bool is_named(const struct ring *r, const char *kind)
 {
     size_t n = strcspn(r->name, ".");
     return n == strlen(kind) && !memcmp(r->name, kind, n);
 }
 
-/* What a microbatch leaves in a chunk from F to I, B or W may be one kind. */
+/* Is the ring of a kind that holds what a microbatch keeps in a chunk from F to I, B or W? */
 static bool is_left(const struct ring *r)
 {
     return is_named(r, "act") || is_named(r, "kept") || is_named(r, "late");
@@ -123,7 +124,8 @@ static bool one_chunk(const struct ring *x, const struct ring *y)
     return !strcmp(x->name + strcspn(x->name, "."), y->name + strcspn(y->name, "."));
 }
 
-/* Rings of one kind and chunk take one cell for a microbatch: the lives of it in all of them are one. */
+/* Assigns cells to the rings of one kind.  Rings of one kind and chunk share a microbatch's cell: its live ranges in
+ * all of them are joined. */
 static void take_kind(struct arena *a, const struct role *r, uint32_t first, const struct ring_life *life, bool united,
                       uint32_t *slots)
 {
@@ -148,7 +150,7 @@ static void take_kind(struct arena *a, const struct role *r, uint32_t first, con
                 users[n++] = (struct user){joined[(size_t)g * m + k].first, g, k};
     qsort(users, n, sizeof *users, by_first);
     take(a, r, joined, users, n, slots);
-    for (uint32_t g = nrings; g-- > first;) /* a ring's lead is in front of it */
+    for (uint32_t g = nrings; g-- > first;) /* a ring's lead has a lower index */
         if (one_kind(&rings[first], &rings[g], united))
             memmove(slots + (size_t)g * m, slots + (size_t)lead[g] * m, m * sizeof *slots);
     arena_reset(a, mark);
@@ -184,7 +186,7 @@ static int by_bytes(const void *x, const void *y)
     return 0;
 }
 
-/* What goes while another comes takes no more than the larger of them. */
+/* Does x end before y starts?  By time alone: while one drains and another fills, both take no more than the larger. */
 static bool goes_before(const struct ring_life *x, const struct ring_life *y)
 {
     return x->end <= y->start;
@@ -220,7 +222,7 @@ static uint32_t find_items(struct arena *a, const struct role *r, const struct r
             if (life[(size_t)g * m + k].used)
                 users[nusers++] = (struct user){life[(size_t)g * m + k].first, g, k};
         qsort(users, nusers, sizeof *users, by_first);
-        uint32_t *of = ARENA_ARRAY(a, uint32_t, (size_t)m * p->nrings + 1); /* item of a cell, + 1 */
+        uint32_t *of = ARENA_ARRAY(a, uint32_t, (size_t)m * p->nrings + 1); /* index + 1 of a cell's item */
         for (uint32_t k = 0; k < nusers; k++) {
             size_t at = (size_t)g * m + users[k].microbatch;
             uint32_t cell = slots[at] / 2;
@@ -235,7 +237,8 @@ static uint32_t find_items(struct arena *a, const struct role *r, const struct r
     return n;
 }
 
-/* The end of all items, the largest first, each in the lowest place that it finds free: roughly what placement comes to. */
+/* Returns the end of all items when they are placed largest first, each at the lowest offset that is free: roughly
+ * the size that placement will reach. */
 static uint64_t extent_of(struct arena *a, const struct role *r, const struct ring_life *life, const uint32_t *slots)
 {
     struct arena_mark mark = arena_mark(a);
@@ -259,7 +262,7 @@ static uint64_t extent_of(struct arena *a, const struct role *r, const struct ri
     return top;
 }
 
-/* Slots of a ring: the faces that it has taken, in their order. */
+/* Numbers a ring's slots: the faces that it has taken, in their order. */
 static void number_slots(struct arena *a, struct role *r, uint32_t ring, const struct ring_life *life)
 {
     struct arena_mark mark = arena_mark(a);
@@ -281,11 +284,12 @@ static void number_slots(struct arena *a, struct role *r, uint32_t ring, const s
 
 /* ---- many slots ---- */
 
-/* Where there are many more slots than microbatches in flight, and all that a microbatch leaves has the same one, placement has
- * the most freedom: what shares bytes once does so each time round.  How many slots that may be is a matter of its time. */
+/* With many more slots than microbatches in flight, and the same slot for all that a microbatch keeps, placement has
+ * the most freedom: what shares bytes once does so in every round.  The number of slots is limited by the time that
+ * placement takes. */
 enum { MOST_PARTS = 16384, TIMES_IN_FLIGHT = 4 };
 
-/* can microbatches take slots in turns of `period`? */
+/* Can microbatches use slots in turns of `period`? */
 static bool takes_turns(const struct ring_life *life, uint32_t microbatches, uint32_t period)
 {
     for (uint32_t k = period; k < microbatches; k++)
@@ -294,7 +298,8 @@ static bool takes_turns(const struct ring_life *life, uint32_t microbatches, uin
     return true;
 }
 
-/* false: it would be too many, or too few, or chunks would have to take turns with one another */
+/* Assigns slots in turns; false if there would be too many or too few of them, or if chunks would have to take turns
+ * with each other. */
 static bool take_turns(struct role *r, const struct ring_life *life, uint32_t chunks)
 {
     const struct program *p = r->p;

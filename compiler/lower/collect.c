@@ -1,15 +1,15 @@
 /* Layout conversions over tensor parallelism, and stage boundaries.
  *
  * Under sequence parallelism a TOKENS value holds this rank's rows only: an all-gather makes it whole before a
- * column-parallel product, a reduce-scatter sums the partial products of a row-parallel one back to rows
- * (Korthikanti et al. 2022, section 4.2).  Without it values are whole everywhere and sums are all-reduced.
+ * column-parallel product, and a reduce-scatter sums the partial products of a row-parallel one back to rows
+ * (Korthikanti et al. 2022, section 4.2).  Without it values are whole everywhere and partial sums are all-reduced.
  *
- * `overlap tp with compute` cuts the tokens of a microbatch into a few parts, each of which travels by itself, while the
- * product that it belongs to works on another (Transformer Engine's and PyTorch's do so, too: Wang et al. 2023,
- * doi 10.1145/3567955.3567959).  A part of the whole rows has a share of every rank, so under sequence parallelism a rank's
- * rows are not one run of tokens but one run per part, in every layer and on every stage.  What computes on a rank's own
- * rows does so run by run, and begins with one while the next is on its way.  Rows stay in the order of their tokens where
- * they are whole, so neither attention nor weights' gradients know of it. */
+ * `overlap tp with compute` cuts the tokens of a microbatch into a few parts, each of which travels by itself while
+ * the product that it belongs to works on another (as in Transformer Engine and PyTorch: Wang et al. 2023, doi
+ * 10.1145/3567955.3567959).  Each part of the whole rows has a share from every rank, so under sequence parallelism
+ * a rank's rows are not one run of consecutive tokens but one run per part, in every layer and on every stage.  What
+ * computes on a rank's own rows does so run by run, and starts with one while the next is on its way.  Where rows
+ * are whole they are in the order of their tokens, so attention and weight gradients are not affected. */
 
 #include "compiler/lower/build.h"
 
@@ -74,7 +74,7 @@ void lower_reduce_into(struct lower *l, struct mat partial, struct mat out)
         reduce(l, mat_cut(partial, run, l->runs), mat_cut(out, run, l->runs));
 }
 
-/* the last instruction meets others of its channel */
+/* Assigns the last instruction to a channel. */
 static void set_channel(struct lower *l, uint32_t channel)
 {
     while (l->channels.n < l->p->ninsns)

@@ -1,17 +1,20 @@
-/* Context parallelism: a sequence is cut into 2 cp runs, rank c of cp holds runs c and 2 cp - 1 - c, so that
- * all ranks have equally many scores under a causal mask (zigzag; Brandon et al., Striped Attention, arXiv
- * 2311.09431).  Rows of a microbatch on a rank: for each sequence, the first run, then the second.
+/* Context parallelism: a sequence is cut into 2 cp runs; rank c of cp holds runs c and 2 cp - 1 - c, so that all
+ * ranks have equally many scores under a causal mask (zigzag; Brandon et al., Striped Attention, arXiv 2311.09431).
+ * Rows of a microbatch on a rank: for each sequence, the first run, then the second.
  *
- * ring        keys and values go round in cp - 1 shifts, each under the attention to the keys at hand; the
- * parts merge by their log-sum-exps.  Backward they go round again, and behind them go the sums of their
- * gradients, which come home with the last of cp shifts (Liu et al., Ring Attention, arXiv 2310.01889).
- * all_gather  every rank gathers keys and values of all; backward gathers again and scatters the sums of
- * their gradients (Llama 3, arXiv 2407.21783, section 3.3.2). all_to_all  ranks exchange rows for heads, run
- * attention to the whole sequence on heads / cp, and exchange back (Jacobs et al., DeepSpeed Ulysses, arXiv
- * 2309.14509).  Backward keeps what attention has seen.
+ * ring: keys and values go round in cp - 1 shifts, each overlapped with attention to the keys at hand; the parts are
+ * merged by their log-sum-exps.  In the backward pass they go round again, followed by the sums of their gradients,
+ * which arrive at their owner with the last of cp shifts (Liu et al., Ring Attention, arXiv 2310.01889).
  *
- * Which runs see which is in the instructions' starts, integers bound to the rank's number and to that of the
- * keys' owner; kernels skip what the mask hides. */
+ * all_gather: every rank gathers the keys and values of all; the backward pass gathers again and reduce-scatters
+ * their gradients (Llama 3, arXiv 2407.21783, section 3.3.2).
+ *
+ * all_to_all: ranks exchange rows for heads, run attention over the whole sequence on heads / cp, and exchange back
+ * (Jacobs et al., DeepSpeed Ulysses, arXiv 2309.14509).  Attention's operands and output are kept for the backward
+ * pass in that layout.
+ *
+ * Which runs attend to which follows from the instructions' start attributes, integers bound to the rank's number
+ * and to that of the keys' owner; kernels skip what the mask hides. */
 
 #include "compiler/lower/build.h"
 
@@ -23,8 +26,8 @@ struct context {
     int64_t run;                  /* tokens */
     enum queue queue;
 };
-/* whose rows an operand has: parts = 1: those of the rank `behind` places before; parts = cp: all, rank by
- * rank */
+/* whose rows an operand holds: parts = 1: those of the rank that is `behind` ranks back in the ring; parts = cp:
+ * those of all, rank by rank */
 struct rows {
     uint32_t parts, behind;
 };
@@ -39,7 +42,7 @@ static struct context context_new(const struct lower *l, const struct attn *t)
     return c;
 }
 
-/* keys and values as what is moved: one matrix where they lie side by side */
+/* keys and values as they are transferred: one matrix where they are side by side */
 struct pair {
     uint32_t n;
     struct mat m[2];
@@ -54,7 +57,7 @@ static struct pair pair_new(struct mat k, struct mat v)
     return p;
 }
 
-/* the columns of a matrix with room for both that part i of a pair has there */
+/* the columns of part i of a pair in a matrix that has columns for both */
 static struct mat pair_part(const struct pair *p, uint32_t i, struct mat both)
 {
     return p->n == 1 ? both : mat_columns(both, i ? p->m[0].cols : 0, p->m[i].cols);
@@ -104,7 +107,7 @@ static uint32_t value_dims(const struct attn *t)
     return t->kind == ATTN_MLA ? t->v : t->head;
 }
 
-/* columns of what attention keeps of its own layout: queries, keys, values, output */
+/* columns of what attention keeps in its own layout: queries, keys, values, output */
 uint32_t lower_exchanged_cols(const struct lower *l, const struct attn *t)
 {
     return (t->heads + t->kv) * (t->head + value_dims(t)) / l->d->tp / l->d->cp;
@@ -131,7 +134,7 @@ static void copy(struct lower *l, struct mat x, struct mat y)
     EMIT(l, COPY, .y = y, .x = x);
 }
 
-/* head counts: of the operands, which are a cp-th where heads were exchanged */
+/* numbers of heads are those of the operands, which have a cp-th of them where heads were exchanged */
 #define PART_ATTRS(l, c, q, k, keys)                                                                                   \
     .heads = (q).cols / (c)->t->head, .kv = (k).cols / (c)->t->head, .head = (c)->t->head, .sequence = 2 * (c)->run,   \
     .scale = 1 / sqrt((c)->t->scale), .window = (c)->t->window, .softcap = (c)->t->softcap,                            \
@@ -150,7 +153,7 @@ static void attend(struct lower *l, const struct context *c, struct mat o, struc
     EMIT(l, ATTENTION_PART, .o = o, .lse = lse, .q = q, .k = k, .v = v, PART_ATTRS(l, c, q, k, keys));
 }
 
-/* what backward reads of the rows: queries, output, its gradient, log-sum-exps */
+/* what the backward pass reads of this rank's rows: queries, output, its gradient, log-sum-exps */
 struct seen {
     struct mat q, o, dout, lse;
 };
@@ -189,7 +192,7 @@ static void ring(struct lower *l, const struct context *c, const struct operands
                  struct mat lse)
 {
     struct mat k = x->k, v = x->v;
-    bool wide = out.dtype == DTYPE_F32; /* parts merge in fp32 */
+    bool wide = out.dtype == DTYPE_F32; /* parts are merged in fp32 */
     struct mat o = wide ? out : lower_temp(l, "ring.o", DTYPE_F32, l->tokens, out.cols);
     struct mat part = lower_temp(l, "ring.part", DTYPE_F32, l->tokens, out.cols);
     struct mat part_lse = lower_temp(l, "ring.lse", DTYPE_F32, l->tokens, c->heads);
@@ -207,7 +210,7 @@ static void ring(struct lower *l, const struct context *c, const struct operands
         copy(l, o, out);
 }
 
-/* sums of gradients that have gone all the way round, to where they belong */
+/* Shifts gradient sums that have gone all the way round to their owner. */
 static void ring_home(struct lower *l, const struct context *c, struct mat sum, const struct operands *d)
 {
     struct pair home = pair_new(d->k, d->v);
@@ -222,7 +225,8 @@ static void ring_home(struct lower *l, const struct context *c, struct mat sum, 
         copy(l, pair_part(&home, i, last), home.m[i]);
 }
 
-/* gradients of keys and values follow them one step behind: added to where they have arrived, and sent on */
+/* Gradients of keys and values follow them one step later: each rank adds to the sums that have arrived, and sends
+ * them on. */
 static void ring_back(struct lower *l, const struct context *c, const struct seen *s,
                       const struct operands *x, const struct operands *d)
 {
@@ -285,7 +289,8 @@ static void gathered_back(struct lower *l, const struct context *c, const struct
 
 /* ---- all-to-all ---- */
 
-/* matrices here <-> per rank of cp its heads of each, side by side, one rank below the other */
+/* Exchanges matrices of local rows and all heads with one of all rows and a cp-th of the heads; packed for each cp
+ * rank side by side, one rank's block below the other. */
 static void exchange_heads(struct lower *l, const struct context *c, const struct mat *local, uint32_t n,
                            struct mat whole, bool back)
 {
@@ -303,7 +308,7 @@ static void exchange_heads(struct lower *l, const struct context *c, const struc
         lower_collective(l, OP_ALL_TO_ALL, c->queue, c->mask, packed, whole);
 }
 
-/* views of what attention keeps: queries, keys, values and output of all rows and some heads */
+/* views of what attention keeps: queries, keys, values and output, for all rows and some heads */
 struct exchanged {
     struct mat qkv, o, lse;
     struct operands x;
@@ -355,7 +360,7 @@ void lower_context(struct lower *l, uint32_t piece, uint32_t opr)
     struct mat out = lower_value(l, piece, o->out);
     struct exchanged e;
     switch (l->d->context) {
-    case CONTEXT_AUTO: /* a decision has chosen */
+    case CONTEXT_AUTO: /* a decision is never AUTO */
     case CONTEXT_RING:
         ring(l, &c, &x, out, lower_aux(l, piece, opr, 0));
         break;

@@ -1,8 +1,9 @@
-/* Rows in 8 bits: as they travel to experts, and as the backward pass finds them (`activations=fp8`).
+/* Rows in 8 bits: as they travel to experts, and as the backward pass reads them (`activations=fp8`).
  *
- * A value that products and gates alone read there (backward_eight()) is rounded behind the operator that makes it, in the
- * forward pass or when it runs again; what stays are words, and whoever reads them in the backward pass expands them.  The
- * forward pass reads the numbers themselves.  Gate and up, side by side in one value, have words of their own each. */
+ * A value that only products and gated activations read in the backward pass (backward_eight()) is quantised after
+ * the operator that makes it, in the forward pass or when it is recomputed.  What is kept are 32-bit words, and
+ * whoever reads them in the backward pass expands them.  The forward pass reads the unrounded values.  Gate and up,
+ * side by side in one value, are quantised separately. */
 
 #include "compiler/lower/build.h"
 
@@ -37,7 +38,7 @@ bool lower_keeps_eight(const struct lower *l, const struct piece *pc)
     return l->job->train.fp8_kept && !l->evaluation && pc->layer != NONE;
 }
 
-/* words of a value: kept from the forward pass, from I to W, or of this pass alone */
+/* The words of a value: kept from the forward pass, from I to W, or of this pass only. */
 static struct mat words_of(struct lower *l, uint32_t piece, uint32_t value)
 {
     struct piece *pc = &l->pieces[piece];

@@ -1,5 +1,5 @@
-/* Vocabulary-parallel token embedding (Shoeybi et al. 2019, section 3) and learned positions.
- * Each tp rank looks up the tokens of its own rows; the sum over tp is the embedding. */
+/* Vocabulary-parallel token embedding (Shoeybi et al. 2019, section 3) and learned positions.  Each tp rank looks up
+ * the tokens that are in its own rows of the table; the sum over tp is the embedding. */
 
 #include "compiler/lower/build.h"
 
@@ -8,7 +8,7 @@ static uint32_t vocab_rows(const struct lower *l)
     return (uint32_t)(expand_padded_vocab(l->job->model.vocab, l->d->tp) / l->d->tp);
 }
 
-/* ids of the microbatch's tokens, or of their targets, as a piece reads them */
+/* ids of the microbatch's tokens or targets, as a piece reads them */
 static struct mat ids_of(struct lower *l, uint32_t piece, bool targets)
 {
     const struct piece *pc = &l->pieces[piece];
@@ -16,7 +16,7 @@ static struct mat ids_of(struct lower *l, uint32_t piece, bool targets)
     return lower_ring_mat(l, pc->ahead ? later : own, DTYPE_I32, l->tokens, 1);
 }
 
-/* ids of the microbatch's own tokens or targets; a prediction module reads those of later places */
+/* Reads the ids of the microbatch's tokens or targets; for a prediction module those of later positions. */
 static void read_tokens(struct lower *l, uint32_t piece, bool targets)
 {
     struct mat ids = ids_of(l, piece, targets), tokens = targets ? mat_none() : ids;
@@ -32,7 +32,7 @@ static void read_tokens(struct lower *l, uint32_t piece, bool targets)
              .whole = (int64_t)l->job->train.sequence);
 }
 
-/* first row of the table that this rank has */
+/* number of this rank's first row of the table */
 static struct bind vocab_start(struct lower *l)
 {
     return l->d->tp > 1 ? bind_to(0, lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_TP]), vocab_rows(l)) : bind_at(0);
@@ -71,8 +71,8 @@ void lower_position(struct lower *l, uint32_t piece, uint32_t opr)
     }
 }
 
-/* The gradient of what stands before positions is that of the positions, so both share one place; where W still reads
- * the latter and the former is scaled, each has its own. */
+/* Adding positions passes the gradient on unchanged, so input and output share one buffer for it.  Where W still
+ * reads the output's gradient and the input's is scaled afterwards, each has its own. */
 static void position_input(struct lower *l, uint32_t piece, const struct opr *o)
 {
     struct piece *pc = &l->pieces[piece];
@@ -116,7 +116,8 @@ static void targets_and_sums(struct lower *l, struct mat targets, struct mat log
         lower_collective(l, OP_ALL_REDUCE, QUEUE_TP, l->mesh.dim[MESH_TP], sum, sum);
 }
 
-/* a prediction module's loss counts its weight, shared among the modules, over as many places though some are masked */
+/* A factor on the sum of losses that makes it a mean.  A prediction module's loss is weighted by its share of the
+ * modules' weight, and divided by as many positions, although some of them are masked. */
 static double loss_scale(const struct lower *l, bool ahead)
 {
     const struct model *m = &l->job->model;
@@ -131,7 +132,7 @@ void lower_loss(struct lower *l, uint32_t piece, uint32_t opr)
     struct mat max = lower_aux(l, piece, opr, 0), sum = lower_aux(l, piece, opr, 1);
     read_tokens(l, piece, true);
     targets_and_sums(l, ids_of(l, piece, true), logits, max, sum);
-    if (l->pieces[piece].ahead) /* the loss that is printed is the next token's */
+    if (l->pieces[piece].ahead) /* the loss that is reported is that of the next token */
         return;
     struct bind count = l->d->tp > 1 ? bind_to(0, lower_slot(l, SLOT_FIRST, l->mesh.dim[MESH_TP]), 1) : bind_at(1);
     EMIT(l, XENT_LOSS, .loss = mat_add(lower_metric(l, METRIC_LOSS, 1)), .sum = sum, .scale = loss_scale(l, false), .count = count);

@@ -1,11 +1,11 @@
-/* Instructions appended by name (emit.h).  All of it follows from isa.def: one function per row puts what was said into the
- * program's operands and attributes, in the row's order, and checks that what the row requires was said. */
+/* Instructions appended by name (emit.h).  Everything follows from isa.def: one function per row stores the given
+ * operands and attributes in the program, in the row's order, and checks that those the row requires were given. */
 
 #include "compiler/lower/build.h"
 
 #include <assert.h>
 
-/* what nobody says */
+/* values that nobody passes: they mark what was not given */
 #define UNSAID_INT INT64_MIN
 #define UNSAID_SLOT (NONE - 1)
 

@@ -1,11 +1,14 @@
 #ifndef LLMC_LOWER_EMIT_H
 #define LLMC_LOWER_EMIT_H
 
-/* EMIT(l, GEGLU_I, .dgate = a, .dup = b, .dy = dy, ...) appends an instruction: the row GEGLU_I of isa.def with these operands
- * and attributes.  A name that the row does not have does not compile; marks are the row's; where it allows writing and
- * accumulating, the operand must say which (mat_write, mat_add, mat_by); and leaving out what it requires fails an assertion.
- * An optional operand that is left out, or is mat_none(), is absent; an optional attribute that is left out is 0.
- * Values are made from left to right: buffers and slots get their numbers in the order of the text. */
+/* EMIT(l, GEGLU_I, .dgate = a, .dup = b, .dy = dy, ...) appends an instruction: the row GEGLU_I of isa.def with
+ * these operands and attributes.
+ *
+ * A name that the row does not have does not compile.  The access marks are the row's; where it allows both writing
+ * and accumulating, the operand must say which (mat_write, mat_add, mat_by).  Leaving out anything required fails an
+ * assertion; an optional operand that is left out, or is mat_none(), is absent, and an optional attribute that is
+ * left out is 0.  Arguments are evaluated from left to right, so buffers and slots are numbered in the order of the
+ * text. */
 
 #include "compiler/lower/lower.h"
 
@@ -13,24 +16,24 @@
 
 struct lower;
 
-/* a matrix in a buffer; instance: the microbatch that owns the slot of a ring buffer, else NONE */
+/* a matrix in a buffer; instance: the microbatch that owns the slot, for a ring buffer; else NONE */
 struct mat {
     uint32_t buffer, instance;
-    uint64_t at; /* bytes */
+    uint64_t at; /* offset in the buffer, bytes */
     uint32_t rows, cols, ld;
     enum dtype dtype;
-    uint32_t slot; /* at += slot * slot_stride; NONE */
+    uint32_t slot; /* at += value of this slot * slot_stride; NONE: no slot */
     uint64_t slot_stride;
 };
-/* where an instruction may write or accumulate */
+/* an operand that an instruction writes or accumulates into */
 struct target {
     struct mat mat;
     enum mark mark;
 };
-/* a number that may differ from rank to rank */
+/* a number that may differ between ranks: base + value of the slot * stride */
 struct bind {
     int64_t base;
-    uint32_t slot; /* NONE: the base */
+    uint32_t slot; /* NONE: the number is the base */
     int64_t stride;
 };
 
@@ -59,7 +62,8 @@ static inline struct bind bind_to(int64_t base, uint32_t slot, int64_t stride)
     return (struct bind){base, slot, slot == NONE ? 0 : stride};
 }
 
-/* What an instruction takes; the same before anything is said (emit_none_NAME); and what appends it (emit_NAME). */
+/* For every instruction: the struct of its operands and attributes; that struct with nothing given (emit_none_NAME);
+ * and the function that appends it (emit_NAME). */
 #define R(n, d, r, c) struct mat n;
 #define RO(n, d, r, c) struct mat n;
 #define W(n, d, r, c) struct mat n;
@@ -93,7 +97,8 @@ static inline struct bind bind_to(int64_t base, uint32_t slot, int64_t stride)
         EMIT_EACH(__VA_ARGS__);                                                                              \
         emit_##op((l), &emit_);                                                                        \
     } while (0)
-/* `.name = value, ...` as assignments to emit_, one after the other; an initializer's order is not defined */
+/* `.name = value, ...` become assignments to emit_, one after the other, since initializers are evaluated in no
+ * defined order */
 #define EMIT_1(x) emit_ x
 #define EMIT_2(x, ...) emit_ x, EMIT_1(__VA_ARGS__)
 #define EMIT_3(x, ...) emit_ x, EMIT_2(__VA_ARGS__)

@@ -1,9 +1,9 @@
 /* Norms of queries and keys, and the keys and values of latent attention; heads are split over tp.
  *
- * The gains of such norms are whole on every rank, but a rank's gradient of them covers its own heads alone:
- * their bucket is summed over tp.  Latent attention: the rotary key is a TOKENS value, rotated on the own
- * rows, gathered, and put to every own head; its gradient is a sum over the own heads, then over tp.  The
- * keys and values that attention reads lie side by side in one value, [k | v]. */
+ * The gains of such norms are whole on every rank, but a rank's gradient of them covers its own heads only, so their
+ * bucket is summed over tp.  Latent attention: the rotary key is a TOKENS value, rotated on this rank's rows,
+ * gathered, and copied to each of its heads; its gradient is a sum over this rank's heads, then over tp.  The keys
+ * and values that attention reads are side by side in one value, [k | v]. */
 
 #include "compiler/lower/build.h"
 
@@ -14,7 +14,7 @@ static struct mat half(const struct lower *l, const struct opr *o, struct mat m)
     return o->keys ? mat_columns(m, q, kv) : mat_columns(m, 0, q);
 }
 
-/* what is normalised by itself: a head, or all of them together */
+/* number of heads that are normalised separately; 1: all of them together */
 uint32_t lower_normed_heads(const struct lower *l, const struct opr *o)
 {
     return o->attn->qk_norm == QK_NORM_FULL ? 1 : o->keys ? lower_key_heads(l, o->attn) : o->attn->heads / l->d->tp;
@@ -30,7 +30,7 @@ void lower_headnorm(struct lower *l, uint32_t piece, uint32_t opr)
          .head = x.cols / heads, .eps = l->job->model.norm.eps);
 }
 
-/* attention has written the gradient of v beside where this writes that of q or k */
+/* attention has already written v's gradient into the columns next to those of q's or k's gradient */
 void lower_headnorm_back(struct lower *l, uint32_t piece, uint32_t opr)
 {
     struct piece *pc = &l->pieces[piece];

@@ -1,13 +1,13 @@
-/* Keying simulation: one rank per role, queues in program order but transfers with a queue per channel and direction (a
- * channel is what two neighbouring stages send each other in one direction); an event loop by start time.  Events are
- * numbered in the order in which they are taken. */
+/* Keying simulation: one rank per role, queues in program order, but for transfers a queue per channel and direction
+ * (a channel is what two neighbouring stages send each other in one direction).  An event loop by start time; events
+ * are numbered in the order in which they are taken. */
 
 #include "compiler/lower/order.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-/* by opcode: where its PEER or GROUP attribute is, NONE: it meets nobody */
+/* by opcode: index of its PEER or GROUP attribute; NONE: it has no partners */
 static void find_meetings(uint32_t attr[NOPS])
 {
     for (enum op op = 0; op < NOPS; op++) {
@@ -107,7 +107,7 @@ struct keying {
     VEC(struct event) heap;
 };
 
-/* what an instruction meets others for: the slot of its PEER or GROUP attribute */
+/* the slot of an instruction's PEER or GROUP attribute, or NULL */
 static const struct slot *meeting_slot(const struct keying *k, const struct program *p, uint32_t i)
 {
     uint32_t attr = k->meeting[p->insns[i].op];
@@ -145,7 +145,8 @@ static struct event heap_pop(struct keying *k)
     return top;
 }
 
-/* roles that meet in an instruction, as (role, virtual queue) pairs; its own first */
+/* Stores the roles that meet in the head instruction of a queue as (role, virtual queue) pairs, its own first;
+ * returns how many. */
 static uint32_t parties(const struct keying *k, uint32_t role, uint32_t vqueue, struct event out[])
 {
     const struct role *r = &k->roles[role];
@@ -165,7 +166,7 @@ static uint32_t parties(const struct keying *k, uint32_t role, uint32_t vqueue, 
     return n;
 }
 
-/* is the other role's head the same meeting, and ready */
+/* Is the other role's head part of the same meeting, and ready?  Raises *ready to its time. */
 static bool partner_ready(const struct keying *k, const struct slot *s, struct event other, int64_t *ready)
 {
     const struct role *r = &k->roles[other.role];
@@ -180,7 +181,8 @@ static bool partner_ready(const struct keying *k, const struct slot *s, struct e
     return true;
 }
 
-/* the head of a queue: when its dependences are known, meet its partners; when all are there, it is an event */
+/* Offers the head of a queue: once its dependences have run, it meets its partners; when all of them are ready, it
+ * becomes an event. */
 static void offer_head(struct keying *k, uint32_t role, uint32_t vqueue, struct event scratch[])
 {
     struct role *r = &k->roles[role];

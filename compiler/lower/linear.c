@@ -1,18 +1,19 @@
 /* Linear layers: y = x W' + b.
  *
  * Column-parallel (TOKENS -> COLS): the weight's output rows are split over tp.  Row-parallel (COLS -> TOKENS): its
- * input columns are; the products are partial sums.  Whole (TOKENS -> TOKENS, latent attention's projections down): every
- * rank has the whole weight and works on its own rows; nothing is gathered or reduced but the weight's gradient under
- * sequence parallelism, as that of a norm.  Input gradient dx = dy W, weight gradient dW = dy' x; the former is
- * issued first so that its reduction over tp runs under the latter.
+ * input columns are split, and the products are partial sums.  Whole (TOKENS -> TOKENS, latent attention's
+ * down-projections): every rank has the whole weight and works on its own rows; nothing is gathered or reduced
+ * except, under sequence parallelism, the weight's gradient, like that of a norm.  Input gradient dx = dy W, weight
+ * gradient dW = dy' x; the former is issued first so that its reduction over tp overlaps with the latter.
  *
- * Weights of one operator that lie in two buckets (queries' in one; keys' and values', where tp has more ranks than there
- * are key heads, in another) are two products, side by side in y.
- * Split in I and W, both gather what they need.  Shapes per rank: x [t, k], W [n, k], y [t, n]. */
+ * Weights of one operator that are in two buckets (those of queries in one; of keys and values, where tp has more
+ * ranks than there are key/value heads, in another) are two products, side by side in y.  If the backward is split,
+ * I and W each gather what they need.  Shapes per rank: x [t, k], W [n, k], y [t, n]. */
 
 #include "compiler/lower/build.h"
 
-/* the recipe's number in isa.def where the layer's products take 8 bits, 0: the head, as everything but layers */
+/* the recipe's number in isa.def if the product is computed in 8 bits; 0 for the head, as for everything outside of
+ * layers */
 static int64_t rounding(const struct lower *l, const struct opr *o)
 {
     return strcmp(o->name, "head") ? lower_fp8(l) : 0;
@@ -23,7 +24,7 @@ static bool gathers(const struct piece *pc, const struct opr *o)
     return !o->row_parallel && pc->e->values[o->out].class == CLASS_COLS;
 }
 
-/* An operator as its weights lie: those of one bucket, with the columns of its output that they make. */
+/* the weights of an operator that are in one bucket, and the columns of its output that they compute */
 struct part {
     struct opr o;
     uint32_t first, cols;
@@ -71,7 +72,7 @@ void lower_linear(struct lower *l, uint32_t piece, uint32_t opr)
     }
 }
 
-/* A gradient that has other contributions already gets this one, reduced, added. */
+/* If the gradient already has other contributions, this one is reduced first and then added. */
 static void input_gradient(struct lower *l, uint32_t piece, const struct opr *o, struct mat dy)
 {
     enum mark mark;
@@ -114,7 +115,7 @@ static void weight_gradient_of(struct lower *l, uint32_t piece, const struct opr
     }
 }
 
-/* of a rank's own rows run by run, of whole rows at once */
+/* Run by run for this rank's rows, at once for whole rows. */
 static void weight_gradient(struct lower *l, uint32_t piece, const struct opr *o, struct mat dy, struct mat x)
 {
     uint32_t runs = dy.rows == l->local ? l->runs : 1;

@@ -1,17 +1,18 @@
 /* The lowering's driver: for every pipeline rank its chunks, its buffers, then its schedule action by action.
  *
- * F of a chunk runs its pieces' operators in order.  B runs the pieces backwards; a piece that recomputes first runs its
- * forward operators again, as far as its backward needs them.  Split, I is B without the gradients of weights of
- * products and tables, and keeps in a ring what W needs for these.  Two actions that overlap are one list of instructions.
- * After a chunk's last B or W every bucket is reduced as soon as the piece that completes it is done.  A new kind of
- * operator is one row of compiler/model/opr.def and the two functions that are called after it. */
+ * F of a chunk runs its pieces' operators in order.  B runs the pieces in reverse; a piece that recomputes first
+ * runs the forward operators that its backward needs again.  If the backward is split, I is B without the weight
+ * gradients of matrix products and tables, and keeps in a ring what W needs for these.  Two actions that overlap
+ * become one list of instructions.  After a chunk's last B or W, every bucket is reduced as soon as the piece that
+ * completes it is done.  A new kind of operator is one row of compiler/model/opr.def and the two functions named
+ * after it. */
 
 #include "compiler/cost/walk.h"
 #include "compiler/lower/build.h"
 
 #include "runtime/program_share.h"
 
-/* rules of operators: forward; backward, the input's gradient and then the weights' */
+/* rules of operators: forward; backward: first the input's gradient, then the weights' */
 struct rule {
     void (*forward)(struct lower *l, uint32_t piece, uint32_t opr);
     void (*backward)(struct lower *l, uint32_t piece, uint32_t opr);
@@ -27,7 +28,8 @@ static const struct rule *rule_of(enum opr_kind kind)
     return &table[kind];
 }
 
-/* behind operator i and those that follow it on the same rows, a run at a time */
+/* The end of the operators from i on that run on the local rows one run at a time (additions and norms); i + 1 if i
+ * is not one. */
 static uint32_t end_of_rows(const struct lower *l, const struct expansion *e, uint32_t i)
 {
     uint32_t end = i;
@@ -101,7 +103,7 @@ static void forward(struct lower *l)
     if (c->before != NONE && c->before != l->role)
         lower_receive(l, boundary(l, c->input), c->before, forward_channel(c->index - 1));
     for (uint32_t p = c->first; p < c->first + c->npieces; p++) {
-        if (l->evaluation && l->pieces[p].ahead) /* the loss is the next token's alone */
+        if (l->evaluation && l->pieces[p].ahead) /* an evaluation's loss is that of the next token alone */
             continue;
         lower_open_params(l, p);
         piece_forward(l, p);
@@ -114,9 +116,9 @@ static void forward(struct lower *l)
         lower_send(l, boundary(l, c->output), c->behind, forward_channel(c->index));
 }
 
-/* Buckets behind a piece's gradients of weights, or behind all of a chunk's (NONE).  Sums over roles come late:
- * one end of the pipeline is through long before the other, and what stands behind such a sum in its queue waits with it;
- * and copies on mirror ranks both must reduce in one order. */
+/* Reduces the buckets that a piece completes, or that the end of the chunk completes (piece NONE).  Sums over roles
+ * are left for the end of the step: one end of the pipeline finishes long before the other, and whatever follows
+ * such a sum in its queue would wait with it; and both mirror ranks must reduce their copies in the same order. */
 static void reduce_buckets(struct lower *l, uint32_t piece, bool last)
 {
     for (uint32_t b = 0; b < l->nbuckets; b++) {
@@ -131,7 +133,8 @@ static void reduce_buckets(struct lower *l, uint32_t piece, bool last)
     }
 }
 
-/* Stages of the model from the first to the last, on this rank and its mirror image alike; a tied table is one bucket. */
+/* Reduces what is summed over roles, in the order of the model's stages, so that this rank and its mirror rank have
+ * the same order; a tied table is one bucket. */
 static void reduce_late(struct lower *l)
 {
     lower_close_gradients(l);
@@ -146,8 +149,8 @@ static void reduce_late(struct lower *l)
             }
 }
 
-/* The gradient of a piece's result, or of its input where it has none (the head), lies in the chunk's buffer.  A prediction
- * module's input takes it over once nothing needs the result's any more. */
+/* The gradient of a piece's result, or of its input where it has no result (the head), is in the chunk's buffer.  A
+ * prediction module's input takes the buffer over once the gradient of its result is no longer needed. */
 static void enter_piece(struct piece *pc, struct mat at)
 {
     for (uint32_t v = 0; v < pc->e->nvalues; v++) {
@@ -161,7 +164,7 @@ static void enter_piece(struct piece *pc, struct mat at)
     pc->has_gradient[value] = pc->e->result != NONE;
 }
 
-/* B; or I, which leaves W what it needs */
+/* Writes a B, or an I, which keeps what W needs. */
 static void backward(struct lower *l)
 {
     struct chunk *c = l->chunk;
@@ -208,7 +211,7 @@ static void weights(struct lower *l)
         reduce_buckets(l, NONE, true);
 }
 
-/* the action's chunk, and its tags: stage of the model, microbatch of the step */
+/* Sets the action's chunk and tags: stage of the model, microbatch of the step. */
 static void enter_action(struct lower *l, const struct schedule *s, const struct action *a)
 {
     l->action = a->kind;
@@ -234,20 +237,20 @@ static void lower_action(struct lower *l, const struct schedule *s, const struct
         backward(l);
 }
 
-/* what has been written since the last time, into shared lists */
+/* Shares the lists of operands of the instructions written since the last call. */
 static void share(struct lower *l)
 {
     program_share(l->p, l->bodies, l->shared);
     l->shared = l->p->ninsns;
 }
 
-/* one of two lists of instructions, and how much of its time has been run */
+/* one of two lists of instructions, and how much of its time has passed */
 struct strand {
     uint32_t next, end;
     double done_ns, all_ns;
 };
 
-/* when queues and buffers are free, in a run of a pair by itself */
+/* when queues and buffers become free, in a simulation of a pair by itself */
 struct watch {
     double queue_ns[NQUEUES];
     double *written_ns, *read_ns; /* by buffer */
@@ -261,7 +264,8 @@ static struct strand new_strand(const struct lower *l, uint32_t first, uint32_t 
     return s;
 }
 
-/* Does it bring back what lies in host memory?  Kernels wait for that, but for what goes there only its place does. */
+/* Does the instruction fetch from host memory?  Kernels wait for that, while a copy to host memory only has to free
+ * its buffer. */
 static bool fetches(const struct lower *l, const struct insn *n)
 {
     const struct operand *x = &l->p->operands[n->operand + OPND(COPY, x)];
@@ -300,8 +304,8 @@ static void run_next(const struct lower *l, struct watch *w, struct strand *s)
     s->next++;
 }
 
-/* Two actions that run together are one list, in the order of walk_is_next().  Temporaries of the second have other names, and
- * its parameters are gathered into buffers of its own; all else that both touch is read only. */
+/* Writes two overlapping actions as one list, in the order of walk_is_next().  Temporaries of the second have other
+ * names, and its parameters are gathered into buffers of its own; everything else that both access is only read. */
 static void lower_pair(struct lower *l, const struct schedule *s, const struct action *a)
 {
     uint32_t first = l->p->ninsns;
@@ -337,7 +341,7 @@ static void lower_pair(struct lower *l, const struct schedule *s, const struct a
     arena_reset(l->arena, mark);
 }
 
-/* an action, or two that overlap */
+/* Writes an action, or two that overlap. */
 static void lower_actions_together(struct lower *l, const struct schedule *s, const struct action *a)
 {
     uint32_t first = l->p->ninsns;
@@ -410,8 +414,8 @@ static enum dtype dtype_of(enum dtype_name d)
     return d == DT_FP32 ? DTYPE_F32 : d == DT_FP16 ? DTYPE_F16 : DTYPE_BF16;
 }
 
-/* One role's program, in program order.  train: NULL, or the role's training program, whose slots and persistent
- * buffers its evaluation program repeats. */
+/* Writes one role's program, in program order.  train: NULL, or the role's training program, whose slots and
+ * persistent buffers its evaluation program repeats. */
 static struct lowered lower_role(struct arena *a, const struct cost *c, const struct job *job, const struct decision *d,
                                  uint32_t role, const struct program *train, const struct schedule *s)
 {
@@ -450,7 +454,7 @@ static struct lowered lower_role(struct arena *a, const struct cost *c, const st
     return (struct lowered){l.p, l.channels.at, l.cuts};
 }
 
-/* programs of one kind for all roles; what they are made from goes when they are done */
+/* Makes the training or the evaluation programs of all roles; what they are made from is freed afterwards. */
 static void lower_programs(const struct cost *c, struct plan *p, const struct schedule *s, bool evaluation)
 {
     const struct decision *d = &p->decision;

@@ -1,21 +1,24 @@
-/* Experts: router, rows to the experts and back, the experts' products.
+/* Experts: rows to the experts and back, and the experts' matrix products.
  *
- * Every rank routes its own token rows.  The chosen rows lie in one block per expert rank, expert after
- * expert, with counts; an all-to-all of rows and counts over the expert group gives every rank one block per
- * member, all for its own experts, and products run over rows with counts.  The way back is the same
- * all-to-all, then a weighted sum per token (Lepikhin et al. 2021, section 3; without dropping as in Gale et
- * al. 2023).  Backward it goes beside the products that make gradients of weights.  A block holds so many rows as one rank can
- * send at most, unless the decision bounds it: then a step that lacks room is not taken.
+ * Every rank routes its own token rows.  The chosen rows are arranged in one block per expert-parallel rank, expert
+ * by expert, with counts.  An all-to-all of rows and counts over the expert group gives every rank one block per
+ * member, all for its own experts, and grouped products run over the rows that the counts give.  The way back is the
+ * same all-to-all, then a weighted sum per token (Lepikhin et al. 2021, section 3; without dropping as in Gale et
+ * al. 2023).  In the backward pass it overlaps with the products that compute weight gradients.  A block has memory
+ * for as many rows as one rank can send at most, unless the decision limits it; a step in which a limited block
+ * overflows is not taken.
  *
- * Where the expert ranks are spread over nodes (decision.h, ep_nodes), a token's row travels once to each node that has any of
- * its experts, to the rank with the own number there, and is spread from there; rows that experts of a node make are
- * weighed and summed there, and one comes back (DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.2).  That is the same twice:
- * ARRANGE_ONCE, DISPATCH and COMBINE with nodes for experts, and between them, with the rows that came for tokens and with their
- * choices, which came too, everything as above.
+ * Where the expert-parallel ranks are spread over nodes (decision.h, ep_nodes), a token's row travels once to each
+ * node that holds any of its experts, to the rank with the sender's number there, and is copied from there; the rows
+ * that experts of a node compute are weighted and summed there, and one row returns (DeepSeek-AI 2024, arXiv
+ * 2412.19437, section 3.2.2).  This applies the same scheme twice: ARRANGE_ONCE, DISPATCH and COMBINE with nodes in
+ * place of experts; and within the node, all of the above, with the rows that arrived in place of tokens, and with
+ * their choices, which travel, too.
  *
- * Kept for the backward pass: the rows that came and both outputs of the first products.  A choice's weight is a
- * factor of its row's activation as well as of what comes back, so backward multiplies there, and its gradient takes no
- * more than activation and gradient at the expert. Shapes per rank: x [t, h], k choices, m rows in blocks, w = the experts' width. */
+ * Kept for the backward pass: the rows that arrived, and both outputs of the first products.  A choice's weight
+ * multiplies the output, so it may as well multiply the activation; the backward pass does so, and the weight's
+ * gradient needs only activation and gradient, at the expert.  Shapes per rank: x [t, h], k choices, m rows in
+ * blocks, w = the experts' width. */
 
 #include "compiler/lower/build.h"
 
@@ -53,7 +56,7 @@ static bool keeps_eight(const struct lower *l)
     return l->job->train.fp8_kept && !l->evaluation;
 }
 
-/* of what products and gates read in the backward pass */
+/* shape of what matrix products and gated activations read in the backward pass */
 static struct aux_shape kept_shape(const struct lower *l, uint32_t rows, uint32_t cols, uint32_t parts)
 {
     struct mat words = lower_words((struct mat){.cols = cols}, parts);
@@ -82,7 +85,7 @@ struct aux_shape lower_moe_shape(const struct lower *l, const struct opr *o, uin
 
 /* ---- rows to the experts and back ---- */
 
-/* Room for rows as they are sent, and for those that experts get, which are etp times as many. */
+/* Buffers for rows as they are sent, and for those that the experts receive, which are etp times as many. */
 static struct mat sent_temp(struct lower *l, const char *name, const struct moe *m, enum dtype dtype, uint32_t cols)
 {
     struct expert_rows r = lower_expert_rows(l, m);
@@ -101,21 +104,22 @@ static struct mat row_numbers(struct lower *l, const char *name, const struct mo
     return lower_temp(l, name, DTYPE_F32, r.blocks * l->d->etp * r.block, 1);
 }
 
-/* Two actions that run together attend under the exchanges of each other: where keys, values or sequences travel too, they
- * must not wait behind these. */
+/* The queue of exchanges.  Of two overlapping actions one runs attention during the exchanges of the other; where
+ * attention transfers keys, values or sequence rows, too, those must not queue behind the exchanges. */
 static enum queue exchange_queue(const struct lower *l)
 {
     bool others = l->d->cp > 1 || l->sp;
     return others && !l->evaluation && decision_exchanges_apart(l->job, l->d) ? QUEUE_DP : QUEUE_TP;
 }
 
-/* the expert ranks, of one node where a node's rows came together */
+/* mask of the expert-parallel ranks that blocks go to; of one node, where rows go through nodes */
 static uint32_t spread_over(const struct lower *l)
 {
     return l->mesh.dim[over_nodes(l) ? MESH_EP_NEAR : MESH_EP];
 }
 
-/* Between nodes rows take the network, within them links: of two actions that run together one's may travel beside the other's. */
+/* The queue of exchanges between nodes, which use the network, and within a node, which use its links: with a queue
+ * each, those of two overlapping actions can proceed at the same time. */
 static enum queue far_queue(const struct lower *l)
 {
     return over_nodes(l) && !l->evaluation && decision_exchanges_apart(l->job, l->d) ? QUEUE_DP : QUEUE_TP;
@@ -126,7 +130,8 @@ static enum queue near_queue(const struct lower *l)
     return over_nodes(l) ? QUEUE_TP : exchange_queue(l);
 }
 
-/* blocks x, one per expert rank, to these ranks: y; then to all that share an expert.  Rows, or counts. */
+/* Sends blocks x, one per expert-parallel rank, to those ranks (y), and then to all that share an expert over etp.
+ * For rows or counts. */
 static void exchange(struct lower *l, struct mat x, struct mat y, const char *name)
 {
     uint32_t ep = spread_over(l), etp = l->mesh.dim[MESH_ETP];
@@ -137,7 +142,7 @@ static void exchange(struct lower *l, struct mat x, struct mat y, const char *na
         lower_collective(l, OP_ALL_GATHER, near_queue(l), etp, part, y);
 }
 
-/* the way back: partial sums over etp into the own rows, then home */
+/* The way back: sums over etp into each rank's own rows, then returns them. */
 static void exchange_back(struct lower *l, struct mat x, struct mat y, const char *name)
 {
     uint32_t ep = spread_over(l), etp = l->mesh.dim[MESH_ETP];
@@ -148,7 +153,8 @@ static void exchange_back(struct lower *l, struct mat x, struct mat y, const cha
         lower_collective(l, OP_ALL_TO_ALL, near_queue(l), ep, part, y);
 }
 
-/* Tokens' rows, or their gradients, as they travel: in 8 bits where the job says so, rounded once, by whoever has the token. */
+/* Token rows, or their gradients, as they travel: in 8 bits where the job says so, quantised once by the rank that
+ * has the token. */
 static struct mat outbound(struct lower *l, struct mat x)
 {
     if (!l->job->train.fp8_sent)
@@ -163,7 +169,7 @@ static bool exchanges(const struct lower *l)
     return l->mesh.dim[MESH_EP] || l->mesh.dim[MESH_ETP];
 }
 
-/* x, or the choices' weights, to their experts' rows y */
+/* Sends x, or the choices' weights, to the rows y of their experts. */
 static void dispatch(struct lower *l, const struct moe *m, struct mat x, struct mat place, struct mat weight,
                      struct mat y)
 {
@@ -173,7 +179,7 @@ static void dispatch(struct lower *l, const struct moe *m, struct mat x, struct 
         exchange(l, sent, y, "came");
 }
 
-/* the same of tokens' rows, and as numbers again: y; words: where they stay in 8 bits, or none */
+/* The same for token rows, which are expanded into y again; words: where they are kept in 8 bits, or none. */
 static void dispatch_rows(struct lower *l, const struct moe *m, struct mat x, struct mat place, struct mat y, struct mat words)
 {
     bool sent = l->job->train.fp8_sent, kept = words.buffer != NONE;
@@ -196,10 +202,11 @@ static void combine(struct lower *l, struct mat x, struct mat place, struct mat 
 struct experts {
     const struct opr *o;
     const struct moe *m;
-    uint32_t router; /* the operator that chose */
+    uint32_t router; /* index of the router's operator */
     struct mat counts;
-    struct mat place, weight; /* of the rows that are sent to expert ranks: tokens, or what came for the node; */
-    struct mat home;          /* over nodes: of the tokens themselves */
+    /* of the rows that are sent to expert-parallel ranks: tokens, or the rows that arrived for the node; */
+    struct mat place, weight;
+    struct mat home;          /* where rows go through nodes: of the tokens themselves */
     struct expert_rows rows;
 };
 
@@ -225,7 +232,7 @@ static struct mat node_temp(struct lower *l, const struct experts *e, const char
     return lower_temp(l, name, like.dtype, e->rows.nodes * e->rows.node, like.cols);
 }
 
-/* a row of each token to every node that it has a choice on: y */
+/* Sends a row of each token to every node that holds one of its experts: y. */
 static void carry(struct lower *l, const struct experts *e, struct mat x, const char *name, struct mat y)
 {
     struct mat sent = node_temp(l, e, name, x);
@@ -233,7 +240,7 @@ static void carry(struct lower *l, const struct experts *e, struct mat x, const 
     lower_collective(l, OP_ALL_TO_ALL, far_queue(l), l->mesh.dim[MESH_EP_FAR], sent, y);
 }
 
-/* places of what came for the node among its experts' rows; the counts of these */
+/* Assigns the rows that arrived for the node to places among its experts' rows; returns the counts of these. */
 static struct mat arrange_node(struct lower *l, const struct experts *e, struct mat chosen)
 {
     struct mat came = node_temp(l, e, "farchosen", chosen);
@@ -246,7 +253,7 @@ static struct mat arrange_node(struct lower *l, const struct experts *e, struct 
     return counts;
 }
 
-/* c = a b' of each row's expert, and a row of biases */
+/* c = a b' + bias, with each row's expert's b */
 static void grouped_nt(struct lower *l, const struct experts *e, struct target c, struct mat a, struct mat b, struct mat bias,
                        int64_t fp8)
 {
@@ -268,7 +275,7 @@ static void grouped_tn(struct lower *l, const struct experts *e, struct target c
          .blocks = e->rows.blocks * l->d->etp, .fp8 = lower_fp8(l));
 }
 
-/* c = a b' + the k-th bias, where there are biases */
+/* c = a b' + the k-th bias, if experts have biases */
 static void project(struct lower *l, uint32_t piece, const struct experts *e, uint32_t k, struct mat c, struct mat a)
 {
     struct mat b = lower_one_weight(l, piece, e->o, k, false);
@@ -282,21 +289,23 @@ static void bias_gradient(struct lower *l, uint32_t piece, const struct experts 
          .counts = e->counts, .experts = e->rows.experts, .blocks = e->rows.blocks * l->d->etp);
 }
 
-/* A row's weight is a factor of the output's bias, too: what that adds to its gradient is a product with one column. */
+/* A row's weight also multiplies the output's bias; what that adds to the weight's gradient is a product with one
+ * column. */
 static void bias_weights_back(struct lower *l, uint32_t piece, const struct experts *e, struct mat dback, struct mat drow)
 {
     grouped_nt(l, e, mat_add(drow), dback, lower_vector(l, piece, e->o, e->o->nbiases - 1, false), mat_none(), 0);
 }
 
-/* the k-th of the projections in, side by side */
+/* the k-th of the up-projections, which are side by side */
 static struct mat projection(const struct experts *e, struct mat up, uint32_t k)
 {
     uint32_t w = up.cols / (e->o->nweights - 1);
     return mat_columns(up, k * w, w);
 }
 
-/* Tokens' rows, and what they chose, to the experts: `rows`, and `words` of them, or none.  Counts go first: products need them, too,
- * and behind the rows they might have to wait for another microbatch's. */
+/* Sends token rows and counts of choices to the experts; words: where the rows are kept in 8 bits, or none.  Counts
+ * go first, since the products need them, too, and after the rows they might have to wait for another microbatch's
+ * transfers. */
 static void send_rows(struct lower *l, uint32_t piece, const struct experts *e, struct mat x, struct mat rows, struct mat words)
 {
     struct mat counts = lower_aux(l, piece, e->router, ROUTER_COUNTS);
@@ -314,7 +323,8 @@ static void send_rows(struct lower *l, uint32_t piece, const struct experts *e, 
     dispatch_rows(l, e->m, x, e->place, rows, words);
 }
 
-/* Rows that came back from expert ranks; over nodes their sums there go on to the tokens' own.  weight: of choices, or none. */
+/* Takes rows that returned from expert-parallel ranks; where rows go through nodes, their sums return to the tokens'
+ * ranks.  weight: of choices, or none. */
 static struct mat send_sums(struct lower *l, const struct experts *e, struct mat back, struct mat weight)
 {
     if (!over_nodes(l))
@@ -325,19 +335,20 @@ static struct mat send_sums(struct lower *l, const struct experts *e, struct mat
     return came;
 }
 
-/* the sums y of tokens of what came so */
+/* Sums for each token what has returned that way. */
 static void sum_rows(struct lower *l, const struct experts *e, struct mat came, struct mat weight, struct mat y, enum mark mark)
 {
     combine(l, came, e->home, over_nodes(l) ? mat_none() : weight, y, mark);
 }
 
-/* What products and gates of the backward pass read, as the forward pass makes it: where it is kept, or numbers whose words are. */
+/* What matrix products and gated activations of the backward pass read, as the forward pass makes it: in the buffer
+ * where it is kept, or in a temporary from which 8-bit words are made. */
 static struct mat made(struct lower *l, uint32_t piece, const struct experts *e, uint32_t opr, uint32_t k, const char *name, uint32_t cols)
 {
     return keeps_eight(l) ? rows_temp(l, name, e->m, cols) : lower_aux(l, piece, opr, k);
 }
 
-/* where its words go; none: it is made again before they are read */
+/* where its words go; none: it is recomputed before they are read */
 static struct mat words_of(struct lower *l, uint32_t piece, uint32_t opr, uint32_t k)
 {
     bool read = l->recomputing || l->pieces[piece].aux[opr][k] != NONE;
@@ -351,7 +362,7 @@ static void keep(struct lower *l, uint32_t piece, uint32_t opr, uint32_t k, stru
         lower_quantize(l, x, words, parts);
 }
 
-/* and as the backward pass reads it */
+/* The same as the backward pass reads it. */
 static struct mat kept(struct lower *l, uint32_t piece, const struct experts *e, uint32_t opr, uint32_t k, const char *name, uint32_t cols,
                        uint32_t parts)
 {
@@ -369,7 +380,7 @@ void lower_experts(struct lower *l, uint32_t piece, uint32_t opr)
     struct mat rows = made(l, piece, &e, opr, EXPERTS_ROWS, "rows", x.cols), up = made(l, piece, &e, opr, EXPERTS_UP, "ups", down * w);
     struct mat hidden = made(l, piece, &e, opr, EXPERTS_HIDDEN, "acts", w), back = sent_temp(l, "back", e.m, l->ctype, x.cols);
     struct mat out = exchanges(l) ? rows_temp(l, "outs", e.m, x.cols) : back;
-    if (l->recomputing && l->pieces[piece].aux[opr][EXPERTS_UP] != NONE) { /* all else was kept */
+    if (l->recomputing && l->pieces[piece].aux[opr][EXPERTS_UP] != NONE) { /* everything else was kept */
         lower_activation(l, &e.m->expert, kept(l, piece, &e, opr, EXPERTS_UP, "ups", down * w, down), hidden);
         keep(l, piece, opr, EXPERTS_HIDDEN, hidden, 1);
         return;
@@ -389,8 +400,9 @@ void lower_experts(struct lower *l, uint32_t piece, uint32_t opr)
     sum_rows(l, &e, send_sums(l, &e, back, e.weight), e.weight, y, MARK_WRITE);
 }
 
-/* Gradients of the choices' weights, from those of the rows' weights, on their way home: small, but perhaps behind large transfers
- * of another microbatch.  Only the router needs them, so nothing waits before all else of the experts is done. */
+/* Gradients of the choices' weights, from those of the rows' weights, on their way back: small, but perhaps queued
+ * behind large transfers of another microbatch.  Only the router needs them, so nothing waits for them before
+ * everything else of the experts is done. */
 struct weights_back {
     struct mat home, there, came, dweight;
 };
@@ -406,7 +418,7 @@ static struct weights_back send_weights(struct lower *l, const struct experts *e
     return w;
 }
 
-/* behind the other kernels that rows' transfers wait for */
+/* Called after the other kernels that the rows' transfers wait for. */
 static void gather_weights(struct lower *l, const struct experts *e, struct weights_back *w)
 {
     EMIT(l, COMBINE_W, .dweight = w->there, .x = w->home, .place = e->place);
@@ -418,17 +430,17 @@ static void gather_weights(struct lower *l, const struct experts *e, struct weig
 
 static void sum_weights(struct lower *l, const struct experts *e, const struct weights_back *w)
 {
-    if (over_nodes(l)) /* of a token's row the columns of choices elsewhere are 0 */
+    if (over_nodes(l)) /* in a token's row the columns of choices on other nodes are 0 */
         combine(l, w->came, e->home, mat_none(), w->dweight, MARK_WRITE);
 }
 
-/* gradients of rows and of their products' outputs; weights of rows */
+/* gradients of rows and of the products' outputs; weights of rows */
 struct rows_back {
     struct mat dback, weighted, dup, weight;
     enum mark mark, bias_mark;
 };
 
-/* gradients of the weights of products out of experts; in */
+/* gradients of the weights of the down-projection; of the up-projections */
 static void weigh_down(struct lower *l, uint32_t piece, const struct experts *e, const struct rows_back *x)
 {
     uint32_t down = e->o->nweights - 1;
@@ -446,8 +458,8 @@ static void weigh_up(struct lower *l, uint32_t piece, uint32_t opr, const struct
         bias_gradient(l, piece, e, k, projection(e, x->dup, k), mat_none(), x->bias_mark);
 }
 
-/* Rows' gradients on their way home, if they are not there, and beside that gradients of weights; over nodes those of products in
- * go beside the way between nodes, which is the longer one. */
+/* Returns the rows' gradients to the tokens' ranks, overlapped with the products for weight gradients.  Where rows
+ * go through nodes, those of the up-projections overlap with the way between nodes, which is the longer one. */
 static void bring_rows(struct lower *l, uint32_t piece, uint32_t opr, const struct experts *e, struct mat drows,
                        struct weights_back *choices, struct rows_back *x)
 {
@@ -495,7 +507,7 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
     if (e.o->nbiases)
         bias_weights_back(l, piece, &e, dback, drow);
     struct weights_back weights = send_weights(l, &e, drow);
-    if (over_nodes(l)) /* two ways to go */
+    if (over_nodes(l)) /* they have two ways to travel */
         gather_weights(l, &e, &weights);
     lower_activation_back(l, &e.m->expert, kept(l, piece, &e, opr, EXPERTS_UP, "ups", down * w, down), dup, dhidden);
     for (uint32_t k = 0; k < down; k++)

@@ -1,5 +1,5 @@
-/* RMSNorm (Zhang and Sennrich 2019) and LayerNorm.  Statistics are kept for the backward pass.
- * Under sequence parallelism the gradients of gain and bias are partial over tp: params.c reduces them there. */
+/* RMSNorm (Zhang and Sennrich 2019) and LayerNorm.  Statistics are kept for the backward pass.  Under sequence
+ * parallelism the gradients of gain and bias are partial sums over tp, which shard.c reduces with their bucket. */
 
 #include "compiler/lower/build.h"
 
@@ -9,7 +9,7 @@ enum norm_kind lower_norm_kind(const struct lower *l, const struct opr *o)
     return o->attn ? NORM_RMS : l->job->model.norm.kind;
 }
 
-/* one run of the rows: value, statistics, gradient */
+/* one run of the rows of a value, its statistics or its gradient */
 static struct mat own_rows(const struct lower *l, struct mat m, uint32_t run)
 {
     return mat_cut(m, run, l->runs);

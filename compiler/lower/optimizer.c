@@ -1,6 +1,7 @@
-/* The step's head and the optimizer.
+/* The beginning of a step, and the optimizer.
  *
- * Every rank adds its share of the squared norm and of the loss to the metrics block, which is summed over the world. */
+ * Every rank adds its share of the squared norm and of the loss to the metrics block, which is summed over all
+ * ranks. */
 
 #include "compiler/lower/build.h"
 
@@ -24,7 +25,7 @@ static void clear_metrics(struct lower *l)
     EMIT(l, FILL, .y = lower_metric(l, 0, METRIC_WORDS), .value = 0);
 }
 
-/* the metrics of the step before are needed until here */
+/* the previous step's metrics are needed until this seam */
 void lower_first_seam(struct lower *l)
 {
     l->seam_next = false;
@@ -68,13 +69,14 @@ static void square_norm(struct lower *l, uint32_t bucket)
         mask |= l->mesh.dim[MESH_TP];
     mask |= b->replica;
     uint32_t slot = mask && b->counts ? lower_slot(l, SLOT_FIRST, mask) : NONE;
-    /* the copy of a tied embedding lives behind the first stage, where first(pp) is never 1: it neither counts nor saves */
+    /* the copy of a tied embedding is on a later stage than the first, where first(pp) is never 1: it is neither
+     * counted nor saved */
     l->p->buckets[bucket].count_slot = b->counts ? slot : lower_slot(l, SLOT_FIRST, l->mesh.dim[MESH_PP]);
     EMIT(l, SQNORM, .sum = mat_add(lower_metric(l, METRIC_SQNORM, 1)), .g = g, .count = bind_to(b->counts && !mask, slot, 1));
 }
 
-/* A bucket's state as the optimizer works on it; parked in host memory, it is fetched to one of two places on the device
- * and put back, on the copy queue. */
+/* A bucket's optimizer state.  Offloaded state is fetched from host memory to one of two buffers on the device and
+ * put back, on the copy queue. */
 struct state {
     struct mat master, m, v;
 };
@@ -141,7 +143,7 @@ static void update(struct lower *l, uint32_t bucket, struct state s)
          .beta1 = t->beta1, .beta2 = t->beta2, .eps = t->eps, .decay = decay);
 }
 
-/* what the next step begins with, should this one's gradients not be clipped */
+/* Predicts the parameters that the next step starts with if this step's gradients are not clipped (post-validation). */
 static void foretell(struct lower *l, uint32_t bucket)
 {
     const struct train *t = &l->job->train;
@@ -151,7 +153,7 @@ static void foretell(struct lower *l, uint32_t bucket)
          .eps = t->eps, .decay = l->p->buckets[bucket].decay ? t->weight_decay : 0);
 }
 
-/* the next bucket's state is fetched before this one's is put back, so that fetching runs under the update */
+/* The next bucket's state is fetched before this one's is put back, so that the fetch overlaps with the update. */
 static void update_all(struct lower *l)
 {
     bool parked = l->job->wishes.offload & OFFLOAD_OPTIMIZER;

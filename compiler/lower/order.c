@@ -1,14 +1,17 @@
-/* Order: when each transfer and collective is issued, how deep rings are, who waits for whom.
+/* Order: when each transfer and collective is issued, how deep rings are, and who waits for whom.
  *
- * 1. Dependences of every role's instructions (in program order) from what their operands read and write, rings unlimited.
- * 2. Keying simulation (keying.c).  The number of an instruction's event is `seq`: equal for all parties of a rendezvous,
- *    growing along every queue and every dependence, so the merged graph is acyclic whatever the durations.
- * 3. A ring is as deep as the most slots in flight in that run (rings.c); a slot is used again only where its last user
+ * 1. Dependences of every role's instructions (in program order) from what their operands read and write, with rings
+ *    unlimited.
+ * 2. Keying simulation (keying.c).  The number of an instruction's event is `seq`: it is equal for all parties of a
+ *    rendezvous and grows along every queue and every dependence, so the merged graph is acyclic whatever the
+ *    durations.
+ * 3. A ring is as deep as the most slots in flight in that run (rings.c); a slot is reused only where its last user
  *    ended before the next writer started.
  * 4. Instructions are sorted by seq, which orders the send and receive queues by simulated start (the "timed" rule), and
  *    every dependence between queues that the vector clocks do not yet imply becomes a wait.
  *
- * Steps 1 and 2 hold all roles at once, 3 and 4 one after the other.  Cost: O(n log q) for n instructions and q queues. */
+ * Steps 1 and 2 hold all roles at once, 3 and 4 one role after the other.  Cost: O(n log q) for n instructions and q
+ * queues. */
 
 #include "compiler/lower/order.h"
 
@@ -17,16 +20,18 @@
 /* ---- 1. dependences ---- */
 
 struct access_state {
-    uint32_t write, readers, read[NQUEUES]; /* readers: queues that have read since, as bits */
+    /* readers: bits of the queues that have read since the write; read: the last reader per queue */
+    uint32_t write, readers, read[NQUEUES];
 };
 
-/* an operand: its buffer's first state (there is one per part, of every slot of a ring), its ring, and the parts that it lies in */
+/* an operand: the index of its buffer's first state (there is one per part, of every slot of a ring), its ring, and
+ * the range of parts that it accesses */
 struct access {
     uint32_t base, ring, first, n;
     bool writes;
 };
 
-/* `at`: i's place in the order that dependences are found in */
+/* at: i's position in the order in which dependences are found */
 static void add_dep(struct arena *a, struct role *r, uint32_t from, uint32_t i, uint32_t at)
 {
     if (from == NO_INSN || from == i || r->p->insns[from].queue == r->p->insns[i].queue)
@@ -37,7 +42,8 @@ static void add_dep(struct arena *a, struct role *r, uint32_t from, uint32_t i, 
     vec_push(a, &r->deps.list, from);
 }
 
-/* Parts of its buffer, or of a slot, that an operand touches; all of them where other ranks' are elsewhere. */
+/* Finds the parts of its buffer, or of a ring's slot, that an operand accesses: all of them where the operand's
+ * offset depends on the rank. */
 static void find_parts(const struct role *r, const struct operand *o, struct access *x)
 {
     const struct buffer *b = &r->p->buffers[o->buffer];
@@ -50,7 +56,7 @@ static void find_parts(const struct role *r, const struct operand *o, struct acc
     x->n = (uint32_t)((end * r->cuts + b->stride - 1) / b->stride) - x->first;
 }
 
-/* accesses of all operands; the number of states */
+/* Returns the accesses of all operands; *nstates: the number of states. */
 static struct access *find_accesses(struct arena *a, const struct role *r, uint32_t *nstates)
 {
     const struct program *p = r->p;
@@ -73,10 +79,10 @@ static struct access *find_accesses(struct arena *a, const struct role *r, uint3
     return all;
 }
 
-/* A seam comes behind all that is listed before it, and before all that is listed behind: the last one of every queue, and
- * of every channel on it, will do. */
+/* A seam comes after everything listed before it and before everything listed after it; a dependence on the last
+ * instruction of every queue, and of every channel on it, is enough. */
 struct seam {
-    uint32_t insn; /* the latest one; NO_INSN: none yet */
+    uint32_t insn; /* the latest seam; NO_INSN: none yet */
     VEC(uint32_t) last;
 };
 
@@ -104,8 +110,9 @@ static void cross_seam(struct arena *list, struct arena *scratch, struct role *r
     }
 }
 
-/* In an order of the instructions (NULL: the program's): a slot of a ring belongs to its users in the order of time, and an
- * early transfer may be listed before the last use that it waits for. */
+/* Finds dependences in a given order of the instructions (NULL: program order).  The order of time is needed for
+ * rings: a slot belongs to its users in that order, and an early transfer may be listed before the last use that it
+ * waits for. */
 static void find_deps(struct arena *list, struct arena *scratch, struct role *r, const uint32_t *order)
 {
     struct program *p = r->p;
@@ -175,7 +182,8 @@ struct candidate_wait {
     uint32_t insn;
 };
 
-/* waits of the instruction at a place of the order: its dependences by descending seq, less those that what is known already implies */
+/* Waits of the instruction at a position of the order: its dependences by descending seq, without those that are
+ * implied by what is already known to be done. */
 static uint32_t choose_waits(const struct role *r, uint32_t at, const uint32_t *position, const struct clock *after,
                              struct clock *now, struct wait out[NQUEUES])
 {
@@ -229,7 +237,7 @@ static void add_waits(struct arena *a, struct role *r)
     program_set_waits(p, waits.at, first);
 }
 
-/* Lists grow by doubling, so each has an arena of its own that goes with it. */
+/* Lists grow by doubling, so each role's lists are in an arena of their own, which is freed with them. */
 void order_programs(const struct cost *c, const struct lowered *lowered, uint32_t nroles, uint32_t microbatches)
 {
     struct arena *a = arena_new();

@@ -1,14 +1,15 @@
 /* Buckets: parameters of a chunk that are reduced, sharded and updated together.
  *
- * One bucket per piece for its matrices (weight decay applies), a few per chunk for vectors (no decay): those split over tp,
- * those whole on every tp rank, experts' and others.  Position tables are whole matrices and get a bucket of their own.  A bucket is padded
- * so that its shards are equal multiples of 64 elements.  Within an operator and bucket weights are dense and stacked in
- * order.
+ * There is one bucket per piece for its matrices (weight decay applies), and a few per chunk for vectors (no decay):
+ * those split over tp, those whole on every tp rank, experts' and others.  Position tables are whole matrices and
+ * get a bucket of their own.  A bucket is padded so that its shards are equal multiples of 64 elements.  Within an
+ * operator and bucket, weights are dense and stacked in order.
  *
- * Where tp has more ranks than there are key heads, the keys' and values' weights are buckets of their own: neighbouring
- * tp ranks have copies of them, each a gradient by its own queries, and sum these as replicas do.
+ * Where tp has more ranks than there are key/value heads, the weights of keys and values are in buckets of their
+ * own: neighbouring tp ranks have copies of them, each with a gradient from its own queries, and sum these as
+ * replicas do.
  *
- * Rajbhandari et al. 2020 (ZeRO), stage 1: moments and master copy exist for the own shard only. */
+ * Rajbhandari et al. 2020 (ZeRO), stage 1: moments and master copy exist for this rank's shard only. */
 
 #include "compiler/lower/build.h"
 
@@ -23,7 +24,7 @@ struct weight_ref {
     const struct opr *o;
 };
 
-/* rows of a matrix or columns of a vector of the vocabulary are padded */
+/* outputs with the vocabulary's padding, for the embedding and the head */
 static uint64_t padded(const struct lower *l, const struct opr *o, uint64_t outputs)
 {
     bool vocab = o->kind == OPR_EMBED || (o->kind == OPR_LINEAR && !strcmp(o->name, "head"));
@@ -45,7 +46,8 @@ static enum init_kind init_of(const struct opr_weight *w)
     return INIT_ZEROS;
 }
 
-/* experts of one matrix lie one below the other: those of the rank's number in ep, of each its part in etp */
+/* The experts of one weight are stacked by rows: those that the rank's number in ep selects, of each its part in
+ * etp. */
 static void add_family(struct lower *l, const struct opr_weight *w, struct tensor *t)
 {
     uint32_t ep = l->mesh.dim[MESH_EP], etp = l->mesh.dim[MESH_ETP];
@@ -75,7 +77,7 @@ static void add_tensor(struct lower *l, const struct weight_ref *r, const struct
     snprintf(t.name, sizeof t.name, "%s", expand_weight_name(l->arena, w, pc->layer));
     if (w->init == WEIGHT_RESIDUAL && l->job->train.init_residual)
         t.std /= sqrt(2.0 * l->job->model.nlayers);
-    uint64_t first_out = w->hf_row; /* of this weight's outputs within the tensor's output dimension */
+    uint64_t first_out = w->hf_row; /* first of this weight's outputs within the tensor's output dimension */
     bool out_is_col = w->vector || w->transposed;
     t.shape[0] = w->vector ? 1 : w->transposed ? w->cols : w->hf_rows;
     t.shape[1] = w->vector || w->transposed ? w->hf_rows : w->cols;
@@ -113,7 +115,8 @@ static void place_weight(struct lower *l, const struct weight_ref *r, uint32_t b
         cols /= parts;
     else if (w->split == SPLIT_ROWS)
         rows /= parts;
-    uint32_t leads = (r->weight >= r->o->bias ? r->o->bias : r->o->weight) + b->keys; /* the queries' are elsewhere */
+    /* the queries' weights are in another bucket */
+    uint32_t leads = (r->weight >= r->o->bias ? r->o->bias : r->o->weight) + b->keys;
     bool *written = pc->weights[leads].written;
     if (r->weight == leads || w->moved || !written)
         written = ARENA_NEW(l->arena, bool);
@@ -156,15 +159,15 @@ static void add_buffers(struct lower *l, uint32_t bucket)
         b->moment2 = add_buffer(l, "v", name, BUFFER_MOMENT2, moments, own, bucket, slot);
 }
 
-/* which weights belong together: the piece of matrices; vectors by whether tp splits them */
+/* which weights share a bucket: matrices by piece, vectors by how tp splits them */
 struct bucket_class {
     const char *name;
     const struct chunk *chunk;
     uint32_t piece; /* NONE = vectors of the whole chunk */
-    bool decay, split, partial; /* partial: whole, with gradients that cover the own heads alone */
+    bool decay, split, partial; /* partial: whole, with gradients that cover the rank's own heads only */
     bool experts, moved;
     bool copy; /* the embedding's table for prediction modules on another rank than the embedding */
-    bool keys; /* of key heads that several tp ranks hold */
+    bool keys; /* of key/value heads that several tp ranks hold */
 };
 
 static bool belongs(const struct lower *l, const struct bucket_class *c, const struct weight_ref *r,
@@ -186,8 +189,9 @@ static uint32_t find_piece(const struct lower *l, bool head)
     return NONE;
 }
 
-/* The head of a tied model uses the embedding's table where that is on the same rank; prediction modules use the head's
- * weights, and the embedding's table, of which the first has a copy where neither embedding nor tied head is here. */
+/* Does a piece use a weight of another piece on this rank?  The head of a tied model uses the embedding's table
+ * where that is on the same rank; prediction modules use the head's weights and the embedding's table.  The first
+ * module has a copy of the table where neither the embedding nor a tied head is on the rank. */
 static bool shares_weight(const struct lower *l, const struct weight_ref *r)
 {
     const struct piece *pc = &l->pieces[r->piece];
@@ -203,7 +207,7 @@ static bool shares_weight(const struct lower *l, const struct weight_ref *r)
     return false;
 }
 
-/* does a W find gradients of the piece's matrices that its I has made already? */
+/* Are some weight gradients of the piece's matrices already computed by I rather than W? */
 static bool made_early(const struct lower *l, const struct bucket_info *b)
 {
     const struct expansion *e = l->pieces[b->piece].e;
@@ -213,20 +217,21 @@ static bool made_early(const struct lower *l, const struct bucket_info *b)
     return early;
 }
 
-/* Over which ranks it is sharded, and what of it: see shard.c. */
+/* Sets over which ranks it is sharded, and which of its contents: see shard.c. */
 static void shard_bucket(const struct lower *l, struct bucket_info *b)
 {
     b->shard = b->moved ? 0 : l->mesh.dim[b->experts ? MESH_EXPERT_SHARD : MESH_SHARD];
     b->replica = b->moved ? 0 : l->mesh.dim[b->experts ? MESH_EXPERT_REPLICA : MESH_REPLICA];
     b->replica |= b->keys ? l->mesh.dim[MESH_KEYS] : 0;
-    b->split |= b->experts; /* their groups already fold tp in */
+    b->split |= b->experts; /* their groups already include tp */
     bool alone = b->shard && b->piece != NONE;
     b->gathers = alone && l->d->zero >= 3;
     b->scatters = alone && l->d->zero >= 2 && b->shared == NONE && !b->several && !made_early(l, b);
 }
 
-/* The embedding's table, with a tied head or prediction modules: the last piece that uses it here completes its gradient;
- * a copy on the last stage's rank is summed with it over the two.  The head's matrix has modules for further users. */
+/* Describes a bucket.  The gradient of the embedding's table, with a tied head or prediction modules, is completed
+ * by the last piece on this rank that uses it; a copy on the last stage's rank is summed with it.  The head's matrix
+ * may have prediction modules as further users. */
 static struct bucket_info new_bucket(const struct lower *l, const struct bucket_class *c, const struct opr *o)
 {
     const struct model *m = &l->job->model;
@@ -274,7 +279,7 @@ static void fill_class(struct lower *l, const struct bucket_class *c)
     add_buffers(l, bucket);
 }
 
-/* buckets of matrices, piece by piece */
+/* Makes the buckets of matrices, piece by piece. */
 static void fill_pieces(struct lower *l, const struct chunk *c)
 {
     for (uint32_t p = c->first; p < c->first + c->npieces; p++) {
@@ -315,7 +320,7 @@ static void fill_vectors(struct lower *l, const struct chunk *c)
     }
 }
 
-/* where a piece finds the weights of others */
+/* Points a piece to the weights that it shares with others. */
 static void alias_weights(struct lower *l, struct piece *pc)
 {
     uint32_t embed = find_piece(l, false), head = find_piece(l, true);
@@ -348,7 +353,7 @@ void lower_params(struct lower *l)
         fill_pieces(l, &l->chunks[i]);
     for (uint32_t i = 0; i < l->nchunks; i++)
         fill_vectors(l, &l->chunks[i]);
-    for (uint32_t p = 0; p < l->npieces; p++) /* the head before the modules, which may find the embedding's there */
+    for (uint32_t p = 0; p < l->npieces; p++) /* the head before the modules, which may get the embedding from it */
         if (find_piece(l, true) != NONE && p >= find_piece(l, true) && p <= find_piece(l, true) + l->job->model.predict)
             alias_weights(l, &l->pieces[p]);
 }

@@ -1,10 +1,10 @@
-/* Offload of activations: what a layer keeps for its backward pass lies in host memory meanwhile.
+/* Offload of activations: what a layer keeps for its backward pass is held in host memory in between.
  *
- * Such a layer is worked on in one of two places on the device, its neighbours in the other.  Behind its
- * forward pass all it keeps is copied out on the copy queue while the next layer runs; in front of its
- * backward pass it is fetched, and the layer before it right behind, so that each fetch has a layer's
- * backward pass to hide under.  W fetches once more what it reads.  What follows within a stage is used soon
- * and stays: the loss; so do the stage's input and statistics of a few columns. */
+ * Such a layer uses one of two sets of buffers on the device, its neighbours the other.  After its forward pass
+ * everything that it keeps is copied out on the copy queue while the next layer runs; before its backward pass it is
+ * fetched, and the layer that runs after it in the backward pass is fetched right afterwards, so that each fetch can
+ * overlap with one layer's backward pass.  W fetches once more what it reads.  What a stage uses again soon stays on
+ * the device: the loss; so do the stage's input and statistics of a few columns. */
 
 #include "compiler/lower/build.h"
 
@@ -40,7 +40,7 @@ static void move_all(struct lower *l, uint32_t piece, bool fetch)
     if (!lower_parks(l, pc))
         return;
     l->layer = pc->layer;
-    bool all = !fetch || l->halves & HALF_INPUT; /* W reads inputs of products alone */
+    bool all = !fetch || l->halves & HALF_INPUT; /* W reads only inputs of matrix products */
     for (uint32_t v = 0; v < e->nvalues; v++)
         if (all || pc->weighs[v])
             move(l, piece, pc->buffer[v], e->values[v].name, lower_value_shape(l, &e->values[v]), fetch);
@@ -59,7 +59,7 @@ void lower_park(struct lower *l, uint32_t piece)
 void lower_fetch(struct lower *l, uint32_t piece)
 {
     const struct chunk *c = l->chunk;
-    if (piece + 1 == c->first + c->npieces) /* else the piece behind it has fetched it */
+    if (piece + 1 == c->first + c->npieces) /* otherwise the next piece has fetched it */
         move_all(l, piece, true);
     if (piece > c->first)
         move_all(l, piece - 1, true);

@@ -1,8 +1,8 @@
-/* What a role consists of: its chunks (stages), their pieces, and the buffers of a step.
+/* What a role consists of: its chunks (stages), their pieces, and the step buffers.
  *
- * A chunk's input is received into a ring, or is the output buffer of the stage before it where that is on the same rank:
- * then value and gradient pass from chunk to chunk without a transfer.  One gradient buffer per chunk holds the gradient
- * of its output, then of whatever residual value the backward pass has come to, at last of its input.
+ * A chunk's input is received into a ring, or is the output buffer of the previous stage where that is on the same
+ * rank; then value and gradient pass from chunk to chunk without a transfer.  One gradient buffer per chunk holds
+ * the gradient of its output, then of whatever residual value the backward pass has reached, finally of its input.
  * What a piece keeps for its backward pass follows from its operators' rules. */
 
 #include "compiler/lower/build.h"
@@ -17,7 +17,7 @@ static uint32_t aux_count(const struct lower *l, const struct opr *o)
     if (o->kind == OPR_NORM && lower_norm_kind(l, o) == NORM_RMS)
         return 1;
     if (o->kind == OPR_ATTENTION && !lower_exchanges_heads(l))
-        return 1; /* else its operands, too */
+        return 1; /* exchanged heads: its operands, too */
     if (o->kind == OPR_ROUTER)
         return lower_router_aux(o->moe);
     if (o->kind == OPR_EXPERTS)
@@ -37,7 +37,8 @@ static void plan_piece(struct lower *l, struct piece *pc)
     pc->eight = lower_keeps_eight(l, pc) ? backward_eight(l->arena, pc->e) : ARENA_ARRAY(l->arena, uint8_t, pc->e->nvalues);
 }
 
-/* what a piece keeps of a microbatch: on the device, or in host memory what is large */
+/* Makes a ring buffer for what a piece keeps of a microbatch: on the device or, if it is large and offloaded, in
+ * host memory. */
 static uint32_t keep_buffer(struct lower *l, const struct piece *pc, const char *name, struct aux_shape s)
 {
     uint64_t bytes = (uint64_t)s.rows * s.cols * isa_dtype_bytes(s.dtype);
@@ -48,7 +49,8 @@ static uint32_t keep_buffer(struct lower *l, const struct piece *pc, const char 
     return buffer;
 }
 
-/* What a router says is a value in name only: choices and weights lie beside its operator. */
+/* Is the value a router's choice?  It is a value in name only: choices and weights are auxiliary results of the
+ * operator. */
 static bool is_choice(const struct expansion *e, uint32_t value)
 {
     bool choice = false;
@@ -76,7 +78,8 @@ static void place_piece(struct lower *l, uint32_t index)
         bool first = index == c->first, input = v == 0 && !(c->stage->embed && first);
         bool keep = !l->evaluation && pc->saved[v];
         pc->buffer[v] = pc->late_value[v] = pc->late_gradient[v] = pc->eight_buffer[v] = NONE;
-        if (!keep || (input && first) || (v == 0 && pc->ahead == 1)) /* that is the head's input */
+        /* that is the head's input, which the head keeps */
+        if (!keep || (input && first) || (v == 0 && pc->ahead == 1))
             continue;
         snprintf(name, sizeof name, "%s.%s", tag, e->values[v].name);
         struct aux_shape s = lower_value_shape(l, &e->values[v]);
@@ -146,7 +149,8 @@ static void add_pieces(struct lower *l, const struct stage *stage)
     }
 }
 
-/* stages of this rank in ascending order; in DualPipe stage s of the second copy follows those of the first */
+/* Makes the chunks: stages of this rank in ascending order; in DualPipe the stages of the second copy follow those
+ * of the first. */
 void lower_chunks(struct lower *l, const struct schedule *s)
 {
     uint32_t chain = s->nstages / s->copies, pieces = 0, n = 0;
@@ -225,7 +229,7 @@ static uint32_t chunk_buffer(struct lower *l, const struct chunk *c, const char 
     return lower_step_buffer(l, chunk_name(l, c, name), dtype, bytes, ring);
 }
 
-/* the chunk of the stage behind; NULL where that is on another rank */
+/* the chunk of the next stage; NULL where that is on another rank */
 static const struct chunk *next_chunk(const struct lower *l, const struct chunk *c)
 {
     for (uint32_t i = 0; i < l->nchunks && c->behind == l->role; i++)
@@ -234,7 +238,7 @@ static const struct chunk *next_chunk(const struct lower *l, const struct chunk 
     return NULL;
 }
 
-/* Values at a chunk's ends.  A chunk without pieces passes on what it gets. */
+/* Makes the buffers at a chunk's ends.  A chunk without pieces passes on what it receives. */
 static void place_ends(struct lower *l, struct chunk *c)
 {
     uint64_t rows = (uint64_t)l->local * l->job->model.width * isa_dtype_bytes(l->ctype);

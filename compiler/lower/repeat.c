@@ -1,17 +1,17 @@
-/* Actions that repeat: the same kind of action on the same chunk is the same instructions for every microbatch, but for the
- * microbatch's number in their tags and in the numbers of its samples.  So the second time is remembered (the first one
- * writes gradients, later ones add to them), and later ones are copies of it, down to shared lists of operands.  What is
- * different for a reason is written anew: a chunk's last backward pass, and all actions where parameters are gathered or
- * gradients scattered, which have rings and unfinished work of their own. */
+/* Actions that repeat: the same kind of action on the same chunk is the same instructions for every microbatch,
+ * except for the microbatch in their tags and the numbers of its samples.  So the second one is remembered (the
+ * first one writes gradients, later ones add to them), and later ones are copies of it, with shared lists of
+ * operands.  Written anew are the chunk's last backward pass, which differs, and all actions where parameters are
+ * gathered or gradients scattered, whose buffers take turns and whose work extends beyond the action. */
 
 #include "compiler/lower/build.h"
 
 #include "runtime/program_share.h"
 
-struct repeat { /* one action, or two that run together */
-    uint32_t stage[2], microbatch[2]; /* tag of the remembered ones */
+struct repeat { /* one action, or two that overlap */
+    uint32_t stage[2], microbatch[2]; /* tags of the remembered instructions */
     char kind[2];
-    uint32_t seen, first, end; /* instructions, seen = 2 */
+    uint32_t seen, first, end; /* range of instructions, valid once seen = 2 */
 };
 
 static struct chunk *chunk_of(struct lower *l, const struct action *a)
@@ -71,7 +71,7 @@ void lower_remember(struct lower *l, const struct schedule *s, const struct acti
         r->microbatch[k] = microbatch_of(l, s, &a[k]);
 }
 
-/* the attribute that counts samples, or NULL */
+/* the instruction's attribute `sample`, or NULL */
 static struct attr *sample_of(struct program *p, const struct insn *n)
 {
     const struct isa_info *info = isa_info(n->op);
@@ -81,7 +81,7 @@ static struct attr *sample_of(struct program *p, const struct insn *n)
     return NULL;
 }
 
-/* instruction i once more, for another microbatch */
+/* Appends instruction i again, for another microbatch. */
 static void repeat_insn(struct lower *l, uint32_t i, uint32_t microbatch)
 {
     struct program *p = l->p;

@@ -1,7 +1,8 @@
-/* Residual addition, and values side by side (where nothing else reads them).  The bias of the row-parallel product before it is added here, once, after that product's reduction.
+/* Residual addition, and the concatenation of values.  The bias of the preceding row-parallel product is added here,
+ * once, after that product's reduction.
  *
- * Backward: both inputs have the output's gradient.  They share its buffer; what later accumulates into the residual's
- * gradient (the norm's input gradient) is issued after everything that reads the branch's. */
+ * Backward: both inputs have the output's gradient and share its buffer.  What later accumulates into the residual's
+ * gradient (the norm's input gradient) is issued after everything that reads the branch's gradient. */
 
 #include "compiler/lower/build.h"
 

@@ -1,8 +1,8 @@
-/* Rings by how long they are needed, and the slot of every operand.
+/* Rings by how long their buffers are needed, and the slot of every operand.
  *
- * The microbatch of an instruction owns a slot of every ring that it touches, the same of all buffers of the ring (cells.c).  A
- * body (program_share.h) is one for all microbatches until here; behind it there is one per combination of slots that occurs,
- * found in a hash table. */
+ * The microbatch of an instruction owns a slot of every ring that it accesses, the same in all buffers of the ring
+ * (cells.c).  Until here a list of operands (program_share.h) is the same for all microbatches; afterwards there is
+ * one per combination of slots that occurs, found in a hash table. */
 
 #include "compiler/lower/order.h"
 
@@ -10,8 +10,8 @@
 
 #include <stdlib.h>
 
-/* What W reads is kept longer than the rest of a ring, which I is the last to read: where a ring has both, that is a ring of its
- * own, "kept".  A slot would else be taken until W, and lie half empty. */
+/* What W reads is kept longer than the rest of a ring, which I reads last.  Where a ring has both, what W reads
+ * moves to a ring of its own, "kept"; otherwise a slot would be occupied until W although half empty. */
 void lower_split_rings(struct arena *a, struct program *p)
 {
     struct arena_mark mark = arena_mark(a);
@@ -39,7 +39,7 @@ void lower_split_rings(struct arena *a, struct program *p)
     arena_reset(a, mark);
 }
 
-/* rings that bodies' operands lie in, by first operand: n of them, in `list` from there on */
+/* rings that the operands of each list are in, by first operand: n of them, in `list` from there on */
 struct body_rings {
     uint8_t *n;
     uint32_t *list;
@@ -80,10 +80,10 @@ static void size_rings(struct arena *a, struct role *r, const struct body_rings 
     arena_reset(a, mark);
 }
 
-/* bodies in their slots */
+/* a list of operands with the slots filled in */
 struct folded {
-    uint32_t body, operand; /* before and after; body NONE = an empty place of the table */
-    uint64_t slots;         /* slot of each ring, mixed radix */
+    uint32_t body, operand; /* first operand before and after; body NONE: an empty place of the table */
+    uint64_t slots;         /* the slots of its rings as one number in mixed radix */
 };
 struct folding {
     struct arena *arena;
@@ -116,7 +116,7 @@ static void widen(struct folding *f)
     f->room = room;
 }
 
-/* a list of operands for this instruction's slots */
+/* Appends the list of operands with this instruction's slots; returns its first operand. */
 static uint32_t fold_operands(struct folding *f, const struct insn *n)
 {
     uint32_t count = isa_info(n->op)->noperands, first = f->noperands;
@@ -143,7 +143,7 @@ static void fold_insn(struct folding *f, struct insn *n)
         wide |= __builtin_mul_overflow(slots, (uint64_t)f->role->depth[ring[k]], &slots);
         slots += slot_of(f->role, ring[k], n->microbatch);
     }
-    if (wide || slots == UINT64_MAX) { /* no number for them: its own list */
+    if (wide || slots == UINT64_MAX) { /* the number would overflow: it gets a list of its own */
         n->operand = fold_operands(f, n);
         return;
     }

@@ -1,7 +1,7 @@
-/* A router's correction bias (DeepSeek-AI, arXiv 2408.15664): not trained by gradients, but moved once per
- * step against the load of each expert.  Its bucket is fp32 and whole on every rank; in place of a gradient
- * it has the choices of the step, counted over its microbatches and summed over all ranks that route tokens.
- */
+/* A router's correction bias (DeepSeek-AI, arXiv 2408.15664): it is not trained by gradients, but moved once per
+ * step against the load of each expert.  Its bucket is fp32 and whole on every rank; in place of a gradient it has
+ * the number of times that each expert was chosen in the step, counted over its microbatches and summed over all
+ * ranks that route tokens. */
 
 #include "compiler/lower/build.h"
 
@@ -65,7 +65,8 @@ static void each_of_piece(struct lower *l, uint32_t piece, write_router *write)
     }
 }
 
-/* every router of the role that moves its bias, by layer: so both of a mirror pair have one order */
+/* Every router of the role that moves its bias, in order of layers, so that both ranks of a mirror pair have the
+ * same order. */
 static void each_router(struct lower *l, write_router *write)
 {
     for (uint32_t layer = next_layer(l, NONE); layer != NONE; layer = next_layer(l, layer))
@@ -94,7 +95,7 @@ static void move(struct lower *l, uint32_t piece, const struct opr *router)
     uint32_t mask = l->mesh.dim[MESH_TP] | l->mesh.dim[MESH_CP] | l->mesh.dim[MESH_DP];
     struct bucket *b = &l->p->buckets[l->pieces[piece].weights[router->bias + router->nbiases - 1].bucket];
     if (!l->buckets[l->pieces[piece].weights[router->bias + router->nbiases - 1].bucket].counts)
-        mask = l->mesh.dim[MESH_PP]; /* the mirror rank saves it */
+        mask = l->mesh.dim[MESH_PP]; /* the mirror rank saves the bias */
     b->count_slot = mesh_group_size(&l->mesh, mask) > 1 ? lower_slot(l, SLOT_FIRST, mask) : NONE;
     struct mat scale = {l->scale, NONE, 0, 1, 1, 1, DTYPE_F64, NONE, 0};
     EMIT(l, BIAS_MOVE, .bias = lower_vector(l, piece, router, router->nbiases - 1, false), .load = load,

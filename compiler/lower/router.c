@@ -1,8 +1,8 @@
-/* Routers: scores, choices, the loss that balances them, and where the chosen rows lie (moe.c). */
+/* Routers: scores, choices, the balance loss, and where the chosen rows are placed (moe.c). */
 
 #include "compiler/lower/build.h"
 
-/* first row of the rank's own among the microbatch's */
+/* number of this rank's first row among the microbatch's */
 static struct bind own_start(struct lower *l)
 {
     return l->sp && l->d->tp > 1 ? bind_to(0, lower_slot(l, SLOT_COORD, l->mesh.dim[MESH_TP]), l->local) : bind_at(0);
@@ -26,8 +26,7 @@ static void route(struct lower *l, uint32_t piece, uint32_t opr, struct mat logi
          .sequence = lower_sequence(l), .start = own_start(l), .first = lower_first(l), .shift = lower_shift(l));
 }
 
-/* how often each expert was chosen: per sequence for the balance loss, over the step for the correction bias
- */
+/* Counts how often each expert was chosen: per sequence for the balance loss, over the step for the correction bias. */
 static void count_load(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
@@ -65,7 +64,7 @@ static void balance(struct lower *l, uint32_t piece, uint32_t opr)
          .sequence = lower_sequence(l), .start = own_start(l));
 }
 
-/* rows for nodes, and what they have chosen there */
+/* Places rows for nodes, with the choices that they have on each. */
 static void arrange_once(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];

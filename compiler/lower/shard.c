@@ -1,20 +1,22 @@
-/* ZeRO stages 2 and 3: parameters gathered where they are used, gradients scattered as soon as they are made.
+/* ZeRO stages 2 and 3: parameters are gathered where they are used, gradients reduce-scattered as soon as they are
+ * computed.
  *
- * A piece of the model (a layer, the embedding, the head) is the unit.  Stage 3: the working copy exists as shards; each
- * use of a piece, in F or in a backward pass, gathers it into the next of depth = prefetch + 1 buffers, `prefetch` uses
- * ahead, on the dp queue.  What F gathered is given up when the ring comes round (FSDP's reshard after forward); uses of
- * one piece in a row share a gather.  Stage 2 and 3: each microbatch's gradients of a piece are made in one of two
- * buffers, reduce-scattered under the next piece's backward pass, and added to the own shard's sum one piece later.
- * Where the job says `never overlap dp`, all of it is on the compute queue: nothing is gathered ahead, and
- * nothing runs beside it.  Sums over replicas, tp and tied tables are taken of the shards after the last microbatch.
+ * A piece of the model (a layer, the embedding, the head) is the unit.  Stage 3: the working copy exists as shards;
+ * each use of a piece, in F or in a backward pass, gathers it into the next of depth = prefetch + 1 buffers,
+ * `prefetch` uses ahead, on the dp queue.  What F gathered is dropped when the ring of buffers comes round (FSDP's
+ * reshard after forward); consecutive uses of one piece share a gather.  Stages 2 and 3: each microbatch's gradients
+ * of a piece are computed in one of two buffers, reduce-scattered under the next piece's backward pass, and added to
+ * this rank's shard of the sum one piece later.  Where the job says `never overlap dp`, all of this is on the
+ * compute queue: nothing is gathered ahead, and nothing overlaps with it.  Sums over replicas, tp and tied tables
+ * are taken of the shards after the last microbatch.
  *
- * Vectors, and tables that two pieces use, are kept whole and scattered once, as in stage 1: they are few, or their
- * gradient is complete only at the end.
+ * Vectors, and tables that two pieces use, are kept whole and reduce-scattered once, as in stage 1: the vectors are
+ * small, and the tables' gradients are complete only at the end.
  *
- * Where gradients are summed between ranks in another format than they are accumulated in, they are converted in front of
- * the sum, and used as it leaves them.  Shards of a microbatch's come back to the accumulation's format to be added up.
- * Rajbhandari et al. 2020 (ZeRO); Zhao et al. 2023 (FSDP; its hybrid sharding is a
- * shard group smaller than dp). */
+ * Where gradients are reduced between ranks in another format than they are accumulated in, they are converted
+ * before the reduction, and used as it leaves them.  A microbatch's shards are converted back to the accumulation's
+ * format to be added up. Rajbhandari et al. 2020 (ZeRO); Zhao et al. 2023 (FSDP; its hybrid sharding is a shard
+ * group smaller than dp). */
 
 #include "compiler/lower/build.h"
 
@@ -38,7 +40,7 @@ static struct mat own_shard(struct lower *l, uint32_t bucket, struct mat m)
     return m;
 }
 
-/* of the working copy; of the complete gradient */
+/* this rank's shard of the working copy; of the complete gradient */
 struct mat lower_own_param(struct lower *l, uint32_t bucket)
 {
     const struct bucket_info *b = &l->buckets[bucket];
@@ -57,13 +59,13 @@ struct mat lower_own_gradient(struct lower *l, uint32_t bucket)
     return own_shard(l, bucket, lower_flat(buffer, dtype, l->p->buckets[bucket].elements));
 }
 
-/* every rank of tp has it whole, with a gradient of its own tokens or heads */
+/* Is it whole on every rank of tp, with a gradient from the rank's own tokens or heads that must be summed over tp? */
 static bool sums_over_tp(const struct lower *l, const struct bucket_info *b)
 {
     return (l->sp && !b->split) || (l->d->tp > 1 && b->partial);
 }
 
-/* Is its gradient summed between ranks, behind what is scattered of every microbatch? */
+/* Is its gradient reduced between ranks, other than by the reduce-scatter of every microbatch? */
 bool lower_reduces(const struct lower *l, uint32_t bucket)
 {
     const struct bucket_info *b = &l->buckets[bucket];
@@ -84,7 +86,7 @@ static bool backward_reads(const struct piece *pc, uint32_t bucket)
     return false;
 }
 
-/* the buckets of a piece that are worked on in common buffers, one behind the other */
+/* Finds the buckets of a piece that are gathered or scattered, and their places in the common buffers. */
 static void collect_parts(struct lower *l, struct piece *pc)
 {
     const struct expansion *e = pc->e;
@@ -144,7 +146,7 @@ static void add_uses(struct lower *l, struct gather_ring *r, const struct action
             add_use(l, r, c->first + c->npieces - 1 - p);
 }
 
-/* buffers for the pieces in the order in which the role's actions need them gathered */
+/* Makes the buffers for gathered pieces, which are used in the order in which the role's actions need them. */
 static void place_ring(struct lower *l, struct gather_ring *r, const char *prefix, uint64_t elements)
 {
     char name[40];
@@ -176,7 +178,8 @@ void lower_shards(struct lower *l, const struct schedule *schedule)
     place_ring(l, &s->rings[1], "b.", gathered);
     for (uint32_t i = 0; i < 2 && made && !l->evaluation; i++) {
         snprintf(name, sizeof name, "made.%u", i);
-        bool once = i && l->rtype != l->gtype; /* free as soon as it is converted */
+        /* once is enough: the buffer is free as soon as its contents are converted */
+        bool once = i && l->rtype != l->gtype;
         s->made[i] = once ? s->made[0] : lower_step_buffer(l, name, l->gtype, made * isa_dtype_bytes(l->gtype), NONE);
         snprintf(name, sizeof name, "sent.%u", i);
         s->sent[i] = l->rtype == l->gtype ? NONE : lower_step_buffer(l, name, l->rtype, made * isa_dtype_bytes(l->rtype), NONE);
@@ -191,7 +194,7 @@ static void gather(struct lower *l, uint32_t use)
     const struct piece *pc = &l->pieces[r->uses.at[use]];
     uint32_t layer = l->layer, microbatch = l->microbatch;
     l->layer = pc->layer;
-    l->microbatch = NONE; /* of whichever comes to use it */
+    l->microbatch = NONE; /* a gather belongs to no microbatch */
     for (uint32_t i = 0; i < pc->nparts; i++) {
         const struct bucket_info *b = &l->buckets[pc->parts[i].bucket];
         if (!b->gathers)
@@ -252,7 +255,7 @@ static struct mat own_sum(const struct lower *l, uint32_t bucket)
     return lower_flat(l->buckets[bucket].gradient, l->gtype, l->buckets[bucket].own);
 }
 
-/* add a microbatch's shards to their sums */
+/* Adds pending shards of a microbatch to their sums. */
 void lower_close_gradients(struct lower *l)
 {
     struct shards *s = &l->shards;
@@ -283,7 +286,7 @@ static void fill_padding(struct lower *l, struct mat m, uint64_t used)
     EMIT(l, FILL, .y = tail, .value = 0);
 }
 
-/* where a piece's gradients of a bucket are made, and where they are in the format of sums between ranks */
+/* where a piece's gradients of a bucket are computed, and where they are in the format of reductions between ranks */
 static struct mat made_mat(const struct lower *l, const struct shard_part *part)
 {
     struct mat m = lower_flat(l->shards.making, l->gtype, l->p->buckets[part->bucket].elements);
@@ -300,7 +303,8 @@ static struct mat sent_mat(const struct lower *l, const struct shard_part *part)
     return m;
 }
 
-/* a piece's gradients are converted in front of their first sum, so that none waits until another has been sent */
+/* All gradients of a piece are converted before its first reduction, so that no conversion waits until another
+ * bucket has been sent. */
 static void send_piece(struct lower *l, const struct piece *pc)
 {
     for (uint32_t i = 0; i < pc->nparts; i++) {
@@ -324,7 +328,7 @@ void lower_bucket_scatter(struct lower *l, uint32_t piece, uint32_t bucket, bool
     else if (s->sent_of != s->nmade)
         send_piece(l, &l->pieces[piece]);
     s->sent_of = s->nmade;
-    if (apart) { /* while those of the piece before are added */
+    if (apart) { /* since those of the previous piece are still being added */
         uint32_t nth = s->pending_of == s->nmade ? s->npending : 0;
         const char *name = arena_printf(l->arena, "part%u", s->nmade % 2);
         name = nth ? arena_printf(l->arena, "%s.%u", name, nth) : name;
@@ -349,7 +353,7 @@ void lower_bucket_scatter(struct lower *l, uint32_t piece, uint32_t bucket, bool
 
 /* ---- sums ---- */
 
-/* what the own part, or all of it, still lacks */
+/* The reductions that a shard, or a whole bucket, still needs. */
 static void finish_bucket(struct lower *l, uint32_t bucket)
 {
     const struct bucket_info *b = &l->buckets[bucket];
@@ -367,7 +371,7 @@ static void finish_bucket(struct lower *l, uint32_t bucket)
 void lower_bucket_reduce(struct lower *l, uint32_t bucket)
 {
     struct bucket_info *b = &l->buckets[bucket];
-    if (b->moved) /* its load is summed in the optimizer */
+    if (b->moved) /* its load is reduced in the optimizer */
         return;
     if (b->scatters) {
         finish_bucket(l, bucket);
