@@ -1,7 +1,7 @@
 #ifndef LLMC_SEARCH_PRIVATE_H
 #define LLMC_SEARCH_PRIVATE_H
 
-/* Between the files of search/: the state of one search. */
+/* Private to the files of search/: the state of one search. */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/search/search.h"
@@ -12,87 +12,88 @@ struct shape_key {
     uint32_t tp, cp, ep, etp, microbatch, recompute, parts, sp, context;
 };
 struct search_cut {
-    uint32_t nstages, pp; /* ranks, whose stages are balanced together */
+    uint32_t nstages, pp; /* pp: ranks; the stages of a rank are balanced together */
     bool folds;
-    const uint32_t *layers; /* by stage, before ranks are balanced */
+    const uint32_t *layers; /* layers by stage, before ranks are balanced */
     struct stage *stages;
     struct search_cut *next;
 };
-/* of a schedule of the space: seconds of its pipeline by ZeRO level, as far as memory was asked for them (levels.c) */
+/* Of a schedule of the space: lower bounds in seconds on its pipeline by ZeRO level, including what memory requires
+ * where that was computed (levels.c). */
 struct schedule_least {
     double pipeline_s[4];
     bool asked[4];
-    struct squeeze *squeeze; /* NULL: never asked */
+    struct squeeze *squeeze; /* NULL: never computed */
 };
-/* of all schedules and ZeRO levels, by ranks, replicas and microbatches: the least step, the same of any order of actions that
- * makes no pairs; kinds of recomputation that fit */
+/* Over all schedules and ZeRO levels, for a number of ranks, replicas and microbatches: lower bounds on the step,
+ * and on the step of any order of actions without pairs; which kinds of recomputation fit. */
 struct search_least {
     uint32_t pp, replicas, microbatches;
     double step_s, order_s;
     struct schedule_least *schedules; /* by schedule of the space */
-    bool asked;     /* it is known what fits, */
-    uint32_t alive; /* a bit by kind, as far as a family that was opened before could tell */
+    bool asked;     /* `alive` has been computed */
+    uint32_t alive; /* a bit per kind that may fit, as far as the first family opened could tell */
     struct search_least *next;
 };
-/* what tells groups apart */
+/* what distinguishes groups of ranks */
 struct group_key {
     uint32_t n, level, beyond, below[COST_LEVELS];
     uint16_t curve[6];
 };
-/* sums over the layers before each, for bounds of cuts: of forward and of both directions */
+/* prefix sums over layers, for bounds by cuts: seconds of the forward, and of both passes */
 struct search_before {
     double *forward_s, *time_s;
 };
-/* blocks of one key and groups, with what bounds need of them */
+/* cached blocks of one key and groups of ranks, with what bounds need of them */
 struct search_shape {
     uint64_t hash;
-    struct search_shape *next; /* of the same place */
+    struct search_shape *next; /* next shape in the same bucket of the hash table */
     struct shape_key key;
     struct group_key tp, cp, ep;
     double compute_factor, nic_factor; /* of the slowest node */
     struct cost_shape shape;
-    /* without recomputation where that can be spared: all kernels; all kernels and transfers; what one
-     * microbatch's way is made of, and its kernels; of the embedding's forward, the embedding, the head with
-     * prediction modules */
+    /* Seconds of one microbatch, without recomputation where layers can be spared it: all kernels; all kernels and
+     * transfers; the same where no pairs hide transfers; the path forward and back through the model, and the
+     * kernels on it; the embedding's forward, the embedding, and the head with prediction modules, at least. */
     double kernels_s, all_s, plain_s, path_s, kernels_path_s, embed_forward_s, embed_least_s,
-        head_least_s;               /* plain: where no pairs hide any */
-    struct search_before before[2]; /* NULL: not made yet; [1]: where pairs hide transfers */
+        head_least_s;               /* plain_s: where no pairs hide transfers */
+    struct search_before before[2]; /* members NULL: not made yet; [1]: where pairs hide transfers */
     struct search_cut *cuts;
     struct search_least *least;
-    struct search_trade *trade; /* of time for memory; NULL: not made yet */
+    struct search_trade *trade; /* time for memory by recomputation; NULL: not made yet */
 };
-/* a mesh with expert degrees: what branch.c opens first */
+/* a mesh with the experts' degrees: the first nodes of the tree */
 struct mesh_node {
     struct space_mesh mesh;
     uint32_t ep, etp;
-    double bound; /* from below */
-    const struct cost *floor; /* of its degrees, wherever their ranks are */
-    bool refined;             /* its bound has transfers */
-    bool dead;                /* no state of its parameters fits, however they are cut */
-    struct mesh_orders *orders; /* NULL: not asked for yet */
+    double bound; /* lower bound on the objective */
+    const struct cost *floor; /* a cost for its degrees that is a lower bound for any placement of ranks */
+    bool refined;             /* its bound includes transfers */
+    bool dead;                /* its parameters' state does not fit in memory, whatever the sharding */
+    struct mesh_orders *orders; /* NULL: not made yet */
 };
-/* What a mesh opens into: a microbatch, sequence parallelism and a context kind, in no order of axes yet; bounded wherever its
- * ranks are. */
+/* What a mesh opens into: a microbatch size, sequence parallelism and a context kind, in no order of axes yet; its
+ * bound holds for any placement of ranks. */
 struct lot {
-    struct decision decision; /* the mesh's with these */
+    struct decision decision; /* the mesh's decision with these */
     uint32_t mesh;
     double bound;
-    bool roomed;          /* its bound has what memory makes it recompute */
-    uint32_t **dead_from; /* of families by the mesh's order of axes, shared by microbatches */
+    bool roomed;          /* its bound includes what memory forces it to recompute */
+    uint32_t **dead_from; /* family.dead_from by order of axes of the mesh, shared by all microbatch sizes */
 };
-/* transfers in groups of n ranks, wherever they are */
+/* cheapest transfers in groups of n ranks, for any placement */
 struct search_floor {
     uint32_t n;
     struct cost_group group;
     struct search_floor *next;
 };
-/* ZeRO levels with their shards and groups, those that need least memory first: made once for a mesh in one
- * order */
+/* A ZeRO level with its shard count and groups.  States are listed with those that need least memory first, once for
+ * a mesh in one order of axes. */
 struct state {
     uint32_t zero, shard;
-    struct cost_group ranks, replicas; /* that share state; that hold the same */
-    bool fits;                         /* what all ranks hold of it does, leaving all else aside */
-    struct cost_movers *by;            /* NULL: not asked for yet; where experts' rows go through ep_nodes */
+    struct cost_group ranks, replicas; /* groups of ranks: that share state; that hold the same shard */
+    bool fits;                         /* parameters, gradients and optimizer state alone fit in memory */
+    struct cost_movers *by;            /* NULL: not made yet; valid where expert rows go through ep_nodes */
     uint32_t ep_nodes;
 };
 enum { SEARCH_STATES = 64 };
@@ -100,25 +101,25 @@ struct states {
     uint32_t n;
     struct state *at; /* NULL: not made yet */
 };
-/* A lot in an order of axes, on nodes.  Its shape is that of the
- * least recomputation there can be; stages are cut by it. */
+/* A lot in an order of axes, placed on nodes.  Its shape has the least recomputation possible; stages are cut by it. */
 struct family {
     struct decision decision; /* without zero, shard, vpp, schedule and stages */
-    const struct cost *cost, *floor; /* floor: of its mesh */
-    struct search_shape *shape;      /* once refined */
-    struct search_least *least; /* the same, by its cuts */
-    uint32_t *dead_from; /* by kind of recomputation, shared by microbatches: from this one on nothing fits */
-    struct states *states; /* shared by all families of the mesh and order */
-    uint32_t alive;        /* bits by kind of recomputation, once opened */
-    uint8_t (*alive_states)[4]; /* by schedule and kind, and by ZeRO level: from this state on nothing fits */
+    const struct cost *cost, *floor; /* floor: its mesh's */
+    struct search_shape *shape;      /* set once the bound is refined */
+    struct search_least *least; /* set with its bound by cuts */
+    uint32_t *dead_from; /* by kind of recomputation, shared by microbatch sizes: from this size on nothing fits */
+    struct states *states; /* shared by all families of a mesh and an order of axes */
+    uint32_t alive;        /* a bit per kind of recomputation that may fit, once opened */
+    /* by schedule and kind of recomputation, and by ZeRO level: from this state on nothing fits */
+    uint8_t (*alive_states)[4];
     double bound;
-    bool roomed;  /* its bound has what memory makes it recompute */
-    bool refined; /* its bound is that of its cuts */
+    bool roomed;  /* its bound includes what memory forces it to recompute */
+    bool refined; /* its bound is that by cuts */
 };
 struct cell {
     uint32_t family, schedule, state;
 };
-/* a decision that fits, with its objective from below */
+/* a decision that fits in memory, with a lower bound on its objective */
 struct leaf {
     struct candidate candidate;
     const struct cost *cost;
@@ -128,12 +129,12 @@ struct leaf {
 };
 enum leaf_fate {
     LEAF_GOOD,
-    LEAF_OUT,    /* does not fit, is too slow, or is not asked for */
-    LEAF_DEAD,   /* does not fit, even without buffers: nor would it under a state that needs more */
+    LEAF_OUT,    /* does not fit, is too slow, or is not wanted */
+    LEAF_DEAD,   /* does not fit even without buffers, so it would not under a state that needs more memory either */
     LEAF_SPARED, /* fits without any recomputation */
 };
-/* A class of schedules has one cut, but stages of its own in those without pairs, in those from files, which may have them, in
- * those with them, and in these under ZeRO levels where rows to experts have a queue of their own. */
+/* A class of schedules shares one cut into stages.  Their times differ by kind: without pairs; from files, which may
+ * have pairs; with pairs; and with pairs under ZeRO levels where expert rows have a queue of their own. */
 enum row_kind { ROW_PLAIN, ROW_LISTED, ROW_PAIRS, ROW_APART, ROW_KINDS };
 enum node_kind { NODE_LEAF, NODE_CELL, NODE_FAMILY, NODE_LOT, NODE_MESH };
 struct node {
@@ -146,14 +147,15 @@ struct searching {
     const struct topo *topo;
     bool emit_only, anything; /* struct space */
     uint32_t top;
-    uint64_t budget, most, memory_limit; /* most: work while the gap is wide; 0: as budget */
-    uint32_t *promising, npromising;     /* meshes in the order of the dive */
-    /* neighbours: only decisions that differ from `unlike` in this dimension; stages may spare layers as it
-     * does */
+    /* budget, most: work allowed in general, and while the gap is wide (0: as budget) */
+    uint64_t budget, most, memory_limit;
+    uint32_t *promising, npromising;     /* mesh indices in the order of the dive */
+    /* Search for neighbours: only decisions that differ from `unlike` in this dimension; stages may spare layers as
+     * that decision does. */
     const struct decision *unlike;
     enum dimension dimension;
-    bool fits;   /* a leaf was found that is a candidate once it is timed */
-    bool fewest; /* objective: the number of GPUs that keeps the limits on time */
+    bool fits;   /* a leaf was found that will be a candidate once it is timed */
+    bool fewest; /* the objective is the number of GPUs with which the limits on time are kept */
     bool spare, may_spare;
     struct space space;
     struct search_result *result;
@@ -161,19 +163,19 @@ struct searching {
     struct cost_products *products;
     struct moments_pairs *pairs;
     struct search_floor *floors;
-    struct profile floor_profile; /* of floors' costs */
+    struct profile floor_profile; /* profile of the costs of search_floor() */
     struct cost_stage *ranks;
     struct pipeline_stage *stages;
-    struct cost_stage *row_ranks[ROW_KINDS]; /* of the class of schedules that is looked at */
+    struct cost_stage *row_ranks[ROW_KINDS]; /* of the current class of schedules */
     struct pipeline_stage *row_stages[ROW_KINDS];
     struct stage *scratch, *layout_stages;
-    struct own_stages *stages_known; /* scratch */
-    uint32_t hopeful_kind; /* of recomputation: the last that a room left hope for */
-    double *layer_s; /* scratch */
+    struct own_stages *stages_known; /* scratch memory */
+    uint32_t hopeful_kind; /* the last kind of recomputation that a memory bound did not rule out */
+    double *layer_s; /* scratch memory */
     uint32_t layout_nstages, nmeshes;
-    bool overlapping; /* schedules that run a forward and a backward at once */
+    bool overlapping; /* some schedule overlaps a forward with a backward */
     double rest_bound, fastest_s;
-    const char *cannot; /* why something that fits can't be emitted */
+    const char *cannot; /* why something that fits cannot be emitted */
     bool cut_short;
     VEC(struct mesh_node) meshes;
     VEC(struct lot) lots;
@@ -181,26 +183,28 @@ struct searching {
     VEC(struct cell) cells;
     VEC(struct leaf) leaves;
     VEC(struct node) heap;
-    struct search_shape **shapes; /* hashed; a power of two of places */
+    struct search_shape **shapes; /* hash table with a power of two of buckets */
     uint64_t nshapes, shape_places;
-    uint64_t ntrades, nprobes; /* bounds by memory; looks at it */
-    uint64_t *counted; /* configurations, hashed; a power of two of places, 0: free */
+    /* counts of bounds by memory, and of memory evaluations, of which several cost as much as one unit of work */
+    uint64_t ntrades, nprobes;
+    uint64_t *counted; /* hash table of configurations counted, with a power of two of places; 0: free */
     uint64_t ncounted, places;
 };
 
-/* the space and all else that a search needs before its first step; false after an error about the wishes */
+/* Makes the space and everything else that a search needs before its first step; false after an error about the
+ * wishes. */
 bool search_prepare(struct searching *s, struct diag *d);
-/* fills s->result from arena, job, topo, emit_only, top and budget; false after an error about the wishes
- * alone */
+/* Runs a search given arena, job, topo, emit_only, top and budget, and fills in s->result; false after an error,
+ * which is about the wishes only. */
 bool search_run(struct searching *s, struct diag *d);
-/* the stricter of 'step_time' and 'finish' per step; INFINITY without either */
+/* the stricter of the limits 'step_time' and 'finish' in seconds per step; INFINITY without either */
 double search_limit_s(const struct searching *s);
 double search_objective(const struct searching *s, double step_time_s, uint32_t gpus);
-/* objective of the worst candidate kept; INFINITY while there is room */
+/* objective of the worst candidate kept; INFINITY while fewer than `top` are kept */
 double search_worst(const struct searching *s);
-/* of the best one; INFINITY while there is none */
+/* objective of the best candidate; INFINITY while there is none */
 double search_best(const struct searching *s);
-/* complete, feasible, timed: among the candidates if it is good enough */
+/* keeps a complete, feasible and timed decision if it is among the best */
 void search_keep(struct searching *s, const struct candidate *c);
 uint64_t search_dimension_value(const struct decision *d, enum dimension k);
 
@@ -209,137 +213,142 @@ void search_branch(struct searching *s);
 
 bool search_next_microbatch(const struct searching *s, const struct decision *d, uint64_t per_replica,
                             uint64_t *b);
-/* sequence parallelism as wished, with b sequences */
+/* is d's choice of sequence parallelism wished and possible with b sequences per microbatch? */
 bool search_sp_possible(const struct searching *s, const struct decision *d, uint64_t b);
 
-/* levels.c: of all schedules that apply, by their cuts; memory is asked for later */
+/* levels.c: bounds of all schedules that apply, by their cuts; what memory requires is computed later */
 struct search_least *search_family_bound(struct searching *s, const struct family *f);
 
-/* family.c: the cells of a family whose bound is low enough, the leaves of a cell */
+/* family.c: passes on the cells of a family, or the leaves of a cell, whose bound is low enough */
 typedef void (*cell_taker)(struct searching *s, void *to, const struct cell *cell, double bound,
                            uint32_t family);
 typedef void (*leaf_taker)(struct searching *s, void *to, const struct leaf *x);
 void search_open_family(struct searching *s, uint32_t index, cell_taker take, void *to);
-/* leaves of a few usual cells; those of a bound above `most` may be left out */
+/* leaves of a few typical cells; those with a bound above `most` may be left out */
 void search_sample_family(struct searching *s, uint32_t index, double most, leaf_taker take, void *to);
 void search_open_cell(struct searching *s, const struct cell *cell, leaf_taker take, void *to);
-/* For schedules of their own, wherever memory and formulas leave them: the family's classes of schedules under each state, as cells
- * of the class's first schedule, with what may be hoped of them: half of what separates the fastest formula from a bound on any
- * order.  And the leaves of such a cell, under all formulas of its class that make no pairs. */
+/* For synthesised schedules, which are not restricted by what formulas need: passes on the family's classes of
+ * schedules under each state, as cells of the class's first schedule, with an optimistic estimate: half way from the
+ * fastest formula to a bound on any order.  search_open_class(): the leaves of such a cell, under all formulas of
+ * its class without pairs. */
 void search_hope_family(struct searching *s, uint32_t index, cell_taker take, void *to);
 void search_open_class(struct searching *s, const struct cell *cell, leaf_taker take, void *to);
-/* states.c: the family's states, made by the first that asks; one of them, into c and its decision d */
+/* states.c: the family's states, made on the first call; sets one of them in c and its decision d */
 const struct states *search_states(struct searching *s, const struct family *f);
 void search_set_state(struct cost *c, struct decision *d, const struct state *x);
-/* Is there room for the state, or may what does not fit be the closest miss? */
+/* Does the state fit in memory, or may a decision that does not fit still be the closest miss? */
 bool search_has_room(const struct searching *s, const struct state *x);
-/* starts.c: the leaves that promise most of schedules of their own, at most SEARCH_STARTS, best first, no two of them alike */
+/* starts.c: the leaves most promising for synthesised schedules, at most SEARCH_STARTS, best first, no two of them
+ * similar */
 enum { SEARCH_STARTS = 32 };
 struct search_starts {
     uint32_t n;
-    struct leaf at[SEARCH_STARTS]; /* bound: of what is hoped for */
+    struct leaf at[SEARCH_STARTS]; /* bound: the optimistic estimate */
 };
 void search_find_starts(struct searching *s, struct search_starts *out);
 
-/* leaf.c: memory and bound of one decision of shape h; time of a leaf, and whether it is kept */
+/* leaf.c: memory and bound of one decision of shape h; simulates a leaf and keeps it if it is good enough */
 enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_shape *h,
                            const struct decision *d, bool spare, struct leaf *out);
 void search_finish_leaf(struct searching *s, struct leaf *x);
-/* a step of c's decision, with its stages, from below; h is its shape */
+/* lower bound in seconds on a step of c's decision, which has its stages; h: its shape */
 double search_leaf_bound_s(struct searching *s, const struct cost *c, const struct search_shape *h);
-/* the stages of c's decision, in `ranks` and `stages`: the same for all schedules of a class and all states
- */
+/* The times of c's stages, in `ranks` and `stages`: the same for all schedules of a class and all states. */
 struct search_stages {
     const struct cost_stage *ranks;
     struct pipeline_times times;
     struct cost_body body;
-    double work_s[2]; /* of the fullest rank; where mirror ranks share their stages */
+    double work_s[2]; /* seconds of the busiest rank; the same where mirror ranks share their stages (DualPipe) */
 };
 struct search_stages search_stages(const struct cost *c, const struct search_shape *h,
                                    struct cost_stage *ranks, struct pipeline_stage *stages);
-/* seconds from below: of d's pipeline; of a step of it in which nothing is beside the actions */
+/* Lower bounds in seconds: on d's pipeline; on a step in which nothing but its actions takes time. */
 struct search_pipeline {
-    double pipeline_s, step_s, forward_s; /* forward: of a microbatch on the fullest rank */
+    double pipeline_s, step_s, forward_s; /* forward: of one microbatch on the busiest rank */
 };
 struct search_pipeline search_pipeline(struct searching *s, const struct search_stages *x,
                                        const struct decision *d);
-/* the pipeline alone, where ranks take so much longer (pipeline_longer_s()) */
+/* the pipeline alone, if ranks take longer_s[rank] longer per microbatch (pipeline_longer_s()) */
 double search_longer_s(struct searching *s, const struct search_stages *x, const struct decision *d, const double *longer_s);
-/* What ZeRO, shards and the kind of schedule add, of c's decision and stages of x.  step_s() below has them.
- */
+/* What ZeRO, shards and the kind of schedule add to the pipeline of c's decision with stages x; search_step_s() adds
+ * it. */
 struct search_tail {
     struct cost_least least;
-    double seam_s; /* of the decision's own stages, or with `longer` of any that recompute more */
+    /* seconds between steps, of the decision's own stages or, with `longer`, of any that recompute more */
+    double seam_s;
 };
 struct search_tail search_tail(struct searching *s, const struct cost *c, const struct search_shape *h,
                                const struct search_stages *x, const struct cost_movers *by, bool longer);
 double search_step_s(const struct cost *c, const struct search_pipeline *x, const struct search_tail *t);
-/* c's decision with its schedule run */
+/* times c's decision with its schedule simulated */
 void search_time(struct searching *s, const struct cost *c, const struct search_shape *h, struct estimate *e);
-/* are they alike but for order, state, context kind, recomputation, and schedules of one placement? */
+/* are they equal except in order of axes, state, context kind, recomputation, and schedules of one placement? */
 bool search_alike(const struct decision *x, const struct decision *y);
-/* finalists.c: candidates with synthesised schedules beside those of formulas, or instead of them where 'auto' was asked
- * for */
+/* finalists.c: adds candidates with synthesised schedules to those of formulas, or replaces them where 'auto' was
+ * asked for */
 void search_finalists(struct searching *s);
-/* Is it certain that something will be found?  Then nobody asks for the closest miss. */
+/* Is it certain that something will be found?  Then the closest miss is not needed. */
 bool search_found(const struct searching *s);
-/* counts x, which does not fit, and remembers it if it is the closest miss */
+/* Counts x, which does not fit, and remembers it if it is the closest miss. */
 void search_too_full(struct searching *s, const struct candidate *x);
 
-/* count.c: counts a configuration of the space that is looked at, once; sizes of the space when the search is over */
+/* count.c: counts an evaluated configuration of the space, once; computes the sizes of the space when the search is
+ * over */
 void search_count(struct searching *s, const struct decision *d);
 void search_count_space(struct searching *s);
-/* can a pipeline of d's ranks and microbatches run schedule k of the space? */
+/* can schedule k of the space run a pipeline with d's ranks and microbatches? */
 bool search_schedule_applies(const struct searching *s, const struct decision *d, uint32_t k);
 
-/* floor.c: a cost of d's tp, cp, ep and etp on which blocks take no longer than on any nodes in any order of axes */
+/* floor.c: a cost for d's tp, cp, ep and etp whose blocks take no longer than on any nodes in any order of axes */
 const struct cost *search_floor(struct searching *s, const struct decision *d);
-/* seconds of ZeRO 2's or 3's transfers for one microbatch, of a rank that holds its share of the model, under
- * schedules that split the backward or do not */
+/* Lower bound in seconds on ZeRO 2's or 3's transfers for one microbatch, on a rank that holds its share of the
+ * model; splits: under schedules that split the backward. */
 double search_floor_shards_s(struct searching *s, const struct cost *c, const struct cost_shape *x,
                              bool splits);
 
-/* room.c: a step of c's decision, no less than step_s, with what memory makes layers recompute; h is its shape without
- * zero, shard, schedule and stages; INFINITY: no state, schedule and recomputation fits */
-/* does what every rank holds at least fit under c's ZeRO level, leaving activations aside? */
+/* room.c: search_room_bound_s(): a lower bound on a step of c's decision, no less than step_s, given what memory
+ * forces layers to recompute; h: its shape without zero, shard, schedule and stages; INFINITY: nothing fits under
+ * any state, schedule and recomputation. */
+/* Does the least that every rank must hold fit under c's ZeRO level, activations aside? */
 bool search_state_fits(struct searching *s, const struct cost *c, struct search_shape *h);
 double search_room_bound_s(struct searching *s, const struct cost *c, struct search_shape *h, double step_s);
-/* kinds of recomputation, a bit each, under which such a step leaves hope for a candidate */
+/* a bit per kind of recomputation under which such a step could still become a candidate */
 uint32_t search_roomy_kinds(struct searching *s, const struct cost *c, struct search_shape *h);
 
-/* shapes.c: the cached shape of c's decision; stages of a shape, cut once per number of stages */
+/* shapes.c: the cached shape of c's decision; its cut into stages, made once per number of stages */
 struct search_shape *search_shape(struct searching *s, const struct cost *c);
-/* may layers be spared from what decisions recompute? */
+/* may decisions spare layers from recomputation? */
 bool search_spares(const struct searching *s);
-/* seconds of a microbatch in a layer of that kind, at least; of its way through and back */
+/* least seconds of a microbatch in a layer of that kind: in all; on its path forward and back */
 double search_least_s(const struct searching *s, const struct cost_shape *x, uint32_t kind);
 double search_least_path_s(const struct searching *s, const struct cost_shape *x, uint32_t kind);
 const struct search_cut *search_cut(struct searching *s, struct search_shape *h, const struct decision *d);
 bool search_same_group(const struct cost_group *a, const struct cost_group *b);
-/* bounds on a step's time from below: by kernels alone, however cut and scheduled; by a cut and its placement
- */
+/* Lower bounds in seconds on a step: by kernels alone, for any cut and schedule; by a cut and its placement. */
 enum placement { PLACE_LOOPED, PLACE_FOLDED, PLACE_BOTH_WAYS };
 double search_shape_bound_s(const struct search_shape *h, const struct decision *d);
 double search_share_bound_s(const struct search_shape *h, const struct decision *d); /* with transfers */
-/* by d's stages and placement, of all schedules that run pairs as d's does or does not; the same of rank r alone */
+/* By d's stages and placement, for all schedules that run pairs as d's does or does not; the same by rank r alone. */
 double search_class_bound_s(struct searching *s, struct search_shape *h, const struct decision *d, enum placement placement);
 double search_rank_bound_s(struct searching *s, struct search_shape *h, const struct decision *d, enum placement placement, uint32_t r);
-/* Spares as many layers from recomputation as every rank's memory allows, in d's own stages, which are those of x; false
- * if a rank does not fit with none spared, e is its memory then. */
+/* Spares as many layers from recomputation as every rank's memory allows, in d's own stages, which are those of x;
+ * false if a rank does not fit even with none spared, in which case *e has its memory. */
 bool search_spare(const struct cost_rooms *x, struct decision *d, uint64_t limit, struct estimate *e);
 
-/* neighbours.c: without wish `which` of SEARCH_WISHES; its name and place, or NULL if it was not stated */
+/* neighbours.c: drops wish number `which` of SEARCH_WISHES; returns its name and sets its place, or NULL if it was
+ * not stated */
 #define SEARCH_WISHES (NDEGREES + 10)
 const char *search_drop_wish(struct job *job, uint32_t which, struct span *at);
 
-/* leftover.c: s again with at most as many GPUs as asked for, if no degrees make exactly so many; s where nothing comes of it.
- * The warning for job, which asks for exactly so many, when s has found a plan on fewer. */
+/* leftover.c: repeats search s with at most as many GPUs as asked for, if no degrees make exactly that many; returns
+ * s if nothing comes of it.  search_warn_leftover(): warns that job asked for exactly so many and s has found a plan
+ * on fewer. */
 struct searching *search_leftover(struct searching *s);
 void search_warn_leftover(const struct searching *s, const struct job *job, struct diag *d);
 
-/* can the job be emitted at all? false after an error that names what cannot */
+/* Can the job be emitted at all?  false after an error that names what cannot. */
 bool search_emit_ready(const struct searching *s, struct diag *d);
-/* one error that says why nothing was found and what would help */
+/* Reports one error that says why nothing was found and what would help. */
 void search_blame(struct searching *s, struct diag *d);
 
 #endif
