@@ -1,13 +1,13 @@
 #ifndef LLMC_CONSERVE_H
 #define LLMC_CONSERVE_H
 
-/* Inside of property 7: the state while the programs of all roles are interpreted. */
+/* Private to property 7: the state while the programs of all roles are interpreted. */
 
 #include "compiler/support/vec.h"
 #include "compiler/verify/reference.h"
 #include "compiler/verify/store.h"
 
-/* what a SEND has put on its channel, or a member into a collective across roles */
+/* what a SEND has put on its channel, or what a member contributes to a collective across roles */
 struct message {
     uint32_t insn, rows, cols;
     uint32_t nparts;
@@ -17,41 +17,43 @@ struct channel {
     VEC(struct message) messages;
     size_t taken;
 };
-/* An instruction that tells what blocks of `rows` rows lack: for the experts of `row`, of what own tokens and
- * those that came have chosen. */
+/* An instruction that reports how many rows blocks of `rows` rows lack: for the experts of `row`, given the choices
+ * of the rank's own tokens (own) and of those that arrived (came). */
 struct told {
     uint32_t node, role, insn, blocks;
     int64_t rows;
     struct extent row;
     struct blocks own, came;
-    uint32_t next; /* of a chain of the table; counted from 1 */
+    uint32_t next; /* next one in its chain of the hash table, counted from 1 */
 };
 enum { TOLD_ROOM = 1 << 14 };
 struct machine {
     struct conserve *c;
     const struct program *program;
     uint32_t role, next; /* instruction to interpret next */
-    bool waits; /* the instruction waits for another role */
+    bool waits; /* the instruction is waiting for another role */
     struct site site;
     struct store *store;
-    bool deposited; /* its value lies in `meeting`, it waits for the other members */
+    bool deposited; /* its contribution to a collective is in `deposit`, and it is waiting for the other members */
     struct whole deposit;
     uint32_t deposit_mask, deposit_part;
-    uint32_t writer[ISA_MAX_OPERANDS]; /* who wrote what the current instruction has read; NONE */
-    uint32_t *guess;                   /* per operand: the node that it has last been as an output; only tried first */
-    uint32_t saw_need;                 /* the node that clippings read as what experts lacked; NONE before the first */
-    bool differ_need;                  /* they read different ones */
-    uint32_t *part;                    /* per bucket: digits by which its working copy is updated; 0 = whole */
-    struct whole **initial;            /* per bucket: parameters, moments (3 each) as the step finds them */
+    uint32_t writer[ISA_MAX_OPERANDS]; /* per operand: the instruction that wrote what the current one has read; NONE */
+    uint32_t *guess;                   /* per operand: the node that it was when last written, which is tried first */
+    /* the node that CLIP instructions read as the experts' lack of rows; NONE before the first */
+    uint32_t saw_need;
+    bool differ_need;                  /* they have read different nodes */
+    /* per bucket: digits over which the update of its working copy is split; 0: updated whole */
+    uint32_t *part;
+    struct whole **initial;            /* per bucket: parameter and two moments as the step finds them */
 };
-/* the names that an opcode's table gives to rows and columns; 0 = the number 1 or 2 */
+/* The names that isa.def gives to an opcode's numbers of rows and columns; 0: the number 1 or 2. */
 struct shape {
     uint8_t row[ISA_MAX_OPERANDS], col[ISA_MAX_OPERANDS];
     char name[16][16];
     uint8_t n;
 };
 struct conserve {
-    struct arena *arena, *scratch; /* messages; everything else */
+    struct arena *arena, *scratch; /* arena: messages; scratch: everything else */
     const struct plan *plan;
     struct verdict *verdict;
     int kind;
@@ -62,88 +64,95 @@ struct conserve {
     struct channel *channels; /* [from * nroles + to] */
     struct shape *shapes;     /* by opcode */
     VEC(const struct whole *) slices;
-    struct parts *parts; /* buffers for reading: 5 */
+    struct parts *parts; /* five buffers for operands that are read */
     bool failed;
-    VEC(uint32_t) lacks; /* nodes of what blocks say that they lack */
+    VEC(uint32_t) lacks; /* nodes of the lacks that blocks of expert rows have reported */
     uint32_t need;       /* their sum, NODE_ZERO without any */
-    VEC(struct told) told; /* of all roles */
+    VEC(struct told) told; /* reports of all roles */
     uint32_t *told_at;     /* TOLD_ROOM chains, counted from 1 */
-    /* For messages only: the first instruction that read what another microbatch, by the tags, had left. */
+    /* Only for messages: the first instruction that read what, by the tags, another microbatch had left. */
     const struct machine *suspect;
     uint32_t suspect_insn;
 };
 
-/* rule_NAME for every row of isa.def: what the instruction does to values.  In conserve_ops.c where most follows from the table,
- * else in the file of its kind.  False after a report; m->waits: it could not do it yet. */
+/* rule_NAME for every row of isa.def: what the instruction does to abstract values.  In conserve_ops.c where most
+ * follows from the table, otherwise in the file of its kind.  Returns false after a report; sets m->waits where it
+ * has to wait for another role. */
 #define INSN(name, queue, unit, operands, attributes, meaning) bool rule_##name(struct machine *m, uint32_t i);
 #include "runtime/isa.def"
 
-/* Report at instruction i; always false. */
+/* Reports a violation at instruction i; always returns false. */
 bool conserve_fail(struct machine *m, uint32_t i, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* the same, and who wrote the operands that it has read */
+/* The same, also naming the instructions that wrote the operands it has read. */
 bool conserve_fail_inputs(struct machine *m, uint32_t i, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* "; rows by role 0's instruction 3 (...)", "" if unknown */
 const char *conserve_origin(struct machine *m, const struct value *v);
 
-/* An operand's value as one piece and complete. */
+/* Reads an operand's value, which must be in one piece and complete. */
 bool conserve_read(struct machine *m, uint32_t i, size_t k, struct value *out);
-/* as pieces, in rows and columns of the operand */
+/* Reads it as pieces, in rows and columns of the operand. */
 bool conserve_read_parts(struct machine *m, uint32_t i, size_t k, struct parts *out);
-/* as a flat list of elements; *mask: 0, or the operand is the part numbered by the digits of *mask */
+/* Reads it as a flat list of elements; *mask: 0, or the digits whose number says which part of the list the operand
+ * is. */
 bool conserve_read_flat(struct machine *m, uint32_t i, size_t k, struct whole *out, uint32_t *mask);
-/* write pieces that together are the operand, or add them to what is there */
+/* Writes pieces that together make up the operand, or adds them to what is there. */
 bool conserve_emit(struct machine *m, uint32_t i, size_t k, const struct parts *out);
-bool conserve_complete(const struct value *v); /* a node, and all of it */
-bool conserve_zeros(const struct parts *p); /* nothing but zeros */
-/* a value that the model's step has, or that is on the way to one; false after a report */
+bool conserve_complete(const struct value *v); /* is it a node with all contributions? */
+bool conserve_zeros(const struct parts *p); /* are all parts zeros? */
+/* Is it a value of the reference step, or a partial sum of one?  false after a report. */
 bool conserve_known(struct machine *m, uint32_t i, const struct value *v);
 bool conserve_emit_one(struct machine *m, uint32_t i, size_t k, const struct value *v);
-/* the reference's node of a recipe; NONE after a report */
+/* Returns the reference's node with that recipe; NONE after a report. */
 uint32_t conserve_find(struct machine *m, uint32_t i, const struct recipe *r);
-/* a value all of whose contributions lie in `over` */
+/* A value of the node with the contributions `over`. */
 struct value conserve_value(struct conserve *c, uint32_t node, const struct extent *over, struct extent row,
                             struct extent col);
-/* base + slot * stride of an attribute, `len` long; false: it depends on no coordinate */
+/* The interval that starts at an attribute's base + slot * stride, of length `len`; false: the slot is no
+ * coordinate. */
 bool conserve_bind(struct machine *m, uint32_t i, size_t attr, int64_t len, struct extent *out);
-/* digits on whose first ranks an attribute is 1 (0 elsewhere); *never: it is 0 on this role */
+/* Digits on whose first ranks an attribute is 1 (0 elsewhere); *never: it is 0 on all ranks of this role. */
 bool conserve_count(struct machine *m, uint32_t i, size_t attr, uint32_t *first, bool *never);
-/* integers and reals among the attributes into a recipe; a rule whose attributes depend on how a matrix is split changes these */
+/* Copies integer and real attributes into a recipe; a rule whose attributes depend on how a matrix is split adjusts
+ * these afterwards. */
 void conserve_attrs(const struct machine *m, uint32_t i, struct recipe *r);
 
-/* conserve_shards.c: a list that may be changed; one stretch added to a list that may hold zeros in its place (NULL, or
- * what is wrong); ADD of shards */
+/* conserve_shards.c: a copy of a list that may be modified; a stretch added to a list in place, where the list may
+ * hold zeros (NULL, or what is wrong); ADD of shards */
 struct whole conserve_copy(struct conserve *c, const struct whole *w);
 const char *conserve_overlay(struct conserve *c, struct whole *acc, const struct stretch *s);
 bool conserve_add_shards(struct machine *m, uint32_t i, bool *shards);
-bool conserve_copy_flat(struct machine *m, uint32_t i); /* COPY of a list */
-/* conserve_formats.c: may the list be summed between ranks, may shards be added up in this operand's format; COPY between two */
+bool conserve_copy_flat(struct machine *m, uint32_t i); /* COPY of a flat list */
+/* conserve_formats.c: may the list be reduced between ranks, and may shards be added up, in this operand's format?
+ * COPY between two formats */
 bool conserve_reduce_format(struct machine *m, uint32_t i, const struct operand *o, const struct whole *w);
 bool conserve_add_format(struct machine *m, uint32_t i, const struct operand *o);
 bool conserve_convert(struct machine *m, uint32_t i, bool *done);
-/* conserve_keys.c: key heads that several tensor-parallel ranks hold, which the reference repeats.  A weight as products
- * have it; a gradient by that, summed over the ranks that hold the same head where all of these are in the mask: what is left
- * of that */
+/* conserve_keys.c: key/value heads that several tensor-parallel ranks hold, which the reference repeats.
+ * conserve_spread(): turns a weight into the repeated weight that products read.  conserve_fold(): turns the
+ * gradient of that into the weight's own, summed over ranks that hold the same head, if all of these are in the
+ * mask; returns what is left of the mask. */
 void conserve_spread(struct conserve *c, struct value *v);
 uint32_t conserve_fold(struct conserve *c, struct value *v, uint32_t mask);
-/* conserve_context.c: sequences that are split over ranks.  Heads for rows; tokens of a sequence per rank; rows + the own place
- * in their microbatch; are an instruction's `first` and `shift` the places of these rows? */
+/* conserve_context.c: sequences that are split over ranks.  conserve_exchange(): an all-to-all of heads for rows;
+ * conserve_sequence(): tokens of a sequence per rank; conserve_own_rows(): adds the offset of this rank's rows in
+ * their microbatch; conserve_places(): do an instruction's attributes `first` and `shift` describe the positions of
+ * these rows? */
 bool conserve_exchange(struct machine *m, uint32_t i);
 int64_t conserve_sequence(const struct machine *m);
 void conserve_own_rows(const struct machine *m, struct extent *row);
 bool conserve_places(struct machine *m, uint32_t i, size_t first, size_t shift, const struct extent *row);
-/* are attention's linear biases, by these attributes, those of its heads? */
+/* do these attributes give attention the linear biases of its heads? */
 bool conserve_biases(struct machine *m, uint32_t i, size_t alibi, size_t first_head, const struct extent *heads);
-/* the node of a parameter or moment behind the optimizer */
+/* the node of a parameter or moment after the optimizer's step */
 uint32_t conserve_updated(struct machine *m, uint32_t node);
-/* rows or counts of experts on their way: ALL_TO_ALL, ALL_GATHER, REDUCE_SCATTER; *mine: it is of that kind */
+/* ALL_TO_ALL, ALL_GATHER, REDUCE_SCATTER of expert rows or counts; *mine: it is one of these */
 bool conserve_routed(struct machine *m, uint32_t i, uint32_t mask, bool *mine);
-/* squared norm of gradients of the whole batch, counted on the first ranks of these digits; NULL, or what is
- * wrong */
+/* Squared norm of gradients of the whole batch, counted on the first ranks of these digits; NULL, or what is wrong. */
 const char *conserve_norm_of(struct conserve *c, const struct whole *w, uint32_t first, struct value *sum);
-bool conserve_start(struct machine *m); /* parameters and state as the step finds them */
-bool conserve_end(struct machine *m);   /* and as it leaves them */
-bool conserve_told(struct conserve *c); /* conserve_arrange.c: was nothing told twice? */
+bool conserve_start(struct machine *m); /* sets parameters and state as the step finds them */
+bool conserve_end(struct machine *m);   /* checks them as the step leaves them */
+bool conserve_told(struct conserve *c); /* conserve_arrange.c: was no lack of rows reported twice? */
 
 #endif

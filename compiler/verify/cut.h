@@ -1,12 +1,11 @@
 #ifndef LLMC_CUT_H
 #define LLMC_CUT_H
 
-/* Geometry of regions (prove.h): the parts of one that lie in another, in rows and bytes of both. */
+/* Geometry of regions (prove.h): the parts of one region that lie in another, in rows and bytes of both. */
 
 #include "compiler/verify/prove.h"
 
-/* a rectangle on the grid of a region: rows, and bytes within a row; from: row and byte of the piece where it
- * starts */
+/* a rectangle in a region: rows, and bytes within a row; from: row and byte of the piece at which it starts */
 struct cut {
     uint64_t row, rows, col, width;
     uint64_t from_row, from_col;
@@ -16,8 +15,8 @@ struct cuts {
     struct cut at[4];
 };
 
-/* Parts of a piece that lie in a region that it overlaps.  uniform: all its bytes mean the same, so that it
- * has no rows of its own if it is one run.  false: it can't be said in a few rectangles. */
+/* Finds the parts of a piece that lie in a region that it overlaps.  uniform: all its bytes have the same meaning,
+ * so if it is one run it has no rows of its own.  false: the overlap is not a few rectangles. */
 bool cut_piece(const struct region *p, bool uniform, const struct region *r, struct cuts *out);
 
 static inline bool cut_one_run(uint64_t rows, uint64_t width, uint64_t pitch)

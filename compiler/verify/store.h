@@ -1,29 +1,28 @@
 #ifndef LLMC_STORE_H
 #define LLMC_STORE_H
 
-/* What the arena of one rank holds while its program is interpreted: per buffer (or slot of a ring) a list of
- * disjoint pieces, each a rectangle of bytes with a value.
+/* What the arena of one rank holds while its program is interpreted: for every buffer (or slot of a ring) a list of
+ * disjoint pieces, each a rectangle of bytes with an abstract value.
  *
- * A write takes its rectangle out of the pieces it overlaps, and drops the pieces of other buffers that
- * placement put on the same bytes.  Where a remainder can't be said as rectangles, the whole piece is
- * dropped: a later read of it is then reported, never believed.  An operand at a slot-dependent offset is the
- * rank's own part of the range that all values of the slot cover together; writing it leaves nothing known of
- * the other parts. */
+ * A write removes its rectangle from the pieces that it overlaps, and drops the pieces of other buffers that
+ * placement put on the same bytes.  Where what remains of a piece is not rectangular, the whole piece is dropped: a
+ * later read of it is then reported, never believed.  An operand at a slot-dependent offset is this rank's part of
+ * the range that all values of the slot cover together; writing it makes the other parts unknown. */
 
 #include "compiler/verify/prove.h"
 #include "compiler/verify/value.h"
 
 struct piece {
-    uint64_t at, rows, width, pitch; /* bytes in the cell; rows = 1 is one run */
-    uint32_t writer;                 /* instruction; NONE = there from the start */
+    uint64_t at, rows, width, pitch; /* bytes, relative to its cell; rows = 1: one run */
+    uint32_t writer;                 /* instruction that wrote it; NONE: there from the start */
     uint8_t dtype;
-    bool own; /* only the rank's own part of it, by its number in the digits of `mask` */
+    bool own; /* only this rank's part of it is known, whose index is the number formed by the digits of `mask` */
     uint8_t mask;
     struct value value;
 };
 struct cell {
-    uint64_t start, end; /* arena */
-    uint32_t n, room, losses; /* losses: how often a piece has been taken away */
+    uint64_t start, end; /* range in the arena, bytes */
+    uint32_t n, room, losses; /* losses: how often a piece has been removed */
     struct piece *pieces;
     uint32_t near, nnear;
 };
@@ -35,17 +34,17 @@ struct store {
     struct cell *cells;
     uint32_t *first; /* first cell of every buffer */
     uint32_t *near;  /* cells that share bytes */
-    bool *holds;     /* by cell: it may have pieces */
-    struct store_place *place; /* by operand of the program: where it lies */
-    uint32_t *hint;            /* likewise: the piece that it has last been */
+    bool *holds;     /* by cell: it may hold pieces */
+    struct store_place *place; /* by operand of the program: its place */
+    uint32_t *hint;            /* by operand: index of the piece that it last was */
 };
-/* where an operand lies.  As long as its cell has no further losses, bytes that were defined there stay so. */
+/* An operand's place.  While its cell has no further losses, bytes that were defined there stay defined. */
 struct store_place {
-    struct region region; /* in the cell */
+    struct region region; /* relative to the cell */
     uint32_t cell;
 };
 
-/* part of an operand that one piece gives: rectangle in elements of the operand */
+/* a part of an operand that comes from one piece: a rectangle in elements of the operand */
 struct part {
     uint32_t row, rows, col, cols;
     uint32_t writer;
@@ -58,34 +57,34 @@ struct parts {
 };
 
 struct store *store_new(struct arena *a, const struct program *p, const struct mesh *m);
-/* The parts of an operand without slot, in row, then column order.  false: some of it is not known. */
+/* Reads an operand without slot as parts, by row, then column.  false: some of it is unknown. */
 bool store_read(struct store *s, const struct operand *o, struct parts *out);
-/* the one piece that an operand without slot is; NULL if it is none.  Until the next write. */
+/* The piece that is exactly an operand without slot; NULL if there is none.  Valid until the next write. */
 const struct piece *store_whole(struct store *s, const struct operand *o);
-/* write one rectangle of an operand */
+/* writes one rectangle of an operand */
 void store_write(struct store *s, const struct operand *o, const struct part *part, uint32_t writer);
-/* write all of it */
+/* writes the whole operand */
 void store_write_whole(struct store *s, const struct operand *o, const struct value *v, uint32_t writer);
 
-/* The operand as a flat run of elements: of all its own bytes, or, at a slot, of the range that all values
- * cover. *mask: 0, or the operand is the part of `out` that the rank's digits in *mask number.
- * false: unknown. */
+/* Reads an operand as a flat list of elements: of all its own bytes or, at a slot, of the range that all values of
+ * the slot cover. *mask: 0, or the operand is the part of `out` whose index is the number formed by the digits in
+ * *mask.  false: unknown. */
 bool store_read_flat(struct store *s, const struct operand *o, struct whole *out, uint32_t *mask);
-/* the same for writing; value pieces must tile `w` */
+/* The same for writing; the stretches must tile `w`. */
 bool store_write_flat(struct store *s, const struct operand *o, const struct whole *w, uint32_t mask,
                       uint32_t writer);
-/* bytes of an operand that nothing has defined (property 5) */
+/* number of bytes of an operand that nothing has defined (property 5) */
 uint64_t store_missing(struct store *s, const struct operand *o);
-/* define them, with VALUE_BYTES */
+/* marks them as defined, with VALUE_BYTES */
 void store_define(struct store *s, const struct operand *o, uint32_t writer);
 
 struct store_place store_find_place(const struct store *s, const struct operand *o);
-/* what else lies on these bytes is lost, as by a write */
+/* Drops what other buffers hold on these bytes, as a write does. */
 void store_drop_near(struct store *s, const struct store_place *at);
 
-/* last instruction that wrote into the operand's bytes, NONE = none */
+/* the last instruction that wrote into the operand's bytes, or NONE */
 uint32_t store_writer(const struct store *s, const struct operand *o);
-/* the digits of an operand's slot if it is a coordinate and the operand one of equal dense parts; 0 if not */
+/* the digits of an operand's slot if that is a coordinate and selects one of equal dense parts; else 0 */
 uint32_t store_part(const struct program *p, const struct operand *o);
 
 #endif

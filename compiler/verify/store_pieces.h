@@ -1,19 +1,19 @@
 #ifndef LLMC_STORE_PIECES_H
 #define LLMC_STORE_PIECES_H
 
-/* The pieces of a cell: made, and taken out where something else is written.  Private to store*.c. */
+/* The pieces of a cell: made, and removed where something else is written.  Private to store*.c. */
 
 #include "compiler/verify/cut.h"
 #include "compiler/verify/store.h"
 
-/* all its bytes mean the same */
+/* do all its bytes have the same meaning? */
 static inline bool piece_uniform(const struct value *v)
 {
     return v->kind == VALUE_ZERO || v->kind == VALUE_BYTES;
 }
 
-/* rows with experts, and weights of several, are no interval of rows: a part of them is nothing that has a
- * name */
+/* Would a part of the piece have no name?  Rows at experts, and stacked weights of several experts, are no interval
+ * of rows. */
 static inline bool piece_own_rows(const struct value *v, uint64_t from, uint64_t rows, uint64_t all)
 {
     return (v->routed || v->member.len) && (from || rows != all);
@@ -24,11 +24,11 @@ static inline uint64_t piece_end(const struct piece *p)
     return p->at + (p->rows - 1) * p->pitch + p->width;
 }
 
-/* a piece more, to be written by the caller; pieces of the cell found before may have moved */
+/* Adds a piece, which the caller fills in; pointers to pieces of the cell become invalid. */
 struct piece *pieces_add(struct store *s, struct cell *c);
-/* other buffers on the same bytes lose what they held there */
+/* Drops what other buffers hold on the same bytes. */
 void pieces_drop_near(struct store *s, uint32_t cell, const struct region *r);
-/* make room for a write; a piece of exactly that shape is returned for reuse */
+/* Removes what a write overlaps; returns a piece of exactly that shape to be reused. */
 struct piece *pieces_clear(struct store *s, uint32_t cell, const struct region *r);
 
 #endif
