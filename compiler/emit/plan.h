@@ -8,29 +8,29 @@
 #include "compiler/simulate/simulate.h"
 #include "compiler/topology/mesh.h"
 
-/* of llmc, and of the plans that it writes; `llmc check` derives only its own again */
+/* Version of llmc and of the plans that it writes; `llmc check` derives only plans of its own version again. */
 #define LLMC_VERSION "0.1.0"
 
-/* a file of the folder: its name there, and what is in it */
+/* a file of the folder: its name and contents */
 struct plan_file {
     const char *name;
     const void *bytes;
     size_t size;
 };
 
-/* what the search that chose the plan was bounded by, and what it found */
+/* limits and results of the search that chose the plan */
 enum { PLAN_MOST_TOP = 65536 };
 struct plan_search {
-    uint32_t top; /* candidates that it kept, at most PLAN_MOST_TOP */
+    uint32_t top; /* most candidates that it kept, up to PLAN_MOST_TOP */
     uint64_t budget, space, evaluated, pruned, spent;
-    uint64_t refused; /* branches that fit and cannot be emitted; not in the folder */
-    double gap, seconds; /* seconds: stdout only */
+    uint64_t refused; /* branches that fit in memory but cannot be emitted; not stored in the folder */
+    double gap, seconds; /* seconds: printed on stdout only */
 };
 
 struct plan {
     struct job *job;
     struct topo *topo;
-    uint32_t nsets; /* --set KEY=VALUE, as given: part of the input */
+    uint32_t nsets; /* --set KEY=VALUE overrides as given: part of the input */
     const char *const *sets;
     struct decision decision;
     struct mesh mesh;
@@ -40,41 +40,42 @@ struct plan {
     struct ranks *ranks;
     struct timeline *timeline;
     struct plan_search search;
-    /* Of the folder that it was read from: its files as they are there, and the version of the compiler that
-     * it names, "" if none.  Else none and NULL. */
+    /* If the plan was read from a folder: its files, and the version of the compiler named in it ("" if none).
+     * Otherwise none and NULL. */
     uint32_t nfiles;
     const struct plan_file *files;
     const char *version;
 };
 
-/* ranks.bin of a mesh: roles, places, groups, slot values by the declarations in the programs */
+/* makes the contents of ranks.bin from the mesh: roles, places, groups, and slot values as the programs declare them */
 struct ranks *plan_ranks(const struct plan *p);
 
-/* The figures of "predicted" in plan.json and of an estimate.  mfu is 0 where the peak of the compute dtype is not known. */
+/* The figures of "predicted" in plan.json and of an estimate.  mfu is 0 if the peak of the compute dtype is not
+ * known. */
 struct predicted {
     double step_time_s, tokens_per_s_per_gpu, model_flops_per_gpu_s, mfu, bubble_fraction, exposed_comm_fraction;
     uint64_t peak_memory_bytes; /* of the largest arena */
     uint32_t peak_memory_rank;  /* the first rank with it */
 };
-/* those that follow from the time of a step; the rest is 0 */
+/* the figures that follow from the time of a step; the others are 0 */
 struct predicted predicted_new(const struct job *job, const struct topo *topo, const struct decision *d, double step_s);
-/* the object of the contract, without what follows it */
+/* prints the JSON object "predicted", without a comma after it */
 struct strbuf;
 void predicted_json(const struct predicted *f, struct strbuf *out);
-/* its "model" and "cluster", with a comma behind them */
+/* prints plan.json's members "model" and "cluster", with a comma after them */
 void job_json(const struct job *job, const struct topo *topo, uint32_t gpus_used, struct strbuf *out);
-/* the pipeline rank with the largest arena, host memory aside; the first of several */
+/* the pipeline rank with the largest arena, host memory not counted; the first of several */
 uint32_t plan_fullest(const struct plan *p);
-/* of a plan with a timeline */
+/* the figures of a plan; requires its timeline */
 struct predicted plan_predicted(const struct plan *p);
 
-/* the object of the contract; with_seconds only for stdout */
+/* prints plan.json; with_seconds: with the search's seconds, for stdout only */
 void plan_json(const struct plan *p, bool with_seconds, struct strbuf *out);
-/* its beginning, without a brace behind it: what follows from the inputs and the decision alone */
+/* prints its beginning, without the closing brace: what follows from the inputs and the decision alone */
 void plan_json_head(const struct plan *p, struct strbuf *out);
 
-/* Where two JSON values differ: the key ("decision.nodes[0][1]"), what is there and what is wanted instead;
- * NULL for what is missing on that side. */
+/* Reports where two JSON values differ: the key ("decision.nodes[0][1]"), the value found and the value wanted; NULL
+ * for a value that is missing. */
 typedef void plan_json_report(void *context, const char *key, const char *is, const char *wanted);
 struct json_t;
 void plan_json_compare(const struct json_t *is, const struct json_t *wanted, const char *key, plan_json_report *report,

@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* All instructions, or those whose name contains filter (letter case ignored); NULL = all.
- * false: there is none, and nothing was printed. */
+/* Prints all instructions, or those whose name contains filter (ignoring letter case); NULL: all.  false: there is
+ * none, and nothing was printed. */
 bool manual_isa(FILE *out, const char *filter);
 
 /* {"fingerprint": "...", "instructions": [{"name", "number", "queue", "unit", "meaning",

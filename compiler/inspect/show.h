@@ -1,8 +1,8 @@
 #ifndef LLMC_SHOW_H
 #define LLMC_SHOW_H
 
-/* `llmc show`: a plan for people, and the same as JSON.  Every view needs plan->timeline and prints the
- * figures of plan.json.  Views write to `out` only; what they allocate is gone when they return.
+/* `llmc show`: a plan for people, or the same as JSON.  Every view needs plan->timeline and prints the figures of
+ * plan.json.  Views write to `out` only; what they allocate is freed when they return.
  *
  * rank or stage choose one role; without either, views of all roles show all, and --code shows role 0. */
 
@@ -16,12 +16,13 @@ struct show_options {
     int64_t rank, stage; /* -1 = not chosen */
 };
 
-/* What the stream and the environment allow: colour on a terminal that is not dumb and without NO_COLOR;
- * Unicode in a UTF-8 locale unless TERM is dumb; the terminal's width, else COLUMNS, else 100.  Nothing
- * chosen, no JSON. */
+/* Options that the stream and the environment allow: colour on a terminal that is not dumb and without NO_COLOR;
+ * Unicode in a UTF-8 locale unless TERM is dumb; the terminal's width, else COLUMNS, else 100.  No role is chosen,
+ * and json is false. */
 struct show_options show_detect(FILE *out);
 
-/* The chosen role, NONE if none is chosen.  false and one sentence if rank or stage do not exist. */
+/* Sets *role to the chosen role, NONE if none is chosen.  false, with a sentence in *why, if rank or stage do not
+ * exist. */
 bool show_role(struct arena *a, const struct plan *p, const struct show_options *o, uint32_t *role,
                const char **why);
 
@@ -37,16 +38,16 @@ void show_timeline(const struct plan *p, FILE *out, const struct show_options *o
 /* "405.9B parameters, 126 layers; 2,048 sequences of 8,192 tokens per step, bf16"; lines from a column to the 110th */
 const char *show_job(struct arena *a, const struct job *job, size_t column);
 
-/* the bill of one role, NONE = of the fullest */
+/* prints the memory of one role itemised; NONE: of the fullest */
 void show_memory_bill(const struct plan *p, FILE *out, uint32_t role);
-/* first rank of a role: all its other coordinates are 0 */
+/* the first rank of a role, whose other coordinates are all 0 */
 uint32_t show_first_rank(const struct plan *p, uint32_t role);
-/* "E 0-7", "24-31 L": what a role's stages hold, several stages joined by " + " */
+/* "E 0-7", "24-31 L": the layers of a role's stages, joined by " + " */
 char *show_layers(struct arena *a, const struct plan *p, uint32_t role);
 
-/* Compute instructions in a row with one tag.  Gaps inside belong to it. */
+/* Consecutive compute instructions with the same tag; gaps between them belong to the block. */
 struct show_block {
-    char other; /* of a pair: the action whose instructions alternate with this one's; else 0 */
+    char other; /* of an overlapped pair: the action whose instructions alternate with this one's; else 0 */
     uint32_t other_stage, other_microbatch;
     char action;
     uint32_t stage, microbatch; /* NONE = none */

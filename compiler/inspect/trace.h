@@ -3,22 +3,22 @@
 
 /* `llmc trace`: the simulated step as Chrome trace JSON, for ui.perfetto.dev and chrome://tracing.
  *
- * One process per rank (pid = rank), one thread per queue and one for whole actions; "X" events do not
- * overlap on a thread and ascend in time there; a flow arrow ("s", "f") per send whose receiver is written
- * too.  Times are in microseconds with three decimals, so nanoseconds are exact.  otherData holds the figures
- * of plan.json. */
+ * One process per rank (pid = rank), one thread per queue and one for whole actions; "X" events of a thread do not
+ * overlap and ascend in time; a flow arrow ("s", "f") per send whose receiver is written, too.  Times are in
+ * microseconds with three decimals, so nanoseconds are exact.  otherData holds the figures of plan.json. */
 
 #include "compiler/emit/plan.h"
 
-/* ranks: distinct, ascending; NULL = the first rank of every role */
+/* ranks: distinct and ascending; NULL: the first rank of every role */
 void trace_write(const struct plan *p, const uint32_t *ranks, uint32_t nranks, FILE *out);
 
-/* "0,8-15", "all": an ascending arena array without repeats.  false and one sentence if it is not that. */
+/* Parses "0,8-15" or "all" into an ascending array without repeats in the arena.  false, with a sentence in *why, if
+ * the text is malformed. */
 bool trace_parse_ranks(struct arena *a, const char *text, uint32_t world, uint32_t **ranks, uint32_t *nranks,
                        const char **why);
 
-/* planned times for `llmrun --paced`: "llmc-times 1 ROLES STEP_NS", then per role the number of its instructions and how
- * many nanoseconds each takes */
+/* Writes planned times for `llmrun --paced`: "llmc-times 1 ROLES STEP_NS", then per role the number of its
+ * instructions and the nanoseconds that each takes. */
 void trace_times(const struct plan *p, FILE *out);
 
 #endif
