@@ -3,8 +3,8 @@
 
 #include <stdint.h>
 
-/* calls of malloc and its kin by this process so far; stays 0 in builds with a sanitizer, which has its own
- */
+/* number of calls of malloc() and related functions by this process so far; stays 0 in builds with a sanitizer,
+ * which replaces malloc() */
 uint64_t allocations_count(void);
 
 #endif

@@ -1,8 +1,8 @@
 #ifndef LLMC_CHANNELS_H
 #define LLMC_CHANNELS_H
 
-/* Who meets whom: all channels of a plan, equal on every rank.  Channel g < ngroups is group g of ranks.bin;
- * behind them come the (sender, receiver) pairs that any program uses. */
+/* Which ranks communicate: all channels of a plan, equal on every rank.  Channel g < ngroups is group g of
+ * ranks.bin; they are followed by the (sender, receiver) pairs that any program uses. */
 
 #include "runtime/program.h"
 #include "runtime/transport.h"
@@ -10,8 +10,8 @@
 struct channels {
     uint32_t n, nranks;
     struct channel *list;
-    uint32_t *members; /* backing store */
-    uint32_t *pair;    /* [sender * nranks + receiver] -> channel; NONE */
+    uint32_t *members; /* storage for the channels' members */
+    uint32_t *pair;    /* channel by [sender * nranks + receiver]; NONE: no such channel */
 };
 
 /* programs: by role, `nsets` tables of nroles each (training, evaluation); absent programs are NULL.

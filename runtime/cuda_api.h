@@ -18,7 +18,7 @@ struct ncclComm;
 struct nccl_id {
     char bytes[128];
 };
-/* ncclConfig_t of NCCL 2.28; an older library takes what `version` says it knows */
+/* ncclConfig_t of NCCL 2.28; an older library reads the fields that `version` says it knows */
 struct nccl_config {
     size_t size;
     unsigned magic, version;
@@ -30,7 +30,7 @@ struct nccl_config {
 };
 
 enum { CUDA_OK = 0, CUDA_NOT_READY = 600 };
-enum { CUDA_COPY_DEFAULT = 4 };            /* direction by address */
+enum { CUDA_COPY_DEFAULT = 4 };            /* the direction follows from the addresses */
 enum { CUDA_STREAM_NONBLOCKING = 1 };
 enum { CUDA_EVENT_PLAIN = 0, CUDA_EVENT_NO_TIMING = 2 };
 enum { CUDA_CAPTURE_THREAD_LOCAL = 1 };
@@ -78,8 +78,8 @@ struct cuda_runtime {
 #undef MEMBER
     const char *(*GetErrorString)(int error);
 };
-/* Is the work over?  CUDA keeps "not ready", which is no error, as the thread's last one, and a launch that looks for its
- * own would find that: so it is taken away here, and nobody else may ask. */
+/* Is the work done?  CUDA keeps "not ready", which is no error, as the thread's last error, where a launch that
+ * looks for its own error would find it; so it is cleared here, and all queries must go through these functions. */
 static inline int cuda_poll_stream(const struct cuda_runtime *cu, cuda_stream s)
 {
     int rc = cu->StreamQuery(s);

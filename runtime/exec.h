@@ -1,11 +1,10 @@
 #ifndef LLMC_EXEC_H
 #define LLMC_EXEC_H
 
-/* Replays one rank's program: in-order queues, wait lists between them, no policy.
+/* Replays one rank's program: in-order queues with wait lists between them, and no policy.
  *
- * One thread per rank.  A queue's head may start when its waits are done; kernels run to their end,
- * communications are posted and then polled, so several are under way while kernels run.  Nothing is
- * allocated inside a step. */
+ * One thread per rank.  A queue's head may start when its waits are done.  Kernels run to completion; communications
+ * are posted and then polled, so several can be in progress while kernels run.  Nothing is allocated inside a step. */
 
 #include "runtime/channels.h"
 
@@ -18,7 +17,7 @@ enum routine { ROUTINE_TRAIN, ROUTINE_EVAL, NROUTINES };
 
 struct trace_span { /* one instruction of one run, world_now_ns(); a communication starts when it is posted */
     int64_t start_ns, end_ns;
-    int64_t core_ns; /* of it that the process worked on it on a core; 0: not known */
+    int64_t core_ns; /* time in which the process worked on it on a core; 0: not known */
 };
 
 struct exec_setup {
@@ -31,7 +30,7 @@ struct exec_setup {
                               communication, and the step's memory poisoned before each run */
     double watchdog_s;     /* report and fail after so long without progress of any rank; 0 = never */
     const int64_t *const *pace_ns; /* for player_paced: times of training instructions by role */
-    struct routing *routing; /* choices of experts in training, routing.h; or NULL */
+    struct routing *routing; /* recorded or replayed choices of experts in training, routing.h; or NULL */
     struct gang *gang;       /* for player_d2d and player_nccl: the process's ranks on their GPU */
 };
 
@@ -43,30 +42,30 @@ enum status exec_open(struct exec **out, const struct exec_setup *s, struct erro
 void exec_close(struct exec *e);
 
 const struct program *exec_program(const struct exec *e, enum routine which);
-/* memory outside of the arena that kernels use */
+/* scratch memory of kernels outside of the arena */
 const void *exec_scratch(const struct exec *e, size_t *bytes);
 void exec_set_hook(struct exec *e, exec_hook *hook, void *context); /* NULL = none */
 
-/* The whole program once.  trace: one span per instruction, or NULL. */
+/* Runs the whole program once.  trace: one span per instruction, or NULL. */
 enum status exec_run(struct exec *e, enum routine which, const struct batch_source *batch, struct trace_span *trace);
-/* One phase of it.  Where it has seams, the next step's early phase may run before this one's check, and must run again where
- * exec_clipped() says so after the check. */
+/* Runs one phase of it.  If the program has seams, the next step's early phase may run before this step's check, and
+ * must be run again if exec_clipped() is true after the check. */
 enum status exec_run_phase(struct exec *e, enum routine which, enum phase phase, const struct batch_source *batch,
                            struct trace_span *trace);
 bool exec_has_phases(const struct exec *e);
 bool exec_clipped(const struct exec *e);
 
-/* Where operands are in a device's memory, the world's arena is the host's copy of it: exec_run() keeps the step block and
- * the metrics equal on both sides; these copy the persistent buffers.  Nothing to do on cores. */
-enum status exec_to_device(struct exec *e);   /* the copy's memory is given back */
+/* If operands are in a device's memory, the world's arena is the host's copy of it: exec_run() keeps the step block
+ * and the metrics equal on both sides; these functions copy the persistent buffers.  They do nothing on CPU cores. */
+enum status exec_to_device(struct exec *e);   /* the host copy's memory is released afterwards */
 enum status exec_from_device(struct exec *e);
-/* one past the highest byte of the arena that no longer holds the poison 0xff */
+/* offset after the highest byte of the arena that no longer holds the poison 0xff */
 uint64_t exec_touched(struct exec *e);
 
 /* a buffer's memory on this rank, in the host's copy; NULL if there is none of that kind */
 void *exec_buffer(const struct exec *e, enum routine which, enum buffer_kind kind);
 
-/* what every rank is at, and whom it waits for, as lines on out */
+/* prints for every rank which instruction it is at and whom it waits for */
 void exec_report(const struct exec *e, FILE *out);
 
 #endif

@@ -1,26 +1,26 @@
 #ifndef LLMC_EXEC_PLAY_H
 #define LLMC_EXEC_PLAY_H
 
-/* Inside of the executor, shared by exec_open.c (loading), exec_report.c and the players: exec.c, exec_paced.c and
+/* Private to the executor, shared by exec_open.c (loading), exec_report.c and the players: exec.c, exec_paced.c and
  * runtime/cuda/gang*.c. */
 
 #include "runtime/player.h"
 
-struct play { /* one program as this rank replays it */
+struct play { /* a program as this rank replays it */
     const struct program *p;
     uint32_t *order; /* instructions, grouped by queue */
     uint32_t first[NQUEUES], count[NQUEUES];
     uint32_t *channel, *self; /* of communications, by instruction */
-    uint32_t phase[NPHASES + 1];          /* instructions that they begin at */
-    uint32_t at[NPHASES + 1][NQUEUES];    /* and positions on every queue */
-    uint64_t *number;                     /* meeting's number within its phase */
-    uint64_t *meetings;                   /* by phase and channel: how many it holds */
-    bool *kept;                           /* by buffer: outlives a run */
-    uint32_t done[NQUEUES], stop[NQUEUES]; /* positions finished; and to be finished in this run */
+    uint32_t phase[NPHASES + 1];          /* first instruction of each phase */
+    uint32_t at[NPHASES + 1][NQUEUES];    /* first position of each phase on every queue */
+    uint64_t *number;                     /* by instruction: number of its meeting within the phase */
+    uint64_t *meetings;                   /* number of meetings by phase and channel */
+    bool *kept;                           /* by buffer: does it outlive a run? */
+    uint32_t done[NQUEUES], stop[NQUEUES]; /* positions finished; position at which this run ends */
     bool open[NQUEUES];       /* the head is posted */
-    int64_t began_ns;         /* the phase */
-    int64_t *ended_ns;        /* paced: by instruction, when it ended by plan */
-    bool started[NQUEUES];    /* paced: the head runs, and ends at: */
+    int64_t began_ns;         /* start of the phase */
+    int64_t *ended_ns;        /* paced: by instruction, its end by the plan */
+    bool started[NQUEUES];    /* paced: the head is running, until: */
     int64_t until_ns[NQUEUES];
     struct trace_span *trace;
     const struct batch_source *batch;
@@ -28,11 +28,13 @@ struct play { /* one program as this rank replays it */
 struct exec {
     struct exec_setup s;
     struct transport *transport;
-    uint8_t *arena;      /* where operands are; on a device: such that arena + offset is right behind host_bytes */
-    uint8_t *host;       /* pinned memory of offsets below host_bytes */
+    /* base address of operands; on a device such that arena + offset is in device memory for offsets from host_bytes
+     * on */
+    uint8_t *arena;
+    uint8_t *host;       /* pinned host memory for offsets below host_bytes */
     uint64_t host_bytes; /* 0 on cores */
     struct play play[NROUTINES];
-    uint64_t *met; /* by channel: meetings of earlier runs */
+    uint64_t *met; /* by channel: number of meetings in earlier runs */
     float *scratch;
     size_t scratch_bytes;
     uint64_t random;
@@ -46,13 +48,13 @@ static inline uint8_t *exec_address(const struct exec *e, uint64_t at)
     return at < e->host_bytes ? e->host + at : e->arena + at;
 }
 
-/* operands move to a GPU: those of offsets below host_bytes to `host`, the others to `device` */
+/* Moves operands to a GPU: those with offsets below host_bytes to `host`, the others to `device`. */
 void exec_place(struct exec *e, uint8_t *host, uint64_t host_bytes, uint8_t *device);
 
-/* what gives and what receives, of a communication in this run */
+/* fills in what a communication instruction sends and receives in this run */
 void exec_make_meeting(const struct exec *e, const struct play *play, uint32_t insn, struct meeting *m);
 
-/* operands and attributes of an instruction on this rank */
+/* resolves an instruction's operands and attributes for this rank */
 void exec_resolve(const struct exec *e, const struct program *p, uint32_t insn, struct kernel_args *k);
 
 /* exec_paced.c */

@@ -1,7 +1,7 @@
 #ifndef LLMC_ISA_H
 #define LLMC_ISA_H
 
-/* All that follows from isa.def: numbers, names, operand marks, attribute kinds, units. */
+/* Everything that follows from isa.def: numbers, names, operand marks, attribute kinds, units. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,19 +13,20 @@ enum op {
     NOPS
 };
 
-/* queues of a rank: each in order; the only order between them is the wait lists */
+/* queues of a rank: each runs in order; wait lists are the only order between them */
 enum queue { QUEUE_COMPUTE, QUEUE_TP, QUEUE_SEND, QUEUE_RECV, QUEUE_DP, QUEUE_COPY, NQUEUES, QUEUE_ANY = NQUEUES };
 enum unit { UNIT_MATMUL, UNIT_ATTENTION, UNIT_STREAM, UNIT_P2P, UNIT_COLLECTIVE, UNIT_HOST };
-enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F64, DTYPE_I32, DTYPE_F16, NDTYPES }; /* order = number in files */
+/* the order gives the numbers in files */
+enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F64, DTYPE_I32, DTYPE_F16, NDTYPES };
 
 /* how an instruction uses one operand */
 enum mark { MARK_NONE, MARK_READ, MARK_WRITE, MARK_ADD /* accumulate: read and write */, MARK_UPDATE /* RW */ };
-/* what the table says of an operand's format, see isa.def: dtype, and for some G what the job calls it */
+/* an operand's format in isa.def's table: its dtype class and, for some G, which of the job's formats it is */
 enum isa_format {
     FORMAT_C, FORMAT_G, FORMAT_F, FORMAT_I, FORMAT_D, FORMAT_A,
     FORMAT_G_COMPUTE, FORMAT_G_GRADIENT, FORMAT_G_MASTER, FORMAT_G_MOMENT
 };
-/* what the table allows: MARK_ADD stands for "write or accumulate" */
+/* an operand as the table declares it: MARK_ADD stands for "write or accumulate" */
 struct isa_operand {
     const char *name;
     enum mark mark;
@@ -38,15 +39,15 @@ enum attr_kind { ATTR_INT, ATTR_REAL, ATTR_BIND, ATTR_PEER, ATTR_GROUP };
 struct isa_attr {
     const char *name;
     enum attr_kind kind;
-    bool optional; /* 0 and not printed where nothing is said */
+    bool optional; /* if not given it is 0 and not printed */
 };
-/* x is a multiple of y, at most y, below y; each a name of the row's shapes or attributes, or a number */
+/* x is a multiple of y, at most y, or below y; each is a name among the row's shapes or attributes, or a number */
 enum relation_kind { RELATION_WHOLE, RELATION_MOST, RELATION_BELOW };
 struct isa_relation {
     const char *x, *y;
     enum relation_kind kind;
 };
-/* of integer attributes of that name */
+/* permitted range of integer attributes of that name */
 struct isa_range {
     const char *name;
     int64_t least, most;
@@ -60,8 +61,8 @@ struct isa_info {
     enum unit unit;
     uint8_t noperands, nattrs;
     struct isa_operand operand[ISA_MAX_OPERANDS];
-    struct isa_attr attr[ISA_MAX_ATTRS + 1]; /* the last used one is followed by an empty one */
-    const struct isa_relation *relation;     /* likewise */
+    struct isa_attr attr[ISA_MAX_ATTRS + 1]; /* terminated by an empty entry */
+    const struct isa_relation *relation;     /* terminated by an empty entry */
     const char *meaning;
 };
 
@@ -98,17 +99,17 @@ struct isa_info {
     };
 #include "runtime/isa.def"
 
-/* the step block: fp64[8], written by the host before each step; the only place of what changes from step to step */
+/* the step block: fp64[8], written by the host before each step; the only place for what changes from step to step */
 enum { STEP_NUMBER, STEP_LR, STEP_CORRECTION1, STEP_CORRECTION2, STEP_SAMPLE, STEP_WORDS = 8 };
-/* the metrics block: fp64[5].  At the end of a step the first METRIC_SUMS are summed over the world, the others, where a
- * program bounds its experts' rows, are maximised: what ARRANGE lacked */
+/* The metrics block: fp64[5].  At the end of a step the first METRIC_SUMS words are summed over all ranks; the
+ * others, if a program limits its expert rows, are maximised: what ARRANGE lacked. */
 enum { METRIC_SQNORM, METRIC_LOSS, METRIC_BALANCE, METRIC_SUMS, METRIC_NEED = METRIC_SUMS, METRIC_NEED_ROWS, METRIC_WORDS };
 
-/* the loss scale, fp64[4], which outlives the step: what CLIP_SCALED leaves */
+/* the loss scale, fp64[4], which persists between steps, as CLIP_SCALED leaves it */
 enum { SCALE_FACTOR, SCALE_GOOD_STEPS, SCALE_PATIENCE, SCALE_SKIPPED, SCALE_WORDS };
 
 extern const struct isa_info isa_table[NOPS];
-/* NULL: there is no such instruction */
+/* NULL: no such instruction */
 static inline const struct isa_info *isa_info(enum op op)
 {
     return (unsigned)op < NOPS ? &isa_table[op] : NULL;
@@ -123,18 +124,18 @@ static inline uint32_t isa_dtype_bytes(enum dtype d)
 {
     return d == DTYPE_F64 ? 8 : d == DTYPE_BF16 || d == DTYPE_F16 ? 2 : (unsigned)d < NDTYPES ? 4 : 0;
 }
-/* what C and G operands are: fp32, or one of 16 bits */
+/* formats of C and G operands: fp32, or one of 16 bits */
 static inline bool isa_dtype_real(enum dtype d)
 {
     return d == DTYPE_F32 || d == DTYPE_BF16 || d == DTYPE_F16;
 }
-/* int32 words of a row of that many numbers in 8 bits, as isa.def says */
+/* number of int32 words for a row of that many numbers in 8 bits, as isa.def defines it */
 static inline uint64_t isa_eight_words(uint64_t cols)
 {
     return (cols + 3) / 4 + (cols + 127) / 128;
 }
-/* products; those of experts' rows, each with its own expert's weights.  isa.c asserts that what one of a kind is asked by
- * another's name lies where all have it. */
+/* Matrix products; grouped products of expert rows, each with its expert's weights.  isa.c asserts that operands
+ * which are looked up under one product's name have the same index in all products of the kind. */
 static inline bool isa_product(enum op op)
 {
     return op == OP_MATMUL_NT || op == OP_MATMUL_NN || op == OP_MATMUL_TN;
@@ -143,9 +144,9 @@ static inline bool isa_grouped(enum op op)
 {
     return op == OP_GROUPED_NT || op == OP_GROUPED_NN || op == OP_GROUPED_TN;
 }
-/* may an instruction run there?  Rows of queue ANY run on COMPUTE, TP or DP */
+/* may the instruction run on that queue?  Instructions of queue ANY run on COMPUTE, TP or DP */
 bool isa_queue_legal(enum op op, enum queue q);
-/* hash of all rows: programs carry it, the loader refuses another */
+/* hash of all rows: programs carry it, and the loader refuses a program with a different one */
 uint64_t isa_fingerprint(void);
 
 #endif

@@ -1,8 +1,8 @@
 #ifndef LLMC_MEMORY_H
 #define LLMC_MEMORY_H
 
-/* What a process's resident memory consists of, by name: from the kernel's own account of every mapping, each
- * shared page divided among the processes that map it, so that sums over ranks are physical memory. */
+/* What a process's resident memory consists of, by category: from the kernel's own account of every mapping, with
+ * each shared page divided among the processes that map it, so that sums over ranks are physical memory. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -25,12 +25,12 @@ struct memory_range {
 };
 
 const char *memory_line_name(enum memory_line line);
-/* Mappings in a range count there; of the others, files count as code, the program break as heap, and
- * anonymous ones as blas: nothing else makes any. */
+/* Mappings in one of the ranges count as its category; of the others, files count as code, the program break as
+ * heap, and anonymous ones as BLAS, since nothing else makes any. */
 void memory_measure(const struct memory_range *ranges, uint32_t nranges, uint64_t bytes[NMEMORY]);
-/* the process's share of resident memory as one figure, to hold the lines against */
+/* the process's share of resident memory as one figure, to compare the categories with */
 uint64_t memory_total(void);
-/* what this machine, or the control group this process lives in, can still give; UINT64_MAX if unknown */
+/* bytes that this machine, or this process's control group, can still provide; UINT64_MAX if unknown */
 uint64_t memory_available(void);
 
 #endif

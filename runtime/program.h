@@ -1,11 +1,12 @@
 #ifndef LLMC_PROGRAM_H
 #define LLMC_PROGRAM_H
 
-/* One role's program in memory: what a rank of that role does in one step, fully expanded, and the buffers it does it in.
+/* One role's program in memory: what a rank of that role does in one step, fully unrolled, and the buffers that it
+ * works in.
  *
- * Invariants after program_check(): every index is in range; every operand's footprint lies in its buffer for every
- * value its slot can take; shapes, dtypes and marks agree with isa.def; instructions are in `seq` order.
- * All arrays are malloc'ed and owned by the program; program_free() frees all. */
+ * Invariants after program_check(): every index is in range; every operand is within its buffer for every value that
+ * its slot can take; shapes, dtypes and marks agree with isa.def; instructions are in `seq` order.  All arrays are
+ * malloc'ed and owned by the program; program_free() frees everything. */
 
 #include "runtime/isa.h"
 #include "runtime/error.h"
@@ -15,17 +16,18 @@
 #define NONE UINT32_MAX
 
 enum axis { AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP, NAXES };
-/* Ranks are mixed-radix numbers of up to so many digits; the first four are the lowest digits of the axes, the rest
- * upper digits of axes that experts or shards cut.  Masks are sets of digits. */
+/* Ranks are mixed-radix numbers of up to so many digits.  The first four are the lowest digits of the axes; the
+ * others are higher digits of axes that are cut where groups of experts or shards end.  Masks are sets of digits. */
 #define NDIGITS 8
 
-/* A slot is a 64-bit value per rank.  Kind and argument fix it: the verifier recomputes every value from the mesh. */
+/* A slot is a 64-bit value per rank, determined by its kind and argument: the verifier recomputes every value from
+ * the mesh. */
 enum slot_kind {
-    SLOT_COORD, /* arg = mask: the rank's digits there as one number, innermost lowest */
-    SLOT_FIRST, /* arg = mask: 1 where all those digits are 0, else 0 */
-    SLOT_PEER,  /* arg = pp coordinate: the rank there with the other coordinates equal */
+    SLOT_COORD, /* arg = mask: the number formed by the rank's digits in the mask, innermost lowest */
+    SLOT_FIRST, /* arg = mask: 1 if all those digits are 0, else 0 */
+    SLOT_PEER,  /* arg = pp coordinate: the rank with that coordinate and the others equal */
     SLOT_GROUP, /* arg = mask of digits along which the members vary; GROUP_TIE: this rank and its mirror image, {r, pp-1-r} */
-    SLOT_BEHIND /* arg = SLOT_BEHIND_ARG: the number at the mask of the rank `distance` places before, cyclically */
+    SLOT_BEHIND /* arg = SLOT_BEHIND_ARG: the COORD number of the rank that is `distance` places back, cyclically */
 };
 #define SLOT_BEHIND_ARG(mask, distance) ((uint32_t)(distance) << 8 | (uint32_t)(mask))
 #define SLOT_BEHIND_MASK(arg) ((arg) & 0xffu)
@@ -35,41 +37,42 @@ struct slot {
     char name[24];
     enum slot_kind kind;
     uint32_t arg;
-    int64_t most; /* values are 0..most; ranks for PEER; group's size for GROUP (its id is checked elsewhere) */
+    int64_t most; /* values are 0..most; for PEER ranks; for GROUP the group's size (its id is checked elsewhere) */
 };
 
-/* Buffers of asynchronous work are rings: `depth` slots of `stride` bytes, one slot per microbatch in flight.
- * All buffers of a ring class use the same slot in the same action, as they are lowered.  A slot is written and read at other
- * times than its neighbours, so each may lie anywhere in the arena; an operand's offset counts slots as if they lay one behind
- * the other.  Placement may give a buffer a ring of its own, with a slot for every place where its contents lie in turns: then
- * an action may use several slots, and slots may share bytes, with one another as with other buffers, while no two of them are
- * in use. */
+/* Buffers of asynchronous work are rings: `depth` slots of `stride` bytes, one slot per microbatch in flight.  As
+ * lowered, all buffers of a ring class use the same slot in the same action.
+ *
+ * A slot is live at other times than its neighbours, so each may be anywhere in the arena; an operand's offset
+ * counts slots as if they were consecutive.  Placement may give a buffer a ring of its own, with a slot for every
+ * offset at which its contents are stored in turn: then an action may use several slots, and slots may share bytes,
+ * with each other as with other buffers, as long as no two of them are live. */
 struct ring {
     char name[24];
     uint32_t depth;
 };
 enum buffer_kind {
-    BUFFER_STEP,    /* contents die with the step */
+    BUFFER_STEP,    /* contents are not kept after the step */
     BUFFER_PARAM,   /* persistent, below: of a bucket */
     BUFFER_MASTER,
     BUFFER_MOMENT1,
     BUFFER_MOMENT2,
     BUFFER_BLOCK,   /* the step block */
     BUFFER_METRICS, /* the metrics block; read by the host after the step */
-    BUFFER_WORKSPACE, /* what kernels on the compute queue use besides operands, on GPUs; no operand lies in it */
-    BUFFER_SCALE,   /* the loss scale; persistent, and the program's CLIP_SCALED says how it begins */
+    BUFFER_WORKSPACE, /* scratch memory of kernels on the compute queue, on GPUs; no operand is in it */
+    BUFFER_SCALE,   /* the loss scale; persistent, with its initial value given by the program's CLIP_SCALED */
     NBUFFER_KINDS
 };
 struct buffer {
     char name[40];
     enum buffer_kind kind;
-    enum dtype dtype;    /* of persistent buffers; of others what is mostly in it, for people */
+    enum dtype dtype;    /* of persistent buffers; for others the most common dtype of their contents, for people */
     uint32_t ring;       /* class, or NONE */
     uint64_t bytes;      /* ring: depth * stride */
     uint64_t stride;     /* bytes of a slot; = bytes without a ring */
-    uint64_t offset;     /* in the arena, after placement; multiple of 256; of a ring its first slot's */
-    bool scattered;      /* a ring whose slots have places of their own; else slot k lies k strides behind the first */
-    uint32_t place;      /* scattered: the first of `depth` of the program's places */
+    uint64_t offset;     /* offset in the arena, after placement; a multiple of 256; of a ring that of its first slot */
+    bool scattered;      /* a ring whose slots each have their own offset; else slot k is k strides after the first */
+    uint32_t place;      /* scattered: index of the first of its `depth` entries in the program's places */
     uint32_t bucket;     /* persistent kinds of a bucket, else NONE */
     bool host;           /* in host memory, which is the arena's beginning; only COPY on the copy queue reaches it */
     uint32_t shard_slot; /* holds elements [slot * n, slot * n + n) of the bucket, n = its own elements; NONE = all */
@@ -97,8 +100,8 @@ struct tensor {
     uint64_t at;              /* element of the bucket */
     enum init_kind init;
     double std;
-    /* A family: the name holds one '%', for which 0 .. family - 1 stand; `boxes` such boxes follow one another in the
-     * bucket, of members member, member + 1, ... + slot * stride.  0 = one tensor, one box. */
+    /* A family: the name contains one '%', which stands for 0 .. family - 1; `boxes` boxes follow one another in the
+     * bucket, of members member + slot * stride, and the next ones.  0: one tensor, one box. */
     uint32_t family, member, boxes, member_slot;
     uint64_t member_stride;
     /* rows of the logical tensor beyond shape (padded vocabulary) read as 0 and are never saved */
@@ -127,16 +130,18 @@ struct wait {
 struct insn {
     enum op op : 16;
     uint8_t queue, nwaits;
-    uint32_t operand, attr, wait; /* first of each in the program's arrays; counts by isa_info(); of equal ones perhaps
-                                     the same (program_share.h) */
-    uint32_t seq;                 /* topological number, equal on both sides of a rendezvous, unique else in a plan's step */
+    /* indices of the first of each in the program's arrays; isa_info() gives the counts; equal lists may be shared
+     * (program_share.h) */
+    uint32_t operand, attr, wait;
+    /* topological number, equal for all parties of a rendezvous, otherwise unique in a plan's step */
+    uint32_t seq;
     /* for people only: */
     char action;         /* F B I W O, or 0 */
     uint16_t stage;      /* UINT16_MAX = none */
     uint32_t layer, microbatch, line; /* NONE = none; line 0 = none */
 };
 
-/* what the job is, for the host side of the runtime */
+/* properties of the job that the host side of the runtime needs */
 struct job_info {
     uint64_t sequence, batch, vocab, seed, steps_total;
     uint32_t optimizer, lr_kind; /* enum optimizer, enum lr_kind of the compiler: 0 adamw 1 sgd; 0 constant 1 linear 2 cosine 3 wsd */
@@ -156,7 +161,7 @@ struct program {
     struct buffer *buffers;
     struct bucket *buckets;
     struct tensor *tensors;
-    uint64_t *places; /* in the arena, of the slots of scattered rings, ring by ring */
+    uint64_t *places; /* offsets in the arena of the slots of scattered rings, ring by ring */
     uint32_t ninsns, noperands, nattrs, nwaits;
     struct insn *insns; /* in seq order */
     struct operand *operands;
@@ -165,8 +170,9 @@ struct program {
     uint32_t room[10]; /* capacities of the ten arrays above, in their order */
 };
 
-/* building: each returns the index of the new item; pointers into the arrays die with the next call */
-/* boxes of a tensor; the name of a member of its family, or its only one */
+/* Building: each function returns the index of the new item; pointers into the arrays are invalid after the next
+ * call. */
+/* number of a tensor's boxes; the name of a member of its family, or its only name */
 uint32_t tensor_boxes(const struct tensor *t);
 void tensor_name(const struct tensor *t, uint64_t member, char *out, size_t size);
 struct program *program_new(uint32_t role, uint32_t nroles);
@@ -174,21 +180,23 @@ void program_free(struct program *p);
 uint32_t program_slot(struct program *p, const char *name, enum slot_kind kind, uint32_t arg, int64_t most);
 uint32_t program_ring(struct program *p, const char *name, uint32_t depth);
 uint32_t program_buffer(struct program *p, const struct buffer *b);
-uint32_t program_add_place(struct program *p, uint64_t offset); /* of the next slot of a scattered ring */
-uint64_t program_host_bytes(const struct program *p); /* of the arena; the rest is the device's */
-/* what its instructions need of a workspace, by the rule of runtime/workspace.h */
+/* adds the offset of the next slot of a scattered ring */
+uint32_t program_add_place(struct program *p, uint64_t offset);
+/* bytes at the beginning of the arena that are host memory; the rest is device memory */
+uint64_t program_host_bytes(const struct program *p);
+/* largest workspace that its instructions need, by runtime/workspace.h */
 uint64_t program_workspace_bytes(const struct program *p, uint32_t sm);
 uint32_t program_bucket(struct program *p, const struct bucket *b);
 uint32_t program_tensor(struct program *p, const struct tensor *t);
-/* an instruction with all operands absent and all attributes 0, on the table's queue; TP where that is ANY */
+/* appends an instruction with all operands absent and all attributes 0, on the table's queue; on TP if that is ANY */
 uint32_t program_insn(struct program *p, enum op op);
 void program_wait(struct program *p, uint32_t insn, enum queue q, uint32_t position); /* only for the newest instruction */
-/* replace all wait lists: waits of instruction i are list[first[i] .. first[i + 1]) */
+/* replaces all wait lists: the waits of instruction i are list[first[i] .. first[i + 1]) */
 void program_set_waits(struct program *p, const struct wait *list, const uint32_t *first);
-/* reorder instructions: new i-th = old order[i]; waits keep pointing at the same instructions */
+/* reorders instructions: the new i-th is the old order[i]; waits keep referring to the same instructions */
 void program_permute(struct program *p, const uint32_t *order);
 
-/* in the arena: a slot (0 without a ring), and an operand where its slot value is 0 */
+/* offsets in the arena: of a slot (0 without a ring); of an operand if its slot value is 0 */
 static inline uint64_t program_slot_offset(const struct program *p, const struct buffer *b, uint64_t slot)
 {
     return b->scattered ? p->places[b->place + slot] : b->offset + slot * b->stride;
@@ -199,11 +207,12 @@ static inline uint64_t program_operand_offset(const struct program *p, const str
     return b->scattered ? p->places[b->place + o->offset / b->stride] + o->offset % b->stride : b->offset + o->offset;
 }
 
-/* The phases of a step: phase i is instructions [at[i], at[i + 1]).  With seams: what the next step begins with before this one
- * is checked, the rest, and the check.  false: there are none, and all is the body. */
+/* The phases of a step: phase i is instructions [at[i], at[i + 1]).  With seams they are: what the next step may
+ * begin with before this one is checked, the rest, and the check.  false: there are no seams, and everything is the
+ * body. */
 enum phase { PHASE_EARLY, PHASE_BODY, PHASE_CHECK, NPHASES };
 bool program_phases(const struct program *p, uint32_t at[NPHASES + 1]);
-/* the same by queue: positions that the phases begin at; at[NPHASES] are the queues' lengths */
+/* the same by queue: positions at which the phases begin; at[NPHASES] holds the queues' lengths */
 bool program_phase_positions(const struct program *p, uint32_t at[NPHASES + 1][NQUEUES]);
 
 /* position of every instruction on its queue; out has ninsns entries; count[NQUEUES] gets the lengths */

@@ -1,14 +1,14 @@
 #ifndef LLMC_PROGRAM_BYTES_H
 #define LLMC_PROGRAM_BYTES_H
 
-/* The container of binary files, and the numbers in it; private to program*.c.
+/* The container of binary files, and the encoding of numbers in it; private to program*.c.
  *
  *   magic[8]  version u32  sections u32  file bytes u64  fingerprint u64
  *   per section: bytes u64  hash u64                           hash of all above u64
- *   sections, one behind the other, to the end of the file
+ *   sections, consecutively, to the end of the file
  *
- * All fixed-width numbers are little-endian.  Inside sections numbers are varints: 7 bits a byte, lowest
- * first, no longer than needed; signed ones zigzag.  Writers end the process when memory runs out. */
+ * All fixed-width numbers are little-endian.  Inside sections numbers are varints: 7 bits per byte, lowest first, in
+ * the fewest bytes; signed ones are zigzag-encoded.  Writers end the process when memory runs out. */
 
 #include "runtime/error.h"
 
@@ -26,8 +26,8 @@ void bytes_signed(struct bytes *b, int64_t v);
 void bytes_real(struct bytes *b, double v);
 void bytes_text(struct bytes *b, const char *s, size_t size); /* of an array of size bytes */
 
-/* Reading past the end or a number that does not end sets bad.  Numbers that are longer than needed or too
- * large for their field are not looked for: who reads a file compares it with what its contents encode to. */
+/* Reading past the end, or a number without an end, sets bad.  Numbers that are longer than necessary or too large
+ * for their field are not detected here: whoever reads a file compares it with the encoding of its contents. */
 struct reader {
     const uint8_t *at, *end;
     bool bad;
@@ -35,10 +35,10 @@ struct reader {
 uint64_t read_number(struct reader *r);
 int64_t read_signed(struct reader *r);
 double read_real(struct reader *r);
-/* into a field of size bytes; nothing where it does not fit */
+/* reads into a field of size bytes; stores nothing if the text does not fit */
 void read_text(struct reader *r, char *to, size_t size);
-/* For what memory rests on, else 0 and bad: a number below a limit; base + a signed number likewise; a count
- * of items that take at least one byte each, never more than the bytes left. */
+/* For numbers on which memory safety depends; on failure 0 and bad: a number below a limit; base + a signed number
+ * below a limit; a count of items that take at least one byte each, so never more than the bytes left. */
 uint64_t read_below(struct reader *r, uint64_t limit);
 uint32_t read_offset(struct reader *r, int64_t base, uint32_t limit);
 uint32_t read_count(struct reader *r);

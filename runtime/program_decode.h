@@ -1,7 +1,7 @@
 #ifndef LLMC_PROGRAM_DECODE_H
 #define LLMC_PROGRAM_DECODE_H
 
-/* What a program's file says, read but not yet expanded; private to program_decode.c and program_expand.c. */
+/* The contents of a program file, read but not yet expanded; private to program_decode.c and program_expand.c. */
 
 #include "runtime/program_form.h"
 
@@ -11,14 +11,14 @@ struct segment {
 };
 struct symbol {
     uint32_t buffer;
-    uint32_t class; /* number of its ring class in the frame; NONE: offset is from the buffer's start */
+    uint32_t class; /* number of its ring class within the frame; NONE: the offset is from the buffer's start */
     uint64_t offset;
 };
 struct frame {
     uint32_t segment, nclasses;
     size_t symbol; /* first */
 };
-struct pattern { /* waits of a run */
+struct pattern { /* waits of the instructions of a run */
     const uint8_t *first;
     uint32_t nwaiting, nwaits;
 };
@@ -27,12 +27,12 @@ struct call {
     size_t slot; /* first of its ring slots */
 };
 struct queue_state {
-    size_t call, calls_end;     /* current, and one behind the last */
-    uint32_t insn;              /* of the current call */
-    uint32_t waiting;           /* how many of its pattern's waiting instructions are done */
-    struct reader pattern;      /* the rest of its pattern */
+    size_t call, calls_end;     /* current call, and one past the last */
+    uint32_t insn;              /* next instruction of the current call */
+    uint32_t waiting;           /* number of its pattern's waiting instructions that are done */
+    struct reader pattern;      /* the rest of the call's pattern */
     uint32_t next_waiting;      /* instruction that waits next; NONE = no more */
-    uint32_t position[NQUEUES]; /* last waited for */
+    uint32_t position[NQUEUES]; /* position on each queue that was waited for last */
     struct reader seq;
     uint64_t left, next_seq, last_seq; /* instructions left; seq of the next one; seq of the last one + 1 */
 };
@@ -54,7 +54,7 @@ struct decoder {
     uint32_t *class_frame, *class_number; /* per ring class: its number in the frame class_frame - 1 */
 };
 
-/* all instructions, in the order of seq */
+/* expands all instructions, in the order of seq */
 void program_expand(struct decoder *d);
 
 #endif

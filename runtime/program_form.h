@@ -3,19 +3,19 @@
 
 /* The binary form of a program; private to program_encode.c and program_decode.c.
  *
- * Every queue is cut into runs: consecutive instructions of equal action, stage, microbatch and layer that
- * use one slot per ring class.  A run is stored as a call of three shared things:
+ * Every queue is cut into runs: consecutive instructions of equal action, stage, microbatch and layer that use one
+ * slot per ring class.  A run is stored as a call of three things that runs share:
  *
- *   segment  what is done: opcodes, shapes, attributes, source lines; buffers are numbers of symbols
+ *   segment  what is done: opcodes, shapes, attributes, source lines; buffers are given by symbol numbers
  *   frame    where: a segment and, per symbol, a buffer and an offset; in a ring, the offset within its slot
- *   waits    for what: distances from the position that this queue waited for last on the same other queue
+ *   waits    for what: distances from the position that this queue last waited for on the same other queue
  *   call     frame, waits, microbatch, layer, and the slot of every ring class in the frame
  *
- * Equal layers share segments, equal microbatches share frames, and mostly waits.  A symbol is absolute, its
- * ring slot part of its offset, where one instruction uses two slots of a class.  `seq` is a stream of
- * differences per queue; the order of the file is the merge of the queues by seq.
+ * Equal layers share segments; equal microbatches share frames, and mostly waits.  A symbol is absolute, with the
+ * ring slot included in its offset, if one instruction uses two slots of a class.  `seq` is a stream of differences
+ * per queue; the order of the file's instructions is the merge of the queues by seq.
  *
- * A file is accepted only if encoding what it says gives the same bytes: there is one form per program. */
+ * A file is accepted only if encoding its contents gives the same bytes: every program has exactly one form. */
 
 #include "runtime/program_bytes.h"
 #include "runtime/program_words.h"

@@ -19,14 +19,14 @@ struct scan {
 };
 
 enum status scan_fault(const struct scan *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* what stands here, for messages, as the arguments of "%.*s": up to 20 characters */
+/* the text at the current position, for messages, as the arguments of "%.*s": up to 20 characters */
 #define SCAN_HERE(s) (int)((s)->end - (s)->at > 20 ? 20 : (s)->end - (s)->at), (s)->at
 
 void scan_spaces(struct scan *s);
-/* behind spaces */
+/* these two first skip spaces */
 bool scan_end(struct scan *s);
 bool scan_char(struct scan *s, char c);
-/* a whole word, with the spaces around it */
+/* accepts a whole word and the spaces around it */
 bool scan_word(struct scan *s, const char *word);
 enum status scan_expect(struct scan *s, const char *word);
 /* one of n words, as a number */
@@ -42,9 +42,10 @@ enum status scan_real(struct scan *s, double *v);
 enum status scan_keyword_u64(struct scan *s, const char *word, uint64_t *v);
 enum status scan_keyword_u32(struct scan *s, const char *word, uint32_t *v);
 
-/* Everything up to what can't be in a name.  `to` is filled up with zeros. */
+/* Reads everything up to a character that cannot be in a name.  `to` is filled up with zeros. */
 enum status scan_name(struct scan *s, char *to, size_t size);
-/* An index, then a name: items carry theirs, so that people can find them; it must be the next one. */
+/* Reads an index, then a name: items are printed with their index so that people can find them; it must be the next
+ * one. */
 enum status scan_item(struct scan *s, uint32_t next, char *name, size_t size);
 
 #endif

@@ -10,7 +10,7 @@
 
 #define PROGRAM_TEXT_VERSION 1
 
-/* More than the largest plan needs by a factor of ten; they keep index arithmetic far from overflow. */
+/* Ten times what the largest plan needs; these limits keep index arithmetic far from overflow. */
 #define LIMIT_SLOTS 4096u
 #define LIMIT_RINGS 4096u
 #define LIMIT_BUFFERS (1u << 20)
@@ -22,7 +22,7 @@
 #define LIMIT_FILE ((uint64_t)1 << 31)  /* bytes of a program or rank file, binary or text */
 #define LIMIT_ROLES (1u << 24)
 
-/* never in a name, besides what is not printable; '~' is printable and excluded too */
+/* characters that no name contains, besides those that are not printable; '~' is printable and excluded, too */
 #define PROGRAM_NAME_ENDS " \"#+*=[]~"
 
 #define NSLOT_KINDS 5

@@ -1,9 +1,9 @@
 #ifndef LLMC_RENDEZVOUS_H
 #define LLMC_RENDEZVOUS_H
 
-/* Where ranks of several machines meet: rank 0 listens, all connect by TCP, prove that they know the run's secret, and
- * compare the plan's hash before anything else.  Afterwards the connections carry barriers, small sums, and the first
- * failure's words; training's data never goes this way.  No call waits without a deadline. */
+/* Where ranks of several machines meet: rank 0 listens, all others connect by TCP, prove that they know the run's
+ * secret, and compare the plan's hash before anything else.  Afterwards the connections carry barriers, small sums,
+ * and the message of the first failure; training data never goes this way.  Every call has a deadline. */
 
 #include "runtime/error.h"
 
@@ -18,8 +18,8 @@ struct rendezvous_setup {
     uint16_t port;
     uint32_t rank, nranks;
     const char *plan_hash; /* 64 hexadecimal digits */
-    const char *secret;    /* "" = none: then anybody who reaches the port may join */
-    double timeout_s;      /* for everybody to come, and for each later meeting */
+    const char *secret;    /* "": none, so anybody who reaches the port may join */
+    double timeout_s;      /* seconds for all ranks to join, and for each later meeting */
 };
 /* Returns when all ranks have come.  blob: rank 0's, RENDEZVOUS_BLOB bytes, is everybody's afterwards. */
 enum status rendezvous_join(struct rendezvous **out, const struct rendezvous_setup *s, void *blob, struct error *error);

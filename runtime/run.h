@@ -26,7 +26,7 @@ struct run {
     struct safetensors *init;
     struct weight_plan *catalog;
     uint32_t ncatalog;
-    uint64_t *arena_sizes; /* by rank: of its programs the larger */
+    uint64_t *arena_sizes; /* by rank: the larger one of its programs' arenas */
     struct world world;
     uint64_t steps;
     struct pace pace; /* --paced */
@@ -34,7 +34,7 @@ struct run {
     /* --device cuda */
     const struct cuda_plugin *plugin;
     struct nccl_functions nccl; /* --transport nccl */
-    struct gang *gang; /* of this process's ranks; with d2d they are threads with copies of this structure */
+    struct gang *gang; /* of this process's ranks; with d2d these are threads with copies of this structure */
 };
 
 /* --device cuda: finds the plugin and NCCL.  Of the run only its settings are there */
@@ -44,9 +44,9 @@ enum status run_open(struct run *r, struct error *error);
 void run_close(struct run *r);
 /* sizes of the shared region */
 struct world_sizes run_sizes(const struct run *r);
-/* a rank's first span in the trace region */
+/* index of a rank's first span in the trace region */
 size_t run_first_span(const struct run *r, uint32_t rank);
-/* one rank, from its arena's first byte to the end; failures are recorded in the world */
+/* runs one rank from the initialisation of its arena to the end; failures are recorded in the world */
 enum status run_rank(struct run *r, uint32_t rank);
 /* One rank of a run over several machines, or of several processes that share nothing, with NCCL: a region of its own, and a
  * meeting over the network with rank 0 at host:port.  LLMRUN_SECRET in the environment is the run's secret. */

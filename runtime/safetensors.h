@@ -1,8 +1,8 @@
 #ifndef LLMC_SAFETENSORS_H
 #define LLMC_SAFETENSORS_H
 
-/* The safetensors container: a strict reader of one file or of a sharded folder, and a writer that lays files
- * out first and lets many processes fill them through mappings. */
+/* The safetensors container: a strict reader for one file or a sharded folder, and a writer that lays files out
+ * first and lets many processes fill them through mappings. */
 
 #include "runtime/error.h"
 
@@ -17,7 +17,7 @@ struct weight {
     enum weight_dtype dtype;
     uint32_t ndim;
     uint64_t shape[SAFETENSORS_MAX_DIMS];
-    const uint8_t *data; /* little-endian, row-major, in the mapping; maybe unaligned */
+    const uint8_t *data; /* little-endian, row-major, in the mapping; may be unaligned */
     uint64_t bytes;
 };
 
@@ -29,7 +29,7 @@ void safetensors_close(struct safetensors *s);
 uint32_t safetensors_count(const struct safetensors *s);
 const struct weight *safetensors_at(const struct safetensors *s, uint32_t i);         /* sorted by name */
 const struct weight *safetensors_find(const struct safetensors *s, const char *name); /* NULL if absent */
-/* n elements from `first`, `step` apart, as fp32 */
+/* loads n elements from `first` on, `step` apart, as fp32 */
 void safetensors_load(const struct weight *w, uint64_t first, uint64_t step, uint32_t n, float *out);
 
 /* writing: fp32 tensors in the order given (sorted by name), split into files of at most file_bytes of data
@@ -38,8 +38,8 @@ struct weight_plan {
     const char *name;
     uint32_t ndim; /* 1 or 2 */
     uint64_t shape[2];
-    uint32_t file;   /* of the layout, in safetensors_create()'s copy */
-    uint64_t offset; /* in the file; likewise */
+    uint32_t file;   /* set in safetensors_create()'s copy: number of its file */
+    uint64_t offset; /* also set there: offset in the file */
 };
 struct weight_files;
 enum status safetensors_create(const char *dir, const char *stem, const struct weight_plan *t, uint32_t n,

@@ -12,7 +12,7 @@ struct settings {
     const char *dir, *data, *init, *save, *eval, *log, *trace, *gradients, *paced;
     const char *routing[4]; /* by enum routing_use; at most one */
     const char *rendezvous; /* host:port of rank 0 */
-    uint64_t rank, ranks;   /* with --rendezvous, of ranks; 0 = from the launcher */
+    uint64_t rank, ranks;   /* with --rendezvous: this rank of so many; 0 = taken from the launcher */
     uint64_t steps;      /* 0 = the job's own length */
     uint64_t eval_every; /* 0 = only at the end */
     uint64_t shuffle_seed;
@@ -21,11 +21,11 @@ struct settings {
     bool calibrate;
     const char *output;          /* of --calibrate; NULL = stdout */
     bool cuda, nccl, free_order; /* --device cuda; --transport nccl rather than d2d; --no-deterministic */
-    int transport, replay;       /* as given, -1 = not; replay: enum replay of runtime/cuda/gang.h */
+    int transport, replay;       /* as given, -1 = not given; replay: enum replay of runtime/cuda/gang.h */
 };
 
-/* STATUS_OK with *done set if --help or --version has answered; otherwise a complete, consistent set of
- * options. On an error it has printed one sentence. */
+/* STATUS_OK with *done set if --help or --version was handled; otherwise a complete, consistent set of options.  On
+ * an error it has printed one sentence. */
 enum status settings_parse(struct settings *o, int argc, char **argv, bool *done);
 
 #endif

@@ -1,8 +1,8 @@
 #ifndef LLMC_STATUS_H
 #define LLMC_STATUS_H
 
-/* What can go wrong in the world outside, and how it travels: functions return enum status, TRY() hands it on,
- * main() prints it once.  The numbers are the exit codes of both programs. */
+/* What can go wrong outside of the program, and how it is reported: functions return enum status, TRY() passes it
+ * on, main() prints it once. The numbers are the exit codes of both programs. */
 
 enum status {
     STATUS_OK = 0,

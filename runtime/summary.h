@@ -7,14 +7,14 @@
 #include "runtime/run.h"
 
 enum {
-    REPORT_ARENA_TOUCHED, /* one past the highest byte that was ever written */
+    REPORT_ARENA_TOUCHED, /* offset after the highest byte that was ever written */
     REPORT_SCRATCH,
     REPORT_ALLOCATIONS /* after the first step */,
     REPORT_INSTRUCTIONS /* of a step */,
     REPORT_LOADED,
     REPORT_END /* resident bytes */,
     REPORT_COMPARED, /* tokens at routers, with --routing-compare */
-    REPORT_FLIPS,    /* those that chose otherwise */
+    REPORT_FLIPS,    /* tokens whose choices differ from the recorded ones */
     NREPORTS
 };
 

@@ -1,8 +1,8 @@
 #ifndef LLMC_RUN_TRACE_H
 #define LLMC_RUN_TRACE_H
 
-/* What really happened in a step, as Chrome trace JSON: one process per rank, one thread per queue, one event
- * per instruction, named as `llmc trace` names it. */
+/* A measured step as Chrome trace JSON: one process per rank, one thread per queue, one event per instruction, named
+ * as `llmc trace` names it. */
 
 #include "runtime/exec.h"
 

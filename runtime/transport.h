@@ -1,12 +1,12 @@
 #ifndef LLMC_TRANSPORT_H
 #define LLMC_TRANSPORT_H
 
-/* How ranks exchange operands.  A communication is a meeting: every member of a channel posts its operands
- * under the meeting's number, someone moves the data, and all are told.  No call blocks.
+/* How ranks exchange operands.  A communication is a meeting: every member of a channel posts its operands under the
+ * meeting's number, one of them moves the data, and all are notified.  No call blocks.
  *
- * A channel is a group of ranks, or a (sender, receiver) pair.  Meetings of a channel are numbered from 0, in
- * `seq` order, step after step, by every member alike; that is what matches them, never the time of arrival.
- * Sums are taken in member order, fp32 or wider, whoever computes them: equal inputs give equal bits. */
+ * A channel is a group of ranks, or a (sender, receiver) pair.  All members number the meetings of a channel alike,
+ * from 0, in `seq` order, step after step; these numbers match them, never the time of arrival.  Sums are computed
+ * in member order, in fp32 or wider, whoever computes them: equal inputs give equal bits. */
 
 #include "kernels/kernels.h"
 #include "runtime/status.h"
@@ -17,12 +17,12 @@ struct channel {
     const uint32_t *members; /* ranks; of a pair: sender, receiver */
 };
 
-/* one rank's part in one meeting */
+/* one rank's part of a meeting */
 struct meeting {
     enum op op;
     uint32_t channel, self; /* self: own index among the members */
     uint64_t number;
-    struct view x, y;  /* x: what it gives, y: where it receives; in-place instructions have x == y */
+    struct view x, y;  /* x: what it sends, y: where it receives; in-place instructions have x == y */
     int64_t ready_ns;  /* when the member was ready for it; only for latest() */
     uint32_t argument; /* BROADCAST: root; ALL_REDUCE: 1 = maximum; SHIFT: by */
 };
@@ -34,14 +34,14 @@ enum meeting_state {
 };
 
 struct transport;
-/* bytes of the world's region for it, to be zero at the start */
+/* bytes that the transport needs in the world's region, which must be zero at the start */
 size_t transport_shared_bytes(const struct channel *channels, uint32_t nchannels);
 enum status transport_open(struct transport **t, struct world *w, const struct channel *channels, uint32_t nchannels);
 void transport_close(struct transport *t);
 enum meeting_state transport_post(struct transport *t, const struct meeting *m);
-/* DONE: all that m gives and receives is final, and no peer will touch it again */
+/* DONE: everything that m sends and receives is final, and no peer will access it again */
 enum meeting_state transport_poll(struct transport *t, const struct meeting *m);
-/* right after DONE: the greatest ready_ns of all members */
+/* only right after DONE: the greatest ready_ns of all members */
 int64_t transport_latest(struct transport *t, const struct meeting *m);
 
 #endif

@@ -1,8 +1,9 @@
 #ifndef LLMC_WORKSPACE_H
 #define LLMC_WORKSPACE_H
 
-/* The device memory that kernels/cuda uses besides operands, by one rule of shapes alone: the compiler places so much in the
- * arena, the verifier looks at it, the kernels use it, and the tests compare it with what cuDNN's plans ask for. */
+/* The device memory that kernels/cuda uses in addition to operands, computed from shapes alone: the compiler places
+ * that much in the arena, the verifier checks it, the kernels use it, and the tests compare it with what cuDNN's
+ * plans ask for. */
 
 #include "runtime/isa.h"
 
@@ -10,7 +11,8 @@
 extern "C" {
 #endif
 
-/* an instruction's operands, as OPND() counts them (absent: 0 x 0), and its attributes: of a real one, whether it is not 0 */
+/* An instruction's operands, indexed by OPND() (absent: 0 x 0), and its attributes; of a real attribute, whether it
+ * is not 0. */
 struct workspace_of {
     struct {
         uint32_t rows, cols;
@@ -21,30 +23,32 @@ struct workspace_of {
 
 enum {
     WORKSPACE_ALIGN = 256,
-    WORKSPACE_PRODUCT = 32 << 20, /* what NVIDIA's own frameworks give cuBLASLt on sm_90 */
-    WORKSPACE_PARTS = 1024,       /* of a sum that is taken in two launches */
+    WORKSPACE_PRODUCT = 32 << 20, /* as much as NVIDIA's own frameworks give cuBLASLt on sm_90 */
+    WORKSPACE_PARTS = 1024,       /* of a sum that is computed in two launches */
     WORKSPACE_TILE = 128
 };
 
-/* 0 for communications, and where there are no such kernels: sm = compute capability, 90 = 9.0; 0 = no NVIDIA GPU */
+/* Workspace of an instruction in bytes; 0 for communications, and where there are no such kernels.  sm: compute
+ * capability, 90 = 9.0; 0 = no NVIDIA GPU. */
 uint64_t workspace_bytes(enum op op, const struct workspace_of *w, uint32_t sm);
 
-/* Attention by cuDNN: tensors of our own in the order in which they lie (log-sum-exps in its order; backward also rows'
- * sums and queries' gradients in fp32), each aligned, then what its plan asks for. */
+/* Workspace of attention by cuDNN: our own tensors in the order in which they are stored (log-sum-exps in cuDNN's
+ * layout; in the backward pass also row sums and query gradients in fp32), each aligned, then what cuDNN's plan asks
+ * for. */
 struct workspace_attention {
     uint64_t stats, sums, dq_sum, plan, total;
 };
 struct workspace_heads {
-    uint64_t sequences, sequence, heads, kv; /* sequence: places of one */
+    uint64_t sequences, sequence, heads, kv; /* sequence: tokens of one */
     uint32_t head, value;                    /* dimensions */
-    bool capped, biased;                     /* scores have a soft cap; linear biases */
+    bool capped, biased;                     /* scores have a soft cap; have linear biases */
 };
 struct workspace_attention workspace_attention(const struct workspace_heads *h, bool backward, uint32_t sm);
-/* NULL = cuDNN has an engine for it, in bf16; else why our own kernels take it */
+/* NULL: cuDNN has an engine for it, in bf16; else why our own kernels compute it */
 const char *workspace_attention_refused(const struct workspace_heads *h, bool backward, uint32_t sm);
 
-/* Operands of 8 bits behind what the product itself needs: largest magnitudes of parts of an operand's groups, groups' scales,
- * the numbers; offsets in bytes. */
+/* Operands in 8 bits, stored after what the product itself needs: largest magnitudes of parts of an operand's
+ * groups, the groups' scales, and the numbers; offsets in bytes. */
 struct workspace_eight {
     uint64_t parts, scales, numbers;
 };
@@ -55,12 +59,13 @@ struct workspace_fp8 {
 enum { WORKSPACE_FP8_PARTS = 2048 };
 /* an instruction's recipe, the attribute fp8; 0 = none */
 int64_t workspace_recipe(enum op op, const int64_t *attr);
-/* NULL = in 8 bits, and where they lie, else why not: "" = it isn't asked for */
+/* NULL: the product is computed in 8 bits, and *out says where its operands are; else why not, "" if 8 bits are not
+ * asked for */
 const char *workspace_fp8(enum op op, const struct workspace_of *w, uint32_t sm, struct workspace_fp8 *out);
 
-/* into how many chunks sums over that many rows are cut */
+/* number of chunks that sums over that many rows are divided into */
 uint32_t workspace_chunks(uint64_t rows);
-/* grouped products: which rows are whose, and tiles of WORKSPACE_TILE of them */
+/* bytes for grouped products: which rows belong to which expert, and tiles of WORKSPACE_TILE of them */
 uint64_t workspace_experts(uint64_t rows, uint64_t groups);
 
 #ifdef __cplusplus

@@ -1,11 +1,11 @@
 #ifndef LLMC_WORLD_H
 #define LLMC_WORLD_H
 
-/* What the ranks of one machine share: one mapped region with a control block, the transport's state, and an
- * arena per rank.  Every process maps all of it, so peers read and write each other's operands directly.
+/* What the ranks of one machine share: one mapped region with a control block, the transport's state, and an arena
+ * per rank.  Every process maps all of it, so peers read and write each other's operands directly.
  *
- * Nothing here ever blocks without a way out: whoever sleeps wakes when a peer bumps it, when the run fails,
- * or after a tenth of a second. */
+ * Nothing here blocks forever: whoever sleeps wakes when a peer bumps its event, when the run fails, or after a
+ * tenth of a second. */
 
 #include "runtime/isa.h"
 #include "runtime/error.h"
@@ -16,9 +16,9 @@
 
 enum rank_state { RANK_STARTING, RANK_STEPPING, RANK_SAVING, RANK_ENDED };
 
-/* one rank's public face; written by the rank itself, except `event` */
+/* what one rank publishes; written by the rank itself, except `event` */
 struct world_rank {
-    /* futex word: bumped by peers when something it may wait for has happened */
+    /* futex word: incremented by peers when something that the rank may wait for has happened */
     _Alignas(256) _Atomic uint32_t event;
     _Atomic uint32_t sleeping;
     _Atomic uint64_t progress; /* instructions finished since the start */
@@ -26,35 +26,37 @@ struct world_rank {
     _Atomic uint32_t state; /* enum rank_state */
     _Atomic uint32_t step, evaluating;
     _Atomic uint32_t head[NQUEUES]; /* instruction at each queue's head; NONE = queue empty */
-    _Atomic uint32_t running;       /* instruction the process is inside of; NONE */
-    _Atomic int64_t core_ns;        /* that the process has had a core, at the end of its last step */
-    double margin; /* of choices of experts that differ from recorded ones, see routing.h */
+    _Atomic uint32_t running;       /* instruction that the process is executing; NONE */
+    /* nanoseconds for which the process has had a core, as of the end of its last step */
+    _Atomic int64_t core_ns;
+    double margin; /* largest margin of expert choices that differ from recorded ones, see routing.h */
     uint64_t report[8], memory[2][8]; /* for the final summary, see summary.h and memory.h */
 };
 
 struct world_control {
     _Atomic uint64_t ready;            /* set by the creator when the block is valid */
-    _Atomic int32_t creator;           /* process that made it */
+    _Atomic int32_t creator;           /* process that created it */
     _Atomic uint32_t attached, failed; /* failed: enum status of the first failure */
     _Atomic uint32_t barrier_count, barrier_turn;
     _Atomic uint32_t message_ready;
-    char message[2048]; /* the first failure, in words */
+    char message[2048]; /* message of the first failure */
 };
 
 struct world {
     uint32_t rank, nranks; /* rank: NONE in the process that only launches */
     struct world_control *control;
     struct world_rank *ranks;
-    uint8_t *transport, *trace, *coverage; /* zeroed regions of the sizes asked for */
+    uint8_t *transport, *trace, *coverage; /* zeroed regions of the requested sizes */
     uint8_t **arena;                       /* by rank, ending at an inaccessible page */
     uint64_t *arena_size;                  /* by rank */
     uint64_t arena_bytes;                  /* the largest */
     uint8_t *map;
     size_t map_bytes, control_bytes; /* control_bytes: all but the arenas */
-    struct rendezvous *remote;       /* where ranks are on several machines: then the region is this rank's alone, barriers and
-                                        failures go by runtime/rendezvous.h; else NULL */
-    bool named;                      /* ranks were started from outside: nobody else looks for dead ones */
-    uint32_t spins;                  /* polls before sleeping: few where ranks outnumber cores */
+    /* for ranks on several machines, whose region is this rank's alone, while barriers and failures go through
+     * runtime/rendezvous.h; else NULL */
+    struct rendezvous *remote;
+    bool named;                      /* ranks were started from outside, so nobody else watches for dead ones */
+    uint32_t spins;                  /* polls before sleeping: few if ranks outnumber cores */
 };
 
 struct world_sizes {
@@ -72,9 +74,9 @@ void world_close(struct world *w);
 
 uint32_t world_event(const struct world *w);
 void world_bump(const struct world *w, uint32_t rank);
-/* until the event differs from `event`, a failure, or 100 ms */
+/* sleeps until the rank's event differs from `event`, the run fails, or 100 ms have passed */
 void world_sleep(const struct world *w, uint32_t event);
-/* the same, but at most that long */
+/* the same, but at most ns nanoseconds */
 void world_sleep_for(const struct world *w, uint32_t event, int64_t ns);
 
 /* records the first failure of the run and wakes everyone; later ones are ignored */
