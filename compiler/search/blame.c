@@ -1,9 +1,9 @@
 /* Why a search found nothing, in one message.
  *
- * Memory: the closest miss, itemised, and what each single change of it would save and cost.  Limits on time:
- * the fastest plan.  Wishes that exclude each other: each wish is dropped in turn and the search repeated on
- * a small budget; the first whose absence lets plans appear is named at its line, a second one in the note,
- * with a value that works.  What one word alone rules out is asked first: products, heads, shard. */
+ * Memory: the closest miss, itemised, and what each single change of it would save and cost.  Limits on time: the
+ * fastest plan.  Wishes that exclude each other: each wish is dropped in turn and the search repeated with a small
+ * budget; the first one without which plans appear is reported at its line, a second one in the note, with a value
+ * that works.  Causes that a single word shows are checked first: products of degrees, heads, shard. */
 
 #include "compiler/search/search_private.h"
 #include "compiler/support/strbuf.h"
@@ -15,7 +15,7 @@
 
 static const struct span nowhere = {0};
 
-/* schedules in pairs run one microbatch's exchange of experts' rows under another's products */
+/* May the schedule run pairs, which overlap one microbatch's exchange of expert rows with another's matrix products? */
 static bool may_pair(const struct wishes *w)
 {
     bool pairs = w->nschedules == 0;
@@ -48,7 +48,7 @@ bool search_emit_ready(const struct searching *s, struct diag *d)
     return false;
 }
 
-/* does the plan block bound the memory, below what the GPUs have? */
+/* does the plan block limit the memory to less than the GPUs have? */
 static bool bounds_memory(const struct searching *s)
 {
     return s->job->wishes.memory && s->job->wishes.memory == s->memory_limit;
@@ -125,18 +125,19 @@ struct suspect {
     uint32_t which;
     const char *name;
     struct span span;
-    uint64_t value;           /* of a degree, in the plan that appears without the wish */
-    struct space_list values; /* all that it could be without the wish, for tp */
+    uint64_t value;           /* value of a degree in the plan that appears without the wish */
+    struct space_list values; /* for tp: all values possible without the wish */
 };
 
-/* are there plans, or would there be with more memory, time or lowering? Bounds alone show nothing. */
+/* Are there plans, or would there be with more memory, more time or a more capable lowering?  Bounds alone show
+ * nothing. */
 static bool plans_appear(const struct searching *s)
 {
     const struct search_result *r = s->result;
     return r->ncandidates || r->has_closest || r->removed[REMOVED_TIME] || s->cannot;
 }
 
-/* Wishes whose absence lets plans appear; where there is none, those whose trial ended before it could tell. */
+/* Finds wishes without which plans appear; if there are none, those whose trial ended before it could tell. */
 static uint32_t find_suspects(struct searching *s, struct suspect *out, uint32_t room)
 {
     uint32_t n = 0, nunsure = 0;
@@ -174,8 +175,7 @@ static uint32_t find_suspects(struct searching *s, struct suspect *out, uint32_t
     return nunsure;
 }
 
-/* Degrees that are pinned and can't make up the GPUs asked for, or there: an error that multiplies them out.
- */
+/* Reports pinned degrees whose product cannot be the number of GPUs asked for, or available. */
 static bool blame_product(struct searching *s, struct diag *d)
 {
     static const enum degree axes[] = {DEG_TP, DEG_CP, DEG_PP, DEG_DP};
@@ -212,7 +212,7 @@ static bool blame_product(struct searching *s, struct diag *d)
     return true;
 }
 
-/* Exchanging rows for heads needs as many heads and key heads of a tp rank as divide among the ranks of cp. */
+/* Reports heads: exchanging rows for heads requires that cp divides the heads and key/value heads of a tp rank. */
 static bool blame_heads(struct searching *s, struct diag *d)
 {
     const struct wishes *w = &s->job->wishes;
@@ -236,7 +236,8 @@ static bool blame_heads(struct searching *s, struct diag *d)
     return false;
 }
 
-/* State is split over ranks of dp and cp, evenly: an error where no mesh has a multiple of 'shard' of them. */
+/* Reports 'shard': state is sharded evenly over ranks of dp and cp, so it is an error if no mesh has a multiple of
+ * 'shard' of them. */
 static bool blame_shard(struct searching *s, struct diag *d)
 {
     enum { VALUES = 8, MOST = 4096 };
@@ -264,7 +265,7 @@ static bool blame_shard(struct searching *s, struct diag *d)
     return true;
 }
 
-/* did a budget below the usual one end the search?  Then it says nothing of what was left. */
+/* Did a budget below the default end the search?  Then nothing is known about the rest. */
 static bool ended_early(const struct searching *s)
 {
     return s->cut_short && s->most && s->most < SEARCH_BUDGET;
@@ -339,8 +340,8 @@ static void blame_wishes(struct searching *s, struct diag *d)
         diag_help(d, "drop %s", n > 1 ? "either line" : "the line");
 }
 
-/* what would meet a limit: fewest of all usable GPUs, if a 'gpus' wish holds them back; else more than there
- * are */
+/* Suggests what would meet a limit on time: the fewest usable GPUs, if a 'gpus' wish excludes them; otherwise more
+ * GPUs than there are. */
 static void blame_deadline(struct searching *s, struct diag *d, const char *limit, double times)
 {
     struct job job = *s->job;

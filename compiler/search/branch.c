@@ -1,25 +1,27 @@
 /* The tree of a search, opened best bound first.
  *
- * A mesh (four axes and the experts' degrees) is bounded by the kernels of its fastest microbatch size, then with the
- * transfers that it cannot do without in any order of axes (floor.c); it is left out where its parameters' state fits in no
- * way.  It opens into lots: a microbatch, sequence parallelism and a context kind, bounded by what memory makes them
- * recompute (room.c).  A lot opens into families, one for each order of axes and its nodes,
- * bounded by their blocks with their own transfers, then by their cuts (shapes.c).  A family opens into cells, a schedule
- * and a state each (family.c), a cell into leaves, one for each kind of recomputation, and a leaf is timed by running its
- * schedule (leaf.c).  Nothing whose bound reaches the worst candidate kept is opened, so when the least bound
- * in the heap reaches the best time found, that is the best of the space, and what is left when the budget
- * ends bounds how much better another could be.
+ * A mesh (four axes and the experts' degrees) is bounded by the kernels of its fastest microbatch size, then also by
+ * the transfers that it needs in any order of axes (floor.c); it is dropped if its parameters' state does not fit in
+ * memory in any way.  It opens into lots: a microbatch size, sequence parallelism and a context kind, bounded by
+ * what memory forces them to recompute (room.c).  A lot opens into families, one for each order of axes and its
+ * nodes, bounded by their blocks with their own transfers, then by their cuts into stages (shapes.c).  A family
+ * opens into cells, a schedule and a state each (family.c), a cell into leaves, one for each kind of recomputation,
+ * and a leaf is timed by simulating its schedule (leaf.c).
  *
- * Something to compare with is found first, by a dive (dive.c). */
+ * Nothing whose bound reaches the worst candidate kept is opened.  So when the least bound in the heap reaches the
+ * best time found, that is the best of the space; and when the budget ends, the least bound left limits how much
+ * better any other decision could be.
+ *
+ * A dive (dive.c) finds something to compare with first. */
 
 #include "compiler/search/branch.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { CLIMB_SHARE = 5 }; /* of the first budget, spent behind a search that was cut short */
-#define NEAR_ENOUGH 0.01 /* a gap for which no more than the least work is spent, */
-#define GOOD_ENOUGH 0.025 /* and one for which no more than a quarter of the whole is: finalists close the rest */
+enum { CLIMB_SHARE = 5 }; /* 1/CLIMB_SHARE of the first budget is spent after a search that was cut short */
+#define NEAR_ENOUGH 0.01 /* a gap for which no more than the least work is done, */
+#define GOOD_ENOUGH 0.025 /* and one for which no more than a quarter of the whole is done: finalists close the rest */
 
 /* ---- a heap of nodes: least bound first, leaves before cells, families, lots and meshes, then by index ---- */
 
@@ -58,7 +60,7 @@ struct node search_pop(struct searching *s)
 
 /* ---- families ---- */
 
-/* sequence parallelism as wished, where it is possible */
+/* Is d's choice of sequence parallelism wished and possible? */
 bool search_sp_possible(const struct searching *s, const struct decision *d, uint64_t b)
 {
     uint64_t tokens = s->job->train.sequence / d->cp * b;
@@ -75,7 +77,7 @@ bool search_next_microbatch(const struct searching *s, const struct decision *d,
     uint64_t last = w->relation == REL_EQ ? w->value : w->relation == REL_ANY ? 4096 : 65536;
     for (++*b; *b <= per_replica && *b <= last; ++*b) {
         if (w->relation == REL_ANY && *b > 1 && *b * s->job->train.sequence / d->cp > 256 * 1024)
-            return false; /* products are long since large enough */
+            return false; /* matrix products have long been large enough */
         if (per_replica % *b == 0 && per_replica / *b <= INT32_MAX && space_wants(w, *b))
             return true;
     }
@@ -106,7 +108,8 @@ static uint32_t *dead_from_new(struct searching *s)
     return dead_from;
 }
 
-/* blocks of the table: without recomputation where that may be had, even if only by sparing every layer */
+/* Sets the recomputation that a family's blocks are made for: none where that is possible, even if only by sparing
+ * every layer. */
 static void set_table_recompute(const struct searching *s, struct decision *d)
 {
     d->recompute = s->may_spare ? RECOMPUTE_NONE : s->space.recompute[0].kind;
@@ -114,7 +117,7 @@ static void set_table_recompute(const struct searching *s, struct decision *d)
     d->recompute_layers = s->may_spare ? 0 : s->space.recompute[0].layers;
 }
 
-/* sequence parallelism and context kind of d behind its own */
+/* Moves d to the next combination of sequence parallelism and context kind; false after the last. */
 static bool next_kind(const struct searching *s, struct decision *d)
 {
     enum context_kind wish = s->job->wishes.context;
@@ -130,8 +133,8 @@ static bool next_kind(const struct searching *s, struct decision *d)
     return d->cp == 1 || next_kind(s, d);
 }
 
-/* The families of a mesh in any one order, before the first to begin with: microbatches ascend, kinds come with sequence
- * parallelism first. */
+/* The state before a mesh's first family, in any one order of axes: microbatch sizes ascend, and combinations with
+ * sequence parallelism come first. */
 struct decision search_before_families(const struct searching *s, const struct decision *mesh)
 {
     struct decision d = *mesh;
@@ -168,7 +171,7 @@ double search_floor_bound_s(struct searching *s, const struct mesh_node *m, cons
     return search_share_bound_s(search_shape(s, &c), d);
 }
 
-/* a bound with what memory makes d recompute, wherever its ranks are */
+/* Raises a bound by what memory forces d to recompute, for any placement of its ranks. */
 static double room_bound(struct searching *s, const struct cost *floor, const struct decision *d, double bound)
 {
     struct cost c = *floor;
@@ -180,7 +183,7 @@ static double room_bound(struct searching *s, const struct cost *floor, const st
 
 /* ---- meshes ---- */
 
-/* the same degrees in another order of axes cost the same */
+/* Do two orders of axes of the same degrees cost the same? */
 static bool same_transfers(const struct cost *a, const struct cost *b)
 {
     const uint32_t masks[] = {AXIS_BIT(AXIS_TP), AXIS_BIT(AXIS_CP), AXIS_BIT(AXIS_DP),
@@ -204,17 +207,17 @@ struct decision search_mesh_decision(const struct mesh_node *m)
                              .shard = 1};
 }
 
-/* orders of axes that cost differently, as far as they were asked for */
+/* orders of axes that cost differently, as far as they were needed */
 struct mesh_orders {
-    uint32_t n, next; /* next: of the space's orders, the first that was not looked at */
+    uint32_t n, next; /* next: the first of the space's orders that was not tried yet */
     struct mesh_order {
-        struct decision decision; /* the mesh's, placed */
+        struct decision decision; /* the mesh's decision, placed on nodes */
         const struct cost *cost;
         struct states *states;
     } at[SPACE_ORDERS];
 };
 
-/* the mesh's i-th order, NULL behind the last */
+/* the mesh's i-th order of axes that costs differently; NULL after the last */
 static const struct mesh_order *nth_order(struct searching *s, struct mesh_node *m, uint32_t i)
 {
     if (!m->orders) {
@@ -255,7 +258,7 @@ uint32_t search_count_orders(struct searching *s, struct mesh_node *m)
     return n;
 }
 
-/* d, of a mesh in no order, in this one */
+/* Makes a family of d, which has no order of axes, in this order. */
 static struct family family_new(const struct mesh_order *order, const struct mesh_node *m, const struct decision *d)
 {
     const struct decision *place = &order->decision;
@@ -291,7 +294,7 @@ void search_look_at_mesh(struct searching *s, struct mesh_node *m, enum which_or
     }
 }
 
-/* all lots of a mesh */
+/* Opens all lots of a mesh. */
 static void open_mesh(struct searching *s, uint32_t mesh)
 {
     const struct mesh_node *m = &s->meshes.at[mesh];
@@ -316,7 +319,7 @@ static void open_mesh(struct searching *s, uint32_t mesh)
     }
 }
 
-/* all families of a lot */
+/* Opens all families of a lot. */
 static void open_lot(struct searching *s, const struct lot *x)
 {
     struct mesh_node *m = &s->meshes.at[x->mesh];
@@ -333,19 +336,19 @@ static void open_lot(struct searching *s, const struct lot *x)
     }
 }
 
-/* of the kernels of its fastest microbatch */
+/* Lower bound in seconds by the kernels of the fastest microbatch size. */
 static double kernels_bound_s(struct searching *s, const struct cost *floor, struct decision *d)
 {
     uint64_t per_replica = s->job->train.batch / d->dp;
     double best = INFINITY;
     struct cost c = *floor;
     set_table_recompute(s, d);
-    d->context = d->cp > 1 ? CONTEXT_ALL_GATHER : CONTEXT_AUTO; /* a ring's parts of attention are slower */
+    d->context = d->cp > 1 ? CONTEXT_ALL_GATHER : CONTEXT_AUTO; /* attention in a ring's parts is slower */
     c.decision = d;
     for (uint64_t b = 0; search_next_microbatch(s, d, per_replica, &b);) {
         d->microbatch = (uint32_t)b;
         d->microbatches = (uint32_t)(per_replica / b);
-        d->sp = true; /* splits what norms stream; the wishes may not allow it */
+        d->sp = true; /* splits the rows of norms; the wishes may not allow it */
         if (d->tp == 1 || s->job->wishes.sequence_parallel == TRI_NO ||
             s->job->train.sequence / d->cp * b % d->tp)
             d->sp = false;
@@ -354,12 +357,12 @@ static double kernels_bound_s(struct searching *s, const struct cost *floor, str
     return best;
 }
 
-/* meshes that can be placed, by their kernels with the recomputation that costs least */
+/* Adds meshes that can be placed, bounded by their kernels with the cheapest recomputation. */
 static void add_meshes(struct searching *s, const struct space_mesh *meshes, uint32_t n, uint32_t ep,
                        uint32_t etp)
 {
     const struct cost *floor = NULL;
-    uint32_t tp = 0, cp = 0; /* the floor's: not those of the mesh before, which may have been skipped */
+    uint32_t tp = 0, cp = 0; /* those of `floor`, not of the previous mesh, which may have been skipped */
     for (uint32_t i = 0; i < n; i++) {
         const struct space_mesh *m = &meshes[i];
         struct mesh_node x = {.mesh = *m, .ep = ep, .etp = etp};
@@ -387,7 +390,7 @@ uint32_t search_least_zero(struct searching *s, const struct mesh_node *m, struc
     struct cost c = *m->floor;
     c.decision = d;
     struct search_shape *h = search_shape(s, &c);
-    d->shard = d->dp * d->cp; /* splits most */
+    d->shard = d->dp * d->cp; /* the largest shard group needs least memory */
     for (uint32_t i = 0; i < s->space.zero.n; i++) {
         d->zero = s->space.zero.at[i];
         if (search_state_fits(s, &c, h))
@@ -452,7 +455,7 @@ static void push_cell(struct searching *s, void *to, const struct cell *cell, do
     vec_push(s->arena, &s->cells, *cell);
 }
 
-/* back into the heap with a greater bound, unless that rules it out */
+/* Puts a node back into the heap with a greater bound, unless that rules it out. */
 static void push_again(struct searching *s, enum node_kind kind, uint32_t index, double bound)
 {
     if (bound >= search_worst(s))
@@ -461,7 +464,7 @@ static void push_again(struct searching *s, enum node_kind kind, uint32_t index,
         search_push(s, (struct node){bound, kind, index});
 }
 
-/* a mesh's turn: first its bound, and back in its place */
+/* A mesh is first refined and put back by its bound; the next time it is opened. */
 static void open_or_refine_mesh(struct searching *s, uint32_t index)
 {
     struct mesh_node *m = &s->meshes.at[index];
@@ -473,7 +476,8 @@ static void open_or_refine_mesh(struct searching *s, uint32_t index)
     push_again(s, NODE_MESH, index, m->bound);
 }
 
-/* The same of a lot and a family.  While nothing has been found, what does not fit may be the closest miss. */
+/* The same for a lot and a family.  While nothing has been found they are not bounded by memory, since what does not
+ * fit may be the closest miss. */
 static void open_or_refine_lot(struct searching *s, uint32_t index)
 {
     struct lot *x = &s->lots.at[index];
@@ -539,7 +543,7 @@ void search_plant(struct searching *s)
     search_push_meshes(s);
 }
 
-/* the work after which the search ends, where nothing that is left is better than a bound */
+/* The work after which the search ends if nothing that is left is better than a bound. */
 static uint64_t most_work(const struct searching *s, double bound)
 {
     double best = search_best(s);
@@ -561,7 +565,7 @@ void search_branch(struct searching *s)
         struct node x = s->heap.at[0];
         struct search_result *r = s->result;
         if (x.kind == NODE_MESH && s->meshes.at[x.index].dead && r->ncandidates) {
-            search_pop(s); /* where nothing fits it may be the closest miss */
+            search_pop(s); /* if nothing fits, a dead mesh may have the closest miss */
             r->removed[REMOVED_MEMORY]++;
             continue;
         }
@@ -581,8 +585,8 @@ void search_branch(struct searching *s)
         }
         if (s->job->wishes.objective == MINIMIZE_STEP_TIME && !s->fewest && x.bound > search_limit_s(s) &&
             s->fastest_s > 0)
-            break; /* nothing that is left keeps the limits, and the error can name a time */
-        /* the rest of the list is filled with the best of what is there */
+            break; /* nothing that is left keeps the limits on time, and the error message can name a time */
+        /* the list of candidates is filled up with the best leaves that remain */
         if (x.bound >= search_worst(s) || (certain && r->ncandidates == s->top) ||
             (spent && (x.kind != NODE_LEAF || r->ncandidates == s->top)))
             break;

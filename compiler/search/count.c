@@ -1,12 +1,14 @@
-/* How many configurations a search's space has, how many were looked at, and how many ruled out without that.
+/* How many configurations a search's space has, how many were evaluated, and how many were ruled out without
+ * evaluation.
  *
- * A configuration is a mesh with its experts' degrees, an order of axes, a microbatch, sequence parallelism and a context
- * kind, a schedule, a state (ZeRO level and shard) and a kind of recomputation; nodes, stages and spared layers follow
- * from it.  The number for a mesh is a product, for none of these narrows another but microbatches the schedules.
+ * A configuration is a mesh with its experts' degrees, an order of axes, a microbatch size, sequence parallelism and
+ * a context kind, a schedule, a state (ZeRO level and shard) and a kind of recomputation; nodes, stages and spared
+ * layers follow from it.  The number for a mesh is a product, since none of these restricts another, except that
+ * microbatches restrict the schedules.
  *
  * Limits: shards that stay within a level of the network are counted as if every level had one, and orders that a
- * keep forbids are counted, so that the space is never smaller than stated.  Configurations looked at are told apart by a
- * hash of 64 bits. */
+ * keep forbids are counted, so the true space is never larger than stated.  Evaluated configurations are identified
+ * by a hash of 64 bits. */
 
 #include "compiler/search/branch.h"
 
@@ -32,7 +34,7 @@ static uint64_t hash_decision(const struct decision *d)
     return h ? h : 1;
 }
 
-/* where h is, or would be */
+/* the place of h in the table, or where it would be */
 static uint64_t *find_place(const struct searching *s, uint64_t h)
 {
     uint64_t at = h & (s->places - 1);
@@ -63,7 +65,7 @@ void search_count(struct searching *s, const struct decision *d)
     s->result->evaluated = s->ncounted;
 }
 
-/* ZeRO levels with their shards over `all` ranks */
+/* number of states: ZeRO levels with their shard counts over `all` ranks */
 static double count_states(const struct searching *s, uint32_t all)
 {
     const struct wish *w = &s->job->wishes.degree[DEG_SHARD];
@@ -96,7 +98,7 @@ static double count_schedules(const struct searching *s, const struct decision *
     return n;
 }
 
-/* schedules, states and recomputation of a mesh's families, in all orders of axes */
+/* number of configurations of a mesh's families, in all orders of axes */
 static double count_mesh(const struct searching *s, const struct space_mesh *m)
 {
     const struct mesh_node x = {.mesh = *m, .ep = 1, .etp = 1};
@@ -115,7 +117,7 @@ static double count_mesh(const struct searching *s, const struct space_mesh *m)
     return orders * schedules * count_states(s, m->dp * m->cp) * s->space.nrecompute;
 }
 
-/* in how many ways a mesh's ranks can hold experts */
+/* number of ways in which a mesh's ranks can hold experts */
 static uint32_t count_experts(const struct space *space, const struct space_mesh *m)
 {
     uint32_t n = 0;
@@ -125,7 +127,7 @@ static uint32_t count_experts(const struct space *space, const struct space_mesh
     return n;
 }
 
-/* below a node that the search did not come to */
+/* number of configurations below a node that the search did not reach */
 static double count_node(struct searching *s, const struct node *x)
 {
     switch ((enum node_kind)x->kind) {
@@ -149,7 +151,7 @@ static double count_node(struct searching *s, const struct node *x)
     return 0;
 }
 
-/* as readers of JSON hold integers: signed */
+/* limited to what readers of JSON can hold: signed 64-bit integers */
 static uint64_t saturate(double x)
 {
     return x >= 0x1p63 ? INT64_MAX : x > 0 ? (uint64_t)x : 0;

@@ -1,9 +1,10 @@
 /* The dive: a first look at the most promising meshes, for a plan that the tree's bounds can be compared with.
  *
- * Meshes are taken by a guess at their step (promised_s), in one order of axes and then in the others, with their
- * smallest microbatches and a few schedules; the leaves of least bound, of each family one, are timed, and then all
- * schedules and states of the best families.  It spends at most half of the first budget, while nothing has been found
- * half of SEARCH_PATIENCE budgets; where a wide gap is left then, it starts again with a share of the whole.  Its guesses decide what is looked at when, never what is ruled out: branch.c opens
+ * Meshes are taken in the order of a guess at their step (promised_s), in one order of axes and then in the others,
+ * with their smallest microbatches and a few schedules.  The leaves with the least bounds, one of each family, are
+ * timed; then all schedules and states of the best families.  The dive spends at most half of the first budget, or,
+ * while nothing has been found, half of SEARCH_PATIENCE budgets; if a wide gap is left later, it starts again with a
+ * share of the whole budget.  Its guesses decide what is looked at when, never what is ruled out: branch.c opens
  * every mesh again. */
 
 #include "compiler/search/branch.h"
@@ -11,14 +12,14 @@
 #include <math.h>
 
 enum { DIVE_LEAVES = 12, SIZES = 3, AGAIN_SHARE = 3 };
-#define NEAR 1.02 /* a leaf whose bound is further behind the best one's is not worth a look */
+#define NEAR 1.02 /* a leaf whose bound exceeds the best one's by more is not evaluated */
 struct dive {
     struct leaf best[DIVE_LEAVES]; /* least bound first */
     uint32_t n;
-    bool several; /* of a family */
+    bool several; /* keep several leaves of a family */
 };
 
-/* x in its place, of its family the best alone */
+/* Inserts leaf x by its bound; of each family only the best leaf is kept, unless `several`. */
 static void dive_leaf(struct searching *s, void *to, const struct leaf *x)
 {
     struct dive *dive = to;
@@ -37,7 +38,7 @@ static void dive_leaf(struct searching *s, void *to, const struct leaf *x)
         dive->best[at] = *x;
 }
 
-/* a leaf of a greater bound is not among the best */
+/* a leaf with a greater bound is not among the best */
 static double dive_last(const struct dive *dive)
 {
     double last = dive->n < DIVE_LEAVES ? INFINITY : dive->best[DIVE_LEAVES - 1].bound;
@@ -58,7 +59,7 @@ static void dive_cell(struct searching *s, void *to, const struct cell *cell, do
         search_open_cell(s, cell, dive_leaf, to);
 }
 
-/* all schedules and states of the best families of a dive */
+/* Evaluates all schedules and states of the best families of a dive. */
 static void polish(struct searching *s, const struct dive *found)
 {
     enum { FAMILIES = 4 };
@@ -73,7 +74,7 @@ static void polish(struct searching *s, const struct dive *found)
     time_leaves(s, more);
 }
 
-/* a mesh with its `sizes` smallest microbatches and a few schedules */
+/* Looks at a mesh with its most_sizes smallest microbatch sizes and a few schedules. */
 static void dive_mesh(struct searching *s, struct mesh_node *m, enum which_orders which, uint32_t most_sizes, struct dive *found)
 {
     uint32_t first = (uint32_t)s->families.n, sizes = 0, last = 0;
@@ -96,8 +97,8 @@ static void dive_mesh(struct searching *s, struct mesh_node *m, enum which_order
     }
 }
 
-/* What a microbatch's layers take longer where `room` of what they leave is all that may be kept: the cheapest kind of
- * recomputation, in as few layers as will do; where none will, far more. */
+/* The factor by which a microbatch's layers take longer if only the share `room` of their activations can be kept:
+ * with the cheapest kind of recomputation, in as few layers as necessary; if none suffices, a much larger factor. */
 static double recompute_factor(const struct searching *s, double room)
 {
     double least = INFINITY, kept = 1, slowest = 0;
@@ -111,9 +112,9 @@ static double recompute_factor(const struct searching *s, double room)
     return room >= 1 ? 1 : isfinite(least) ? 1 + least : (1 + slowest) * kept / fmax(room, 1e-3);
 }
 
-/* A guess at a family's step from its bound: a bubble halved by virtual stages; activations of three fifths of 1F1B's
- * microbatches on the fullest rank, recomputed as far as they do not fit beside the least state; under ZeRO 3 parameters
- * gathered twice and gradients scattered for every microbatch. */
+/* A guess at a family's step from its bound: half of 1F1B's bubble, as with virtual stages; activations of three
+ * fifths of 1F1B's microbatches on the fullest rank, recomputed as far as they do not fit beside the least state;
+ * under ZeRO 3 parameters gathered twice and gradients scattered for every microbatch. */
 static double promised_s(struct searching *s, const struct mesh_node *m, const struct decision *d)
 {
     struct cost c = *m->floor;
@@ -130,7 +131,7 @@ static double promised_s(struct searching *s, const struct mesh_node *m, const s
     return fmax(step_s, moved_s) * (1 + 0.5 * (d->pp - 1) / d->microbatches);
 }
 
-/* of its smallest microbatches */
+/* the guess for a mesh, with its smallest microbatches */
 static double mesh_promise(struct searching *s, struct mesh_node *m)
 {
     enum { TRIED = 2 };
@@ -147,8 +148,8 @@ static double mesh_promise(struct searching *s, struct mesh_node *m)
     return least;
 }
 
-/* Meshes whose state may fit, what promises most first; behind them those that a quarter of the budget does not suffice to
- * make promises of. */
+/* Lists meshes whose state may fit, the most promising first; meshes for which a quarter of the budget did not
+ * suffice to make a guess come last. */
 static uint32_t promising_meshes(struct searching *s, uint32_t **out)
 {
     size_t n = 0, count = s->heap.n;
@@ -167,7 +168,8 @@ static uint32_t promising_meshes(struct searching *s, uint32_t **out)
     return (uint32_t)n;
 }
 
-/* in how many axes a mesh differs from d's; where experts' degrees differ too, all the same axes count as one */
+/* In how many axes a mesh differs from d's.  Different experts' degrees count as one difference if all axes are
+ * equal, otherwise as NAXES. */
 static int apart(const struct mesh_node *m, const struct decision *d)
 {
     const struct space_mesh *x = &m->mesh;
@@ -177,7 +179,7 @@ static int apart(const struct mesh_node *m, const struct decision *d)
     return axes ? NAXES : 1;
 }
 
-/* a mesh in all orders of axes */
+/* Looks at a mesh in all orders of axes. */
 static void dive_near(struct searching *s, struct mesh_node *m, uint32_t most_sizes, struct dive *found)
 {
     if (m->dead)
@@ -207,8 +209,8 @@ void search_climb(struct searching *s, uint64_t most)
     }
 }
 
-/* Every mesh that its bound leaves hope for, in one order and then in the others, until so much has been spent; the best
- * leaves are timed. */
+/* Looks at every mesh whose bound is below `above`, in one order of axes and then in the others, until `most` work
+ * is done; then times the best leaves. */
 static void dive(struct searching *s, uint64_t most, double above)
 {
     struct dive *found = ARENA_NEW(s->arena, struct dive);
@@ -230,7 +232,7 @@ void search_dive(struct searching *s)
 {
     s->npromising = promising_meshes(s, &s->promising);
     dive(s, s->budget / 2, INFINITY);
-    search_push_meshes(s); /* all of them again */
+    search_push_meshes(s); /* the heap holds all meshes again */
 }
 
 void search_dive_again(struct searching *s)

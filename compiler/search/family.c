@@ -1,14 +1,15 @@
-/* Families: what a mesh with an order of axes, a microbatch, sequence parallelism and a context kind opens into.
+/* Families: what a mesh with an order of axes, a microbatch size, sequence parallelism and a context kind opens
+ * into.
  *
- * A family's table has a row of schedules and a column of states (ZeRO level and shard).  Schedules of a class cut the model
- * into the same stages on the same ranks; their times differ in the pipeline alone, and those of states in all but the
- * pipeline, where pairs do not move rows to experts beside it: so one row and one column bound every cell, with all layers
- * spared from recomputation that may be.  Cells wait in the heap; one whose turn has come becomes leaves, one for each kind of
- * recomputation that fits.
+ * A family is a table with a row per schedule and a column per state (ZeRO level and shard).  Schedules of a class
+ * cut the model into the same stages on the same ranks, and their times differ only in the pipeline; states differ
+ * in everything but the pipeline, unless overlapped pairs move expert rows beside it.  So one row and one column
+ * bound every cell, assuming that all layers are spared from recomputation that may be.  Cells wait in the heap;
+ * when its turn comes, a cell becomes leaves, one for each kind of recomputation that fits.
  *
- * Memory comes first: more sequences never need less, so kinds of recomputation that do not fit with the fewest are dropped for
- * all, and one that does not fit with the schedule that holds least in each class, under any ZeRO level, its state split as far
- * as allowed, is dropped for the family. */
+ * Memory is checked first.  More sequences never need less memory, so kinds of recomputation that do not fit with
+ * the smallest microbatch are dropped for all sizes; and a kind that does not fit with the schedule that holds least
+ * in each class, under any ZeRO level with its state sharded as far as allowed, is dropped for the family. */
 
 #include "compiler/model/orders.h"
 #include "compiler/search/trade.h"
@@ -32,7 +33,7 @@ bool search_schedule_applies(const struct searching *s, const struct decision *d
            space_schedule_takes(&s->space, &s->space.schedules[k], d);
 }
 
-/* one past the last schedule of k's class */
+/* index after the last schedule of k's class */
 static uint32_t class_end(const struct searching *s, uint32_t k)
 {
     uint32_t end = k + 1;
@@ -41,18 +42,18 @@ static uint32_t class_end(const struct searching *s, uint32_t k)
     return end;
 }
 
-/* may the schedule hold less than any other of its class, on some rank? */
+/* may the schedule hold fewer activations than every other one of its class, on some rank? */
 static bool thrifty(enum schedule_kind k)
 {
     return k == SCHED_1F1B || k == SCHED_INTERLEAVED || k == SCHED_V_HALF || k == SCHED_V_MIN || order_of(k);
 }
 
-/* Memory of x's decision from below, under any schedule of its class, any shard of its ZeRO level, and with all layers recomputed
- * that may be.  One that does not fit may be the closest miss. */
+/* Lower bound on the memory of x's decision, under any schedule of its class, any shard of its ZeRO level, and with
+ * all layers recomputed that may be; does it fit?  One that does not may be the closest miss. */
 static bool may_fit(struct searching *s, struct cost *c, const struct search_shape *h, struct candidate *x)
 {
     struct cost_rooms rooms;
-    s->result->spent += ++s->nprobes % 8 == 0; /* most end with the first rank */
+    s->result->spent += ++s->nprobes % 8 == 0; /* most stop at the first rank */
     c->decision = &x->decision;
     if (x->decision.recompute_layers) {
         memcpy(s->scratch, x->decision.stages, x->decision.nstages * sizeof *s->scratch);
@@ -72,13 +73,13 @@ static bool may_fit(struct searching *s, struct cost *c, const struct search_sha
     return false;
 }
 
-/* It does not fit even without buffers: nor does it under states that need more. */
+/* Does it exceed the memory even without buffers?  Then it also does under states that need more. */
 static bool needs_more(const struct searching *s, const struct estimate *e)
 {
     return e->peak_bytes - e->buffer_bytes > s->memory_limit;
 }
 
-/* may any schedule from first to end be worth while under a ZeRO level? */
+/* could any schedule from first to end - 1 become a candidate under a ZeRO level? */
 static bool class_hopes(struct searching *s, const struct family *f, uint32_t first, uint32_t end, uint32_t zero)
 {
     for (uint32_t k = first; k < end; k++)
@@ -87,8 +88,9 @@ static bool class_hopes(struct searching *s, const struct family *f, uint32_t fi
     return false;
 }
 
-/* Could a kind of recomputation fit, with b sequences, under some ZeRO level and a schedule that holds least?  With the
- * family's own number only those that leave hope are looked at; *skipped: not all were. */
+/* Could a kind of recomputation fit, with b sequences per microbatch, under some ZeRO level and a schedule that
+ * holds least?  With the family's own b only schedules that could become candidates are checked; *skipped: some were
+ * not. */
 static bool probe(struct searching *s, const struct family *f, uint32_t kind, uint32_t b, bool *skipped)
 {
     struct decision d = f->decision;
@@ -111,9 +113,9 @@ static bool probe(struct searching *s, const struct family *f, uint32_t kind, ui
             if ((least_here && !thrifty(s->space.schedules[k].kind)) || !search_schedule_applies(s, &d, k))
                 continue;
             any = true;
-            for (uint32_t i = 0; i < states->n; i++) { /* that need least first */
+            for (uint32_t i = 0; i < states->n; i++) { /* those that need least memory come first */
                 if (i && states->at[i].zero == states->at[i - 1].zero)
-                    continue; /* the first of a level splits most */
+                    continue; /* the first state of a level has the most shards */
                 if (!search_has_room(s, &states->at[i]))
                     continue;
                 if (b == f->decision.microbatch && f->least && !class_hopes(s, f, first, end, states->at[i].zero)) {
@@ -142,12 +144,12 @@ static uint32_t least_microbatch(const struct searching *s, const struct decisio
     return d->microbatch;
 }
 
-/* is the kind of recomputation worth a leaf of this family? */
+/* Can the kind of recomputation have leaves in this family? */
 static bool kind_lives(struct searching *s, struct family *f, uint32_t kind)
 {
     uint32_t b = f->decision.microbatch, *dead_from = &f->dead_from[kind];
     bool skipped = false;
-    if (*dead_from == UINT32_MAX) { /* ask the fewest first */
+    if (*dead_from == UINT32_MAX) { /* first with the smallest microbatch */
         uint32_t least = least_microbatch(s, &f->decision);
         bool lives = probe(s, f, kind, least, &skipped);
         if (!skipped)
@@ -184,7 +186,7 @@ static uint32_t alive_kinds(struct searching *s, struct family *f)
     return alive;
 }
 
-/* which kinds of recomputation are worth a leaf; false: none */
+/* Finds which kinds of recomputation can have leaves; false: none. */
 static bool find_alive(struct searching *s, struct family *f)
 {
     struct search_least *known = f->least;
@@ -201,7 +203,7 @@ static bool find_alive(struct searching *s, struct family *f)
     return f->alive;
 }
 
-/* A state of no higher ZeRO level and no larger shard needs no less memory than one that does not fit. */
+/* A state of no higher ZeRO level and no larger shard group needs at least as much memory as one that does not fit. */
 static void note_dead(const struct searching *s, struct family *f, const struct cell *cell, uint32_t kind)
 {
     const struct states *all = f->states;
@@ -217,7 +219,7 @@ static bool is_dead(const struct searching *s, const struct family *f, const str
     return cell->state >= f->alive_states[cell->schedule * s->space.nrecompute + kind][f->states->at[cell->state].zero];
 }
 
-/* may the family's pipeline run schedule k, and is that worth while under any state? */
+/* Can the family's pipeline run schedule k, and could it become a candidate under any state? */
 static bool schedule_hopes(const struct searching *s, const struct family *f, uint32_t k)
 {
     bool applies = search_schedule_applies(s, &f->decision, k), any = applies && !f->least;
@@ -227,8 +229,8 @@ static bool schedule_hopes(const struct searching *s, const struct family *f, ui
     return any;
 }
 
-/* Schedules of a class that least.c bounds alike: those that do not split the backward, that do, that skew steps, and that run
- * two copies of the model; all of them with and without pairs. */
+/* Schedules of a class that least.c bounds alike: those that do not split the backward, those that do, those that
+ * skew steps, and those that run two copies of the model; each with and without overlapped pairs. */
 enum { TAILS = 8 };
 
 static uint32_t tail_kind(const struct space_schedule *x)
@@ -239,17 +241,18 @@ static uint32_t tail_kind(const struct space_schedule *x)
     return 2 * ends + decision_pairs(x->kind);
 }
 
-/* Step times of one class of schedules, in parts: of a schedule by its pipeline, of a state by its tail. */
+/* Step times of one class of schedules, in parts: a pipeline per schedule, and a tail per state. */
 struct class_row {
-    uint32_t end; /* one past its last schedule */
+    uint32_t end; /* index after its last schedule */
     struct row_stages {
         bool known;
-        struct search_stages stages; /* in s->row_ranks and s->row_stages */
-        double steadier_s;           /* what slow nodes hold up less under recomputation, at most */
+        struct search_stages stages; /* stored in s->row_ranks and s->row_stages */
+        double steadier_s;           /* upper bound on how much less slow nodes delay under recomputation */
     } stages[ROW_KINDS];
     bool timed[ROW_KINDS][SPACE_SCHEDULES];
     struct search_pipeline body[ROW_KINDS][SPACE_SCHEDULES];
-    double squeezed_s[SPACE_SCHEDULES][4]; /* by ZeRO level: the pipeline, with what memory makes ranks recompute; 0: not known */
+    /* by ZeRO level: the pipeline, with what memory forces ranks to recompute; 0: not known */
+    double squeezed_s[SPACE_SCHEDULES][4];
     bool known[TAILS][SEARCH_STATES];
     struct search_tail tail[TAILS][SEARCH_STATES];
 };
@@ -262,7 +265,8 @@ static enum row_kind row_kind(const struct searching *s, uint32_t k, uint32_t ze
     return model_has_experts(&s->job->model) && decision_exchanges_apart(s->job, &d) ? ROW_APART : ROW_PAIRS;
 }
 
-/* No state is chosen yet: stacks add half-precision gradients least where they are split most. */
+/* Sets a state for a row's stages, before one is chosen: software stacks add up half-precision gradients in the
+ * least time where they are sharded most. */
 static void set_row_state(const struct cost *c, enum row_kind kind, struct decision *d)
 {
     bool apart = model_has_experts(&c->job->model) && decision_exchanges_apart(c->job, d);
@@ -273,7 +277,7 @@ static void set_row_state(const struct cost *c, enum row_kind kind, struct decis
     d->shard = d->dp * d->cp;
 }
 
-/* of the class of schedule k */
+/* stages of the class of schedule k */
 static const struct row_stages *stages_of(struct searching *s, const struct family *f, struct class_row *x,
                                           uint32_t k, enum row_kind kind)
 {
@@ -291,7 +295,7 @@ static const struct row_stages *stages_of(struct searching *s, const struct fami
     own->stages = search_stages(&c, f->shape, s->row_ranks[kind], s->row_stages[kind]);
     if (!s->may_spare)
         return own;
-    /* slow nodes hold up no transfers, and what recomputes may repeat those of its forward */
+    /* slow nodes delay no transfers, and recomputation may repeat those of the forward */
     search_shorten_stages(s, &c, f->shape, kind != ROW_PLAIN, s->row_ranks[kind], s->row_stages[kind]);
     own->stages.body = cost_body(&c, s->row_ranks[kind]);
     own->stages.body.slow = cost_slow_least(f->cost);
@@ -316,7 +320,7 @@ static const struct search_pipeline *body_of(struct searching *s, const struct f
     return body;
 }
 
-/* k's class, from k on, is the one that is looked at */
+/* Begins with the class of schedule k, which is the first of it. */
 static void begin_class(const struct searching *s, uint32_t k, struct class_row *x)
 {
     x->end = class_end(s, k);
@@ -327,7 +331,7 @@ static void begin_class(const struct searching *s, uint32_t k, struct class_row 
     memset(x->known, 0, sizeof x->known);
 }
 
-/* from below, of any order of actions of k's class, but for pairs */
+/* Lower bound in seconds on any order of actions of k's class without pairs. */
 static double least_order_s(struct searching *s, const struct family *f, struct class_row *x, uint32_t k)
 {
     struct decision d = f->decision;
@@ -338,7 +342,7 @@ static double least_order_s(struct searching *s, const struct family *f, struct 
     return search_pipeline(s, &own->stages, &d).step_s;
 }
 
-/* the same for all stages of a state */
+/* transfers of a state, which are the same for all its stages */
 static const struct cost_movers *movers_of(struct searching *s, const struct cost *c, struct state *x)
 {
     uint32_t ep_nodes = cost_exchange_nodes(c);
@@ -368,7 +372,7 @@ static const struct search_tail *tail_of(struct searching *s, const struct famil
     return t;
 }
 
-/* Seconds of the pipeline, no less than its body's, by what memory makes ranks recompute. */
+/* Lower bound in seconds on the pipeline, given what memory forces ranks to recompute. */
 static double squeezed_of(struct searching *s, const struct family *f, struct class_row *x, uint32_t k, uint32_t zero)
 {
     double *known_s = &x->squeezed_s[k][zero];
@@ -384,9 +388,9 @@ static double squeezed_of(struct searching *s, const struct family *f, struct cl
     return *known_s;
 }
 
-/* Step time from below: with all layers spared that may be, every time of whose run is no later than of one that recomputes;
- * or by what memory makes single ranks recompute, in a backward behind whose longer passes more transfers hide.  What leaves no
- * hope without a pipeline or a tail is not asked for one. */
+/* Lower bound in seconds on a cell's step: with all layers spared that may be, where every time is no later than in
+ * a run that recomputes; or by what memory forces single ranks to recompute, where the longer backward passes hide
+ * more transfers.  Parts are computed in order of cost, as long as the cell could still become a candidate. */
 static double cell_bound_s(struct searching *s, const struct family *f, struct class_row *x, uint32_t k, uint32_t state)
 {
     uint32_t zero = f->states->at[state].zero;
@@ -410,7 +414,7 @@ static double cell_bound_s(struct searching *s, const struct family *f, struct c
     return step_s;
 }
 
-/* The fastest of a class's schedules without pairs, from the first on; SPACE_SCHEDULES where there is none. */
+/* Index of the fastest of a class's schedules without pairs, from `first` on; SPACE_SCHEDULES if there is none. */
 static uint32_t fastest_plain(struct searching *s, const struct family *f, uint32_t first, struct class_row *x)
 {
     uint32_t best = SPACE_SCHEDULES;
@@ -462,7 +466,7 @@ void search_open_class(struct searching *s, const struct cell *cell, leaf_taker 
             search_open_cell(s, &own, take, to);
 }
 
-/* a few of each kind that may be the fastest: pairs, where transfers to experts take long */
+/* Is it one of a few schedules of each kind that may be the fastest?  Pairs, where transfers to experts take long. */
 static bool usual(const struct searching *s, uint32_t k)
 {
     const struct space_schedule *x = &s->space.schedules[k];
@@ -477,7 +481,7 @@ void search_sample_family(struct searching *s, uint32_t index, double most, leaf
     const struct decision *d = &f->decision;
     const struct states *states = search_states(s, f);
     struct class_row x = {0};
-    bool dead = false; /* asked where a cell is worth a look */
+    bool dead = false; /* computed when a cell is to be evaluated */
     for (uint32_t k = 0; k < s->space.nschedules && states->n && !dead; k++) {
         if (!usual(s, k) || !schedule_hopes(s, f, k))
             continue;
@@ -536,6 +540,6 @@ void search_open_cell(struct searching *s, const struct cell *cell, leaf_taker t
             take(s, to, &x);
         if (k->kind == RECOMPUTE_NONE && fate != LEAF_DEAD &&
             x.candidate.estimate.peak_bytes <= s->memory_limit && s->may_spare)
-            return; /* with room for everything all other kinds would spare every layer */
+            return; /* since everything fits without recomputation, all other kinds would spare every layer */
     }
 }

@@ -1,11 +1,11 @@
-/* The best candidates once more with virtual stages cut in another way, and their schedules made anew for their own stages:
- * schedule_auto() with the stages' times and the memory that every rank has left for activations.
+/* The best candidates again, with virtual stages cut in another way, and with schedules synthesised for their own
+ * stages: schedule_auto() with the stages' times and the memory that every rank has left for activations.
  *
- * A formula's schedule knows nothing of uneven stages or slow boundaries; but making one for given costs
- * takes a thousand times as long as running one, so only the best that the search has found is looked at again, one of
- * those that are alike, and a few cells that promise more than their formulas give.  A
- * plan whose schedule has a name is easier to read: without 'auto' among the wishes a synthesised one takes
- * its place only where it gains something that can be measured. */
+ * A formula's schedule does not adapt to uneven stages or slow boundaries.  But synthesising one takes a thousand
+ * times as long as running one, so only the best decisions that the search has found are looked at again, one of
+ * each group of similar ones, and a few cells that promise more than their formulas give.  A plan whose schedule has
+ * a name is easier to read: without 'auto' among the wishes, a synthesised schedule replaces it only if it gains
+ * something measurable. */
 
 #include "compiler/schedule/schedule.h"
 #include "compiler/search/search_private.h"
@@ -15,17 +15,17 @@
 #include <string.h>
 
 #define FINALISTS 6
-#define BUDGET 3000000u       /* actions run, of each; a candidate has 3 per stage and microbatch */
-#define RUNS_LEAST 40u        /* runs of all actions, for what is larger */
-#define SKETCH 8u             /* a start's first schedule takes one part in so many of that; */
-#define NEAR 1.03             /* where it comes so near to what is to be beaten, */
-#define REFINED 4u            /* and is of the best so many, it is made once more with all of it */
-#define MOST_ACTIONS 1000000u /* more take seconds */
+#define BUDGET 3000000u       /* actions run for each candidate, which has 3 per stage and microbatch */
+#define RUNS_LEAST 40u        /* at least so many runs of all actions, for large candidates */
+#define SKETCH 8u             /* the first schedule of a start takes 1/SKETCH of that budget; */
+#define NEAR 1.03             /* if it comes within this factor of what is to be beaten, */
+#define REFINED 4u            /* and is among the best so many, it is made again with the whole budget */
+#define MOST_ACTIONS 1000000u /* candidates with more actions would take seconds */
 #define GAIN 0.002
 #define LEANER 0.75
-#define ANEW 1.01 /* under another ZeRO level, of the best */
+#define ANEW 1.01 /* a schedule is made anew under another ZeRO level if its step is within this factor of the best */
 
-/* bytes: of a microbatch by stage, from F to I and from I to W; of all of them that each rank has room for */
+/* bytes: of one microbatch by stage, from F to I and from I to W; memory for activations by rank */
 struct room {
     double *keep, *late, *most;
 };
@@ -57,8 +57,8 @@ static void find_room(struct searching *s, const struct cost *c, const struct se
     }
 }
 
-/* Memory and time of the candidate with a schedule made for the room, in one of so many parts of the budget; false where there
- * is none. */
+/* Synthesises a schedule for the given room with 1/parts of the budget, and sets the candidate's memory and time;
+ * false if there is no schedule. */
 static bool make_schedule(struct searching *s, struct cost *c, const struct search_shape *h,
                           const struct room *room, uint32_t parts, struct candidate *out)
 {
@@ -83,8 +83,9 @@ static bool make_schedule(struct searching *s, struct cost *c, const struct sear
     return true;
 }
 
-/* Is x, whose pairs of actions hide nothing, within `least` of a bound on any order of its actions?  With fewer seconds in
- * the pipeline a step is shorter by as much at most, times what a slow node stretches. */
+/* Is the step at least `least` seconds by a bound on any order of the actions?  Only for decisions without hidden
+ * transfers.  With fewer seconds in the pipeline a step is shorter by at most as much, times what a slow node
+ * stretches. */
 static bool nothing_to_gain(struct searching *s, const struct cost *c, const struct search_shape *h, const struct room *room,
                             double least)
 {
@@ -102,14 +103,14 @@ static bool nothing_to_gain(struct searching *s, const struct cost *c, const str
     return e.step_time_s >= least;
 }
 
-/* where only decisions are wanted that are unlike another one in a dimension: is d? */
+/* If only decisions are wanted that differ from another one in a dimension: does d? */
 static bool is_asked_for(const struct searching *s, const struct decision *d)
 {
     return !s->unlike || search_dimension_value(d, s->dimension) != search_dimension_value(s->unlike, s->dimension);
 }
 
-/* x with a schedule of its own in a share of the memory that is left, in less than most_s, made in one of so many parts of the
- * budget; false where none is made or none fits */
+/* Gives x a schedule of its own, using a share of the free memory, with a step below most_s, made with 1/parts of
+ * the budget; false if none is made or none fits. */
 static bool synthesise(struct searching *s, const struct candidate *x, double share, double most_s, uint32_t parts,
                        struct candidate *out)
 {
@@ -128,17 +129,17 @@ static bool synthesise(struct searching *s, const struct candidate *x, double sh
     d->schedule = SCHED_AUTO;
     d->schedule_group = 0;
     const char *why;
-    if (s->emit_only && !decision_emittable(s->arena, s->job, d, &why)) { /* transfers hidden by pairs of actions alone */
+    /* transfers that only overlapped pairs hide */
+    if (s->emit_only && !decision_emittable(s->arena, s->job, d, &why)) {
         s->result->removed[REMOVED_EMIT]++;
         return false;
     }
-    /* rings are each as deep as its own fullest moment, so that together they may take more than any moment
-     */
+    /* each ring is as deep as its own fullest moment, so together they may take more than at any one moment */
     for (int tries = 0; make_schedule(s, c, h, &room, parts, out); tries++) {
         double over = (double)out->estimate.peak_bytes - (double)s->memory_limit;
         if (over <= 0)
             return out->estimate.step_time_s <= search_limit_s(s) && is_asked_for(s, d);
-        if (tries == 5 || out->estimate.step_time_s >= most_s) /* in less room none is faster */
+        if (tries == 5 || out->estimate.step_time_s >= most_s) /* with less memory none is faster */
             return false;
         for (uint32_t r = 0; r < d->pp; r++)
             room.most[r] -= 0.6 * over;
@@ -146,8 +147,8 @@ static bool synthesise(struct searching *s, const struct candidate *x, double sh
     return false;
 }
 
-/* Candidates with virtual stages once more with stages cut as if each had a rank of its own: balanced ranks are not always
- * the better ones for few microbatches. */
+/* Tries candidates with virtual stages again with stages cut as if each had a rank of its own: balanced ranks are
+ * not always better with few microbatches. */
 static void try_cuts(struct searching *s)
 {
     struct search_result *r = s->result;
@@ -181,7 +182,7 @@ bool search_alike(const struct decision *x, const struct decision *y)
            x->etp == y->etp && x->microbatch == y->microbatch && x->sp == y->sp && decision_folds(x) == decision_folds(y);
 }
 
-/* what has had a schedule of its own */
+/* decisions that were given a schedule of their own */
 struct tried {
     uint32_t n;
     struct decision at[FINALISTS];
@@ -211,8 +212,8 @@ static void keep_sketch(struct sketch *best, uint32_t *n, const struct sketch *x
     best[at] = *x;
 }
 
-/* Schedules of their own where they may do best, whatever formulas make of it: those may be too slow to be candidates.  The first
- * of each is made with little effort, the most promising are made again. */
+/* Synthesises schedules where they may do best, even if formulas there are too slow to be candidates.  First
+ * versions are made with little effort, and the most promising ones are made again. */
 static void try_starts(struct searching *s, const struct tried *tried)
 {
     struct search_starts *starts = ARENA_NEW(s->arena, struct search_starts);
@@ -232,7 +233,8 @@ static void try_starts(struct searching *s, const struct tried *tried)
             search_keep(s, &own);
 }
 
-/* x, which has a schedule of its own, under another ZeRO level, with that schedule; false where it is not asked for or does not fit */
+/* Evaluates x, which has a schedule of its own, under another ZeRO level with that schedule; false if that is not
+ * wanted or does not fit. */
 static bool at_level(struct searching *s, const struct candidate *x, uint32_t zero, struct candidate *out)
 {
     *out = *x;
@@ -252,9 +254,9 @@ static bool at_level(struct searching *s, const struct candidate *x, uint32_t ze
     return out->estimate.step_time_s <= search_limit_s(s);
 }
 
-/* Schedules of their own under other ZeRO levels, which formulas may have told apart the other way round; kept where they come near,
- * for programs tell them apart better.  Another level leaves another room for activations: what comes as near as a schedule made for
- * that may gain is made anew. */
+/* Tries synthesised schedules under other ZeRO levels, whose order may differ from that with formulas; those that
+ * come close are kept, since compiled programs rank them more precisely.  Another level leaves other memory for
+ * activations: if it is so close that a schedule made for that memory may win, one is made anew. */
 static void try_levels(struct searching *s)
 {
     struct search_result *r = s->result;
@@ -295,7 +297,7 @@ void search_finalists(struct searching *s)
     struct candidate *all = ARENA_ARRAY(s->arena, struct candidate, n + 1);
     memcpy(all, r->candidates, n * sizeof *all);
     struct tried tried = {0};
-    r->ncandidates = asked ? 0 : n; /* formulas that nobody named were only where to start from */
+    r->ncandidates = asked ? 0 : n; /* formulas that were not asked for were only starting points */
     for (uint32_t i = 0; i < n && (asked || tried.n < FINALISTS); i++) {
         struct candidate own;
         if (asked && (all[i].decision.pp == 1 || named(w, all[i].decision.schedule)))
@@ -305,7 +307,8 @@ void search_finalists(struct searching *s)
         if (!asked)
             tried.at[tried.n++] = all[i].decision;
         double most_s = asked ? INFINITY : all[i].estimate.step_time_s * (1 - GAIN);
-        if (asked && synthesise(s, &all[i], LEANER, most_s, 1, &own)) /* what is placed may take more than estimated */
+        /* placement may take more memory than estimated */
+        if (asked && synthesise(s, &all[i], LEANER, most_s, 1, &own))
             search_keep(s, &own);
         if (synthesise(s, &all[i], 1, most_s, 1, &own) && own.estimate.step_time_s < most_s)
             search_keep(s, &own);

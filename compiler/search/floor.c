@@ -1,5 +1,5 @@
-/* Costs from below of what is not placed yet: blocks with the transfers that they cannot do without, whatever the order of
- * axes and the nodes.  One serves all meshes that share tp, cp and the experts' degrees. */
+/* Lower bounds on the cost of what is not placed yet: blocks with the transfers that they need for any order of axes
+ * and any nodes.  One such cost serves all meshes with equal tp, cp and experts' degrees. */
 
 #include "compiler/search/search_private.h"
 
@@ -18,14 +18,14 @@ const struct cost *search_floor(struct searching *s, const struct decision *d)
 {
     struct cost *c = ARENA_NEW(s->arena, struct cost);
     cost_init(c, s->job, s->topo, d, space_runs(&s->space, d), s->products, s->pairs);
-    cost_device_init(c); /* other meshes may do without degraded nodes */
+    cost_device_init(c); /* other meshes may need no degraded nodes */
     cost_net_init(c);
     c->group[AXIS_BIT(AXIS_TP)] = *floor_group(s, c, d->tp);
     c->group[AXIS_BIT(AXIS_CP)] = *floor_group(s, c, d->cp);
     c->ep = *floor_group(s, c, d->ep);
     c->near = c->far = (struct cost_group){.n = 1}; /* cost_exchange() knows */
-    /* Kernels wait less for the host where transfers take longer.  What pairs hide grows with transfers, so there only
-     * kernels that do not wait are least. */
+    /* Kernels wait less for the host if transfers take longer.  What pairs hide grows with transfers, so with pairs
+     * only kernels that never wait give a lower bound. */
     s->floor_profile = *c->profile;
     if (s->overlapping)
         s->floor_profile.host_op_us = 0;
@@ -33,7 +33,7 @@ const struct cost *search_floor(struct searching *s, const struct decision *d)
     return c;
 }
 
-/* most stages of a rank */
+/* most stages per rank */
 static uint32_t most_chunks(const struct searching *s, const struct decision *d)
 {
     uint32_t most = 1;
@@ -45,8 +45,8 @@ static uint32_t most_chunks(const struct searching *s, const struct decision *d)
     return most;
 }
 
-/* Seconds of the transfers of a microbatch of so many elements, dense and of experts: gradients that are
- * scattered over `shard` ranks, parameters that are used. */
+/* Seconds of a microbatch's transfers of so many elements, of dense weights and of experts: gradients that are
+ * scattered over `shard` ranks, and parameters that are used. */
 static double shards_s(struct searching *s, const struct cost *c, uint32_t shard, const double *scattered,
                        const double *used)
 {
@@ -60,7 +60,7 @@ static double shards_s(struct searching *s, const struct cost *c, uint32_t shard
     return d.zero == 3 ? moved_s / c->profile->zero3_speed : moved_s;
 }
 
-/* the fewest ranks that c's state may be split over: it fits, activations aside */
+/* The smallest shard count with which c's state fits, activations aside. */
 static uint32_t least_shard(const struct searching *s, const struct cost *c, const struct cost_shape *x)
 {
     const struct wishes *w = &s->job->wishes;
@@ -82,8 +82,9 @@ static uint32_t least_shard(const struct searching *s, const struct cost *c, con
     return least;
 }
 
-/* Of layers alone: their matrices and experts, but for those whose gradients may stay whole until the update.
- * A layer that is used twice in a row is gathered once, which may spare every pass of a stage the largest. */
+/* Counts layers only: their matrices and experts, except those whose gradients may stay whole until the update.  A
+ * layer that is used twice in a row is gathered once, so every pass of a stage may save the gathering of its largest
+ * layer. */
 double search_floor_shards_s(struct searching *s, const struct cost *c, const struct cost_shape *x,
                              bool splits)
 {

@@ -1,9 +1,10 @@
-/* Leaves of the tree: a complete decision's memory, its time from below, and its time with the schedule run.
+/* Leaves of the tree: a complete decision's memory, a lower bound on its time, and its time with the schedule
+ * simulated.
  *
- * A leaf that fits waits in the heap with its bound (pipeline.c's longest path with what least.c knows of
- * transfers beside it); its turn come, its schedule is run action by action as predict() does it, from the
- * cached blocks.  Where stages may spare layers from recomputation, as many are spared on each rank as its
- * memory allows: with the cut given no pipeline is faster, for less backward delays nobody. */
+ * A leaf that fits waits in the heap with its bound (pipeline.c's longest path, with what least.c knows of transfers
+ * beside it).  When its turn comes its schedule is run action by action, as predict() does it, from the cached
+ * blocks.  Where stages may spare layers from recomputation, as many are spared on each rank as its memory allows:
+ * for a given cut no pipeline is faster, since a shorter backward delays nobody. */
 
 #include "compiler/schedule/schedule.h"
 #include "compiler/search/search_private.h"
@@ -81,9 +82,9 @@ static bool leaf_fits(struct searching *s, const struct cost *c, const struct se
     return false;
 }
 
-/* 3 actions for each stage and microbatch at most; a run of more than this many is left to the closed form */
+/* at most 3 actions per stage and microbatch; longer schedules are left to the closed form */
 #define MOST_ACTIONS ((uint64_t)2 << 20)
-/* actions that take as long as an evaluation in closed form; they run three times */
+/* so many actions take as long as an evaluation in closed form; they are run three times */
 #define ACTIONS_PER_EVALUATION 32
 
 static bool is_long(const struct decision *d)
@@ -91,7 +92,7 @@ static bool is_long(const struct decision *d)
     return 3 * (uint64_t)d->nstages * d->microbatches > MOST_ACTIONS;
 }
 
-/* of a microbatch on one rank, less what pairs may hide */
+/* seconds of a microbatch on one rank, less what pairs may hide */
 static double work_s(const struct cost_stage *r)
 {
     return r->forward_s + r->forward_comm_s + r->backward_s + r->backward_comm_s - r->forward_hidden_s -
@@ -106,7 +107,7 @@ struct search_stages search_stages(const struct cost *c, const struct search_sha
     double fullest[2] = {0};
     cost_pipeline(c, &h->shape, ranks, stages, &x.times);
     if (!is_long(d))
-        cost_clear_copies(c, &h->shape, stages); /* what travels beside has them */
+        cost_clear_copies(c, &h->shape, stages); /* transfers beside the actions account for them */
     for (uint32_t r = 0; r < d->pp; r++) {
         double own = work_s(&ranks[r]);
         fullest[0] = cost_larger(fullest[0], own);
@@ -118,7 +119,7 @@ struct search_stages search_stages(const struct cost *c, const struct search_sha
     return x;
 }
 
-/* the stages' times under d's schedule */
+/* the stages' times for d's schedule */
 static struct pipeline_times times_of(const struct searching *s, const struct search_stages *x,
                                       const struct decision *d)
 {
@@ -141,7 +142,7 @@ struct search_pipeline search_pipeline(struct searching *s, const struct search_
 double search_longer_s(struct searching *s, const struct search_stages *x, const struct decision *d, const double *longer_s)
 {
     struct pipeline_times times = times_of(s, x, d);
-    s->result->spent += ++s->nprobes % 8 == 0; /* of stages that are there */
+    s->result->spent += ++s->nprobes % 8 == 0; /* the stages' times are known */
     return pipeline_longer_s(d, &times, longer_s) * (1 - 1e-9);
 }
 
@@ -150,7 +151,7 @@ struct search_tail search_tail(struct searching *s, const struct cost *c, const 
 {
     struct search_tail out = {{0}, 0};
     struct arena_mark mark = arena_mark(s->arena);
-    if (is_long(c->decision)) { /* its time is the closed form's */
+    if (is_long(c->decision)) { /* its time is that of the closed form */
         struct estimate e = {0};
         cost_tail(c, x->ranks, &e);
         out.seam_s = e.dp_comm_s + e.optimizer_s;
@@ -164,8 +165,8 @@ struct search_tail search_tail(struct searching *s, const struct cost *c, const 
     return out;
 }
 
-/* With P and W from below, of a run of the actions alone and with all beside them: a step is P's items and W
- * - P.  The items grow with P by no less than P does, unless ranks share cores. */
+/* With lower bounds P on a run of the actions alone and W on one with everything beside them, a step is P's items
+ * and W - P.  The items grow with P by no less than P does, unless ranks share cores. */
 double search_step_s(const struct cost *c, const struct search_pipeline *x, const struct search_tail *t)
 {
     double step_s = x->step_s + c->crowd * t->least.beside_s;
@@ -174,7 +175,7 @@ double search_step_s(const struct cost *c, const struct search_pipeline *x, cons
     return (step_s + t->seam_s) * (1 - 1e-9);
 }
 
-/* a run of c's actions from below, where what travels beside them makes them longer */
+/* Lower bound in seconds on a run of c's actions where transfers beside them make them longer. */
 static double stretched_s(struct searching *s, const struct cost *c, const struct search_shape *h,
                           const struct search_stages *x, const struct cost_movers *by)
 {
@@ -203,7 +204,7 @@ double search_leaf_bound_s(struct searching *s, const struct cost *c, const stru
     return search_step_s(c, &p, &t);
 }
 
-/* the same with the schedule run action by action: predict()'s figures, from the cached shape */
+/* The same with the schedule simulated action by action: predict()'s figures, from the cached shape. */
 void search_time(struct searching *s, const struct cost *c, const struct search_shape *h, struct estimate *e)
 {
     const struct decision *d = c->decision;
@@ -268,6 +269,6 @@ enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_sh
     }
     x->decision.stages = ARENA_ARRAY(s->arena, struct stage, d->nstages);
     memcpy(x->decision.stages, s->scratch, d->nstages * sizeof *s->scratch);
-    s->fits |= isinf(search_limit_s(s)); /* else it may be too slow */
+    s->fits |= isinf(search_limit_s(s)); /* with a limit it may be too slow */
     return LEAF_GOOD;
 }

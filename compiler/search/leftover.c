@@ -1,15 +1,15 @@
-/* GPUs that give way.
+/* Plans on fewer GPUs than were asked for.
  *
- * 'gpus = N' means exactly N where degrees can make N.  Degrees divide the model and dp divides the batch, so
- * most numbers that people have (1000, 100,000) are no product of them.  Where none makes N and dp is open,
- * the plan takes what is best of at most N, and a warning says how many are left and which batch would use
- * more of them. */
+ * 'gpus = N' means exactly N where degrees can make N.  Degrees divide the model and dp divides the batch, so most
+ * numbers of GPUs that people have (1000, 100,000) are no product of them.  If none makes N and dp is open, the plan
+ * is the best one on at most N, and a warning says how many GPUs are left over and which batch would use more of
+ * them. */
 
 #include "compiler/search/search_private.h"
 
 #include "compiler/support/units.h"
 
-/* is no combination of degrees in the space exactly as many GPUs as asked for, with dp to be chosen? */
+/* Does no combination of degrees in the space make exactly as many GPUs as asked for, while dp is open? */
 static bool gives_way(const struct searching *s)
 {
     const struct wish *w = s->job->wishes.degree;
@@ -35,8 +35,8 @@ struct searching *search_leftover(struct searching *s)
     return search_run(x, diag_new(s->arena)) && x->result->ncandidates ? x : s;
 }
 
-/* Sequences near the batch that the same degrees with as large a dp as there are GPUs for share out; 0 if no
- * plan comes of them. */
+/* A number of sequences near the batch that the same degrees can share, with dp as large as the GPUs allow; 0 if
+ * that gives no plan. */
 static uint64_t batch_for(const struct searching *s, const struct decision *d, uint64_t dp)
 {
     struct job job = *s->job;

@@ -1,8 +1,9 @@
-/* A family's schedules under ZeRO levels, from below: by their classes' cuts, then by what memory makes single ranks recompute.
+/* Lower bounds on a family's schedules under ZeRO levels: by their classes' cuts into stages, then by what memory
+ * forces single ranks to recompute.
  *
- * What memory does costs more to ask than all else of a cell's bound but its tail (family.c), and most cells of a family are ruled
- * out without it.  So the family's bound is that of its cuts, and memory is asked where a cell needs it, once for all states of a
- * level and all orders of axes. */
+ * Computing the latter costs more than everything else of a cell's bound except its tail (family.c), and most cells
+ * of a family are ruled out without it.  So the family's bound is that of its cuts, and memory is considered where a
+ * cell needs it, once for all states of a level and all orders of axes. */
 
 #include "compiler/search/trade.h"
 
@@ -37,8 +38,8 @@ bool search_hopes(const struct searching *s, const struct decision *d, double st
     return search_objective(s, step_s, d->gpus_used) < search_worst(s);
 }
 
-/* seconds of schedule k's cut; class_s: of those of its class that were asked before, without pairs, with them, and of those that
- * may skew steps */
+/* Lower bound in seconds by schedule k's cut; class_s: bounds computed before for its class, without pairs, with
+ * them, and for schedules that may skew steps. */
 static double cut_s(struct searching *s, const struct family *f, struct search_least *x, uint32_t k, double class_s[3])
 {
     const struct space_schedule *own = &s->space.schedules[k];
@@ -53,8 +54,8 @@ static double cut_s(struct searching *s, const struct family *f, struct search_l
     return *bound_s;
 }
 
-/* all schedules that apply, each by its class, its stages' transfers hidden only where it runs pairs; moved_s: of ZeRO levels, by
- * whether the backward is split */
+/* Bounds all schedules that apply, each by its class, with transfers hidden only where it runs pairs; moved_s:
+ * seconds of ZeRO transfers, by whether the backward is split and by level. */
 static void bound_schedules(struct searching *s, const struct family *f, struct search_least *x, double moved_s[2][4])
 {
     const struct decision *d = &f->decision;
@@ -83,7 +84,7 @@ struct search_least *search_family_bound(struct searching *s, const struct famil
     uint32_t replicas = d.dp * d.cp;
     for (struct search_least *x = f->shape->least; x; x = x->next)
         if (x->pp == d.pp && x->replicas == replicas && x->microbatches == d.microbatches)
-            return x; /* of another order of axes */
+            return x; /* made for another order of axes */
     struct search_least *x = ARENA_NEW(s->arena, struct search_least);
     *x = (struct search_least){d.pp, replicas, d.microbatches, .step_s = INFINITY, .order_s = INFINITY, .next = f->shape->least};
     x->schedules = ARENA_ARRAY(s->arena, struct schedule_least, s->space.nschedules);
@@ -98,7 +99,7 @@ struct search_least *search_family_bound(struct searching *s, const struct famil
     return x;
 }
 
-/* While nothing has been found, what does not fit may be the closest miss. */
+/* While nothing has been found memory is not considered, since what does not fit may be the closest miss. */
 double search_level_s(struct searching *s, const struct family *f, uint32_t k, uint32_t zero)
 {
     struct schedule_least *x = &f->least->schedules[k];
@@ -113,7 +114,7 @@ double search_level_s(struct searching *s, const struct family *f, uint32_t k, u
     x->squeeze = x->squeeze ? x->squeeze : ARENA_NEW(s->arena, struct squeeze);
     double squeezed_s = search_squeeze_s(s, &c, f->shape, placement_of(&s->space.schedules[k]), x->squeeze);
     x->pipeline_s[zero] = cost_larger(x->pipeline_s[zero], squeezed_s);
-    for (uint32_t i = zero; i < (squeezed_s > 0 ? zero + 1 : 4); i++) /* what fits whole fits in shards, as a rule */
+    for (uint32_t i = zero; i < (squeezed_s > 0 ? zero + 1 : 4); i++) /* what fits unsharded usually fits sharded */
         x->asked[i] = true;
     return x->pipeline_s[zero];
 }

@@ -1,9 +1,9 @@
-/* What if one thing were different: the winner's neighbours, plans without one wish, changes that make a
- * decision fit.
+/* What would happen if one thing were different: the winner's neighbours, plans without one wish, and changes that
+ * make a decision fit.
  *
- * The first two are searches of their own over a job whose wishes are changed: for a neighbour everything is
- * pinned to the winner's values but one dimension, dp and what follows from it.  Spaces are small then, and
- * the answer is as exact as any search.  Changes of a decision are evaluated one by one. */
+ * The first two are searches of their own for a job with changed wishes: for a neighbour everything is pinned to the
+ * winner's values except one dimension, dp, and what follows from them.  These spaces are small, and the answer is
+ * as exact as any search.  Changes of a decision are evaluated one by one. */
 
 #include "compiler/search/search_private.h"
 
@@ -19,7 +19,7 @@ static void pin(struct wishes *w, enum degree k, uint64_t value)
 
 static void pin_schedule(struct arena *a, struct wishes *w, const struct decision *d)
 {
-    if (d->schedule == SCHED_FILE) /* no other has the file's */
+    if (d->schedule == SCHED_FILE) /* no other schedule has the file's kind */
         return;
     struct schedule_wish *wish = ARENA_NEW(a, struct schedule_wish);
     *wish = (struct schedule_wish){.kind = d->schedule, .group = d->schedule_group};
@@ -27,8 +27,8 @@ static void pin_schedule(struct arena *a, struct wishes *w, const struct decisio
     w->nschedules = 1;
 }
 
-/* everything that d chooses, as wishes; dp follows from the number of GPUs, and from both a shard of all of dp * cp where
- * none is asked for */
+/* Pins everything that d chooses, as wishes.  dp follows from the number of GPUs, and a shard of all of dp * cp
+ * follows from both unless one was asked for. */
 static void pin_all(struct arena *a, struct wishes *w, const struct decision *d)
 {
     pin(w, DEG_TP, d->tp);
@@ -59,7 +59,7 @@ static void set_degree(struct wishes *w, enum degree k, const struct wishes *as)
     w->degree[k] = as->degree[k];
 }
 
-/* the dimension as the wishes `as` leave it */
+/* Sets the dimension's wishes to those of `as`. */
 static void set_free(struct wishes *w, enum dimension k, const struct wishes *as)
 {
     static const int degree[NDIMENSIONS] = {[DIM_TP] = DEG_TP,
@@ -79,7 +79,7 @@ static void set_free(struct wishes *w, enum dimension k, const struct wishes *as
                                             [DIM_GPUS] = DEG_GPUS};
     if (degree[k] >= 0)
         set_degree(w, (enum degree)degree[k], as);
-    if (k == DIM_TP || k == DIM_SP) /* without tp there is no sp to keep */
+    if (k == DIM_TP || k == DIM_SP) /* without tp there is no sequence parallelism to keep */
         w->sequence_parallel = as->sequence_parallel;
     if (k == DIM_CP || k == DIM_CONTEXT)
         w->context = as->context;
@@ -101,7 +101,7 @@ static void set_free(struct wishes *w, enum dimension k, const struct wishes *as
     }
 }
 
-/* do the wishes leave the dimension no choice? */
+/* do the wishes leave no choice in the dimension? */
 static bool pinned(const struct wishes *w, enum dimension k)
 {
     static const struct wishes none = {.recompute = RECOMPUTE_AUTO};
@@ -128,7 +128,7 @@ static double worth(const struct wishes *w, const struct candidate *c)
     return c->estimate.step_time_s * (w->objective == MINIMIZE_GPU_TIME ? c->decision.gpus_used : 1);
 }
 
-/* `as`: the wishes on the dimension */
+/* Finds the neighbour in one dimension.  `as`: the wishes on that dimension. */
 static void find_neighbour(struct arena *a, const struct job *job, const struct topo *topo,
                            const struct candidate *winner, bool emit_only, const struct wishes *as,
                            struct neighbour *out)

@@ -1,9 +1,9 @@
-/* Which kinds of recomputation a search tries: none, full, and a chain of lists.
+/* Which kinds of recomputation a search tries: none, full, and a chain of lists of parts.
  *
- * Each list of the chain adds to the one before it the part of a layer that frees a byte for the fewest
- * seconds, on the smallest mesh allowed with one sequence: the order in which a person would give parts up,
- * too.  With stages that spare some of their layers, what lies between two lists of the chain is reached to
- * within a layer.  The list [core_attn] is tried as well, for it has a name, `selective`. */
+ * Each list of the chain adds to the previous one the part of a layer that frees a byte for the fewest seconds, on
+ * the smallest mesh allowed with one sequence: the order in which a person would choose parts, too.  Since stages
+ * can spare some of their layers, memory between two lists of the chain is reached to within a layer.  The list
+ * [core_attn] is tried as well, since it has a name, `selective`. */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/search/space.h"
@@ -22,7 +22,7 @@ static uint32_t without_covered(uint32_t parts)
     return parts;
 }
 
-/* the smallest mesh: one sequence on one rank of each of the least axes */
+/* the smallest mesh: the least values of the axes, with one sequence */
 struct least_mesh {
     struct cost *c;
     struct decision *d;
@@ -74,7 +74,7 @@ static struct parts_sum sum_parts(struct arena *a, const struct least_mesh *x, u
     return sum_kind(a, x, parts ? RECOMPUTE_SELECTIVE : RECOMPUTE_NONE, parts);
 }
 
-/* the chain into s, behind what is there */
+/* Appends the chain to s. */
 static void add_chain(struct arena *a, struct space *s, const struct least_mesh *x)
 {
     uint32_t parts = 0;

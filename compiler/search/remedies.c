@@ -1,4 +1,4 @@
-/* Single changes of a decision that does not fit, each really evaluated: what it saves, what it costs. */
+/* Single changes of a decision that does not fit, each evaluated: what it saves and what it costs. */
 
 #include "compiler/search/search_private.h"
 
@@ -40,7 +40,7 @@ static bool times(uint32_t *degree, uint32_t factor)
     return true;
 }
 
-/* d with one change; false if it changes nothing that exists */
+/* Applies one change to d; false if it does not apply. */
 static bool apply(struct arena *a, const struct change *x, int which, struct decision *d, const char **name)
 {
     bool room = (uint64_t)d->gpus_used * 2 <= x->usable, done = false;
@@ -115,7 +115,7 @@ static bool apply(struct arena *a, const struct change *x, int which, struct dec
     return done;
 }
 
-/* stages as before unless their number has changed */
+/* Copies the stages, or cuts them anew if their number has changed. */
 static void cut_again(struct arena *a, const struct job *job, const struct cost *c, struct decision *d,
                       bool anew)
 {

@@ -1,16 +1,17 @@
-/* Bounds on a step from memory: what does not fit must be recomputed, and that takes time.
+/* Bounds on a step from memory: activations that do not fit must be recomputed, and that takes time.
  *
- * A layer's activations stay from its forward to its backward, at least as long as a microbatch takes from there to the
- * end of the model and back.  Their bytes times these seconds, over all layers and the step's m microbatches, are at most
- * the ranks' room times the step (Little's law): T >= m sum(keep residence) / (pp room).  And when the last layer's backward
- * begins, all layers hold that microbatch: sum(keep) <= pp room.  Both hold for any schedule and any cut, of sums over
- * ranks, and room is at most what the least state leaves.  A layer takes the time of its kind of recomputation:
- * T >= m sum(time) / pp.  The least T over all choices is bounded by Lagrange's multipliers: for any weights of the
- * inequalities every layer chooses alone.
+ * A layer's activations stay from its forward to its backward, at least as long as a microbatch takes from there to
+ * the end of the model and back (residence).  Bytes times residence, over all layers and the step's m microbatches,
+ * are at most the ranks' free memory (room) times the step (Little's law): T >= m sum(keep residence) / (pp room).
+ * And when the last layer's backward begins, all layers hold that microbatch: sum(keep) <= pp room.  Both hold for
+ * any schedule and any cut, as sums over ranks, and room is at most what the least state leaves.  A layer takes the
+ * time of its kind of recomputation: T >= m sum(time) / pp.  The least T over all choices is bounded by Lagrange
+ * multipliers: for any weights of the inequalities, every layer chooses independently.
  *
- * Room is what state and buffers leave, and buffers don't shrink with the number of ranks: parameters gathered for a layer,
- * its gradients on their way to shards.  Every rank has at least one layer.  Few may do without any of the large ones, those
- * of experts say, and then the others have all of them to work off: every number of such ranks is tried.
+ * Room is what state and buffers leave, and some buffers do not shrink with the number of ranks: parameters gathered
+ * for a layer, its gradients on their way to shards.  Every rank has at least one layer.  A few ranks may do without
+ * any of the large layers, such as those with experts, and then the other ranks do the work of all of them: every
+ * number of such ranks is tried.
  *
  * Where all layers fit without recomputation nothing is computed. */
 
@@ -25,7 +26,7 @@ static double block_time_s(const struct cost_block *b, bool paired)
     return b->forward_s + b->backward_s + b->forward_comm_s + b->backward_comm_s - hidden;
 }
 
-/* l beside what it is without recomputation: its passes behind what runs again */
+/* Updates l's maxima by a block with recomputation, compared with the one without. */
 static void add_early(struct layer_trade *l, const struct cost_block *none, const struct cost_block *again)
 {
     double backward = again->backward_s + again->backward_comm_s - none->backward_s - none->backward_comm_s;
@@ -36,7 +37,7 @@ static void add_early(struct layer_trade *l, const struct cost_block *none, cons
     l->backward_hides_s = cost_larger(l->backward_hides_s, cost_paired_backward_s(again) - cost_paired_backward_s(none) - backward);
 }
 
-/* whichever way the pass runs */
+/* least seconds by which a backward pass is longer, whether it is split or in a pair or not */
 static double backward_longer_s(const struct cost_block *none, const struct cost_block *again)
 {
     double backward = again->backward_s + again->backward_comm_s - none->backward_s - none->backward_comm_s;
@@ -68,7 +69,7 @@ static void add_kind(const struct searching *s, struct search_trade *t, uint32_t
     t->nknown++;
 }
 
-/* residences, from the last layer back; no kind of recomputation is known yet */
+/* Computes residences, from the last layer back; no kind of recomputation is known yet. */
 static struct search_trade *begin_trade(struct searching *s, struct search_shape *h)
 {
     const struct cost_shape *x = &h->shape;
@@ -89,7 +90,7 @@ static struct search_trade *begin_trade(struct searching *s, struct search_shape
     return h->trade = t;
 }
 
-/* makes a kind of recomputation known; the first is that of spared layers, where there are any */
+/* Evaluates a kind of recomputation; the first is that of spared layers, if layers can be spared. */
 static void know_kind(struct searching *s, const struct cost *c, struct search_shape *h, uint32_t r)
 {
     struct search_trade *t = begin_trade(s, h);
@@ -128,7 +129,8 @@ void search_shorten_stages(struct searching *s, const struct cost *c, struct sea
         const struct stage *st = &d->stages[i];
         struct pipeline_stage *own = &stages[i];
         own->forward_s = cost_larger(0, own->forward_s - own->kept_s);
-        /* what runs again ahead of the gradient: the pass ends as early then, but its pieces take as long */
+        /* what is recomputed before the gradient arrives: the pass ends as early as without, but its pieces take as
+         * long */
         own->lead_s = st->head || !st->count ? 0 : t->layers[h->shape.kind[st->first + st->count - 1]].early_s;
         for (uint32_t j = 0; j < st->count; j++) {
             const struct layer_trade *l = &t->layers[h->shape.kind[st->first + j]];
@@ -140,14 +142,15 @@ void search_shorten_stages(struct searching *s, const struct cost *c, struct sea
     }
 }
 
-/* the least of time + price * bytes, with kind r of recomputation or without, for layers of one kind with a residence */
+/* The least of per_second * time + per_byte * bytes, with kind r of recomputation or without, for one layer. */
 static double choose(const struct layer_trade *l, uint32_t r, double per_second, double per_byte)
 {
     return cost_smaller(per_second * l->time_s[0] + per_byte * l->keep[0], per_second * l->time_s[r] + per_byte * l->keep[r]);
 }
 
-/* Seconds of a microbatch on pp ranks together, by Little's law with weight w and the layers' times with 1 - w.  What a layer
- * chooses is concave in its residence: between the shortest and the longest no less than the line that joins them. */
+/* Lower bound in seconds of a microbatch on pp ranks together, with Little's law weighted by w and the layers' times
+ * by 1 - w.  What a layer chooses is concave in its residence, so between the shortest and the longest it is no less
+ * than the line that joins them. */
 static double by_residence_s(const struct searching *s, const struct search_trade *t, uint32_t r, double w, double room)
 {
     double sum = 0;
@@ -159,7 +162,7 @@ static double by_residence_s(const struct searching *s, const struct search_trad
     return sum;
 }
 
-/* the same where one microbatch must fit into the room of pp ranks, at a price of seconds per byte */
+/* The same given that one microbatch must fit into the room of pp ranks, at a price in seconds per byte. */
 static double by_moment_s(const struct searching *s, const struct search_trade *t, uint32_t r, double price, double room)
 {
     double sum = 0;
@@ -168,7 +171,7 @@ static double by_moment_s(const struct searching *s, const struct search_trade *
     return sum - price * room;
 }
 
-/* the best of some weights and prices; INFINITY: one microbatch does not fit however much is recomputed */
+/* The largest bound over some weights and prices; INFINITY: one microbatch does not fit however much is recomputed. */
 static double kind_s(const struct searching *s, const struct search_trade *t, uint32_t r, uint32_t pp, double room)
 {
     static const double weights[] = {0.1, 0.2, 0.35, 0.5, 0.7, 1};
@@ -187,8 +190,8 @@ static double kind_s(const struct searching *s, const struct search_trade *t, ui
     return best;
 }
 
-/* A step on the ranks' room under its best kind of recomputation, which any layer may be spared.  0: some kind leaves hope for a
- * candidate, so kinds are made known one by one, and what left hope before is asked first. */
+/* Lower bound in seconds on a step under its best kind of recomputation, from which any layer may be spared.  0:
+ * some kind could still give a candidate.  Kinds are evaluated one by one, first the one that could last time. */
 static double trade_s(struct searching *s, const struct cost *c, struct search_shape *h, double room)
 {
     const struct search_trade *t = h->trade;
@@ -209,7 +212,7 @@ static double trade_s(struct searching *s, const struct cost *c, struct search_s
     return best;
 }
 
-/* does all fit without recomputation, as far as the inequalities tell? */
+/* Does everything fit without recomputation, as far as the inequalities tell? */
 static bool is_roomy(const struct searching *s, const struct search_trade *t, const struct cost_block *layers, uint32_t pp, double room,
                      double share_s)
 {
@@ -221,14 +224,14 @@ static bool is_roomy(const struct searching *s, const struct search_trade *t, co
     return bytes <= pp * room && byte_s <= share_s * pp * room;
 }
 
-/* layers whose buffers are at least half of the largest: of a rank with one of them, and of one without; seconds of a
- * microbatch in all of them; how many others there are */
+/* Layers whose buffers are at least half of the largest: buffer bytes of a rank with one of them, and of one
+ * without; seconds of a microbatch in all of them; number of the other layers. */
 struct large {
     double bytes, others_bytes, time_s;
     uint32_t nothers;
 };
 
-/* what the kernels of such a layer need beside at least, as far as kinds of recomputation are there */
+/* least bytes of temporaries of a layer's kernels, as far as kinds of recomputation are known */
 static double least_temporary(const struct search_trade *t, const struct layer_trade *l)
 {
     double least = t->nknown == t->nkinds ? INFINITY : 0;
@@ -258,14 +261,15 @@ static struct large find_large(const struct searching *s, const struct cost_room
     return x;
 }
 
-/* what a rank has for activations on average, where `without` of pp have no large layer; all: without buffers */
+/* Average bytes for activations per rank, if `without` of pp ranks have no large layer; all: total bytes including
+ * buffers. */
 static double room_of(const struct large *x, uint32_t pp, uint32_t without, double all)
 {
     return (all - (pp - without) * x->bytes - (without ? without * x->others_bytes : 0)) / pp;
 }
 
-/* Bytes of all ranks of c's decision for activations and buffers, at most.  splits: gradients that the first
- * half of a backward makes are whole then, whatever the ZeRO level. */
+/* Most bytes that all ranks of c's decision together have for activations and buffers.  splits: gradients that the
+ * first half of a backward computes are then whole, whatever the ZeRO level. */
 static double room_of_all(const struct searching *s, const struct cost *c, const struct cost_shape *x,
                           bool splits)
 {
@@ -302,8 +306,8 @@ bool search_state_fits(struct searching *s, const struct cost *c, struct search_
     return false;
 }
 
-/* The least step of c's ZeRO level under schedules that split the backward or do not, no less than least_s;
- * not below `best` is enough.  *traded: the kinds of recomputation were needed. */
+/* Lower bound in seconds on a step of c's ZeRO level under schedules that split the backward or do not, no less than
+ * least_s; it need not be below `best`.  *traded: kinds of recomputation were evaluated. */
 static double level_bound_s(struct searching *s, const struct cost *c, struct search_shape *h, bool splits,
                             double least_s, double best, bool *traded)
 {
@@ -313,7 +317,7 @@ static double level_bound_s(struct searching *s, const struct cost *c, struct se
     cost_rooms_least(&rooms, c, &h->shape);
     struct large large = find_large(s, &rooms, t);
     double all = room_of_all(s, c, &h->shape, splits);
-    bool fixed = d->microbatches < 2 || s->job->wishes.offload & OFFLOAD_ACTIVATIONS; /* activations are not bounded */
+    bool fixed = d->microbatches < 2 || s->job->wishes.offload & OFFLOAD_ACTIVATIONS; /* activations are not limited */
     for (uint32_t without = 0; without < d->pp && without <= large.nothers; without++) {
         double step_s = cost_larger(least_s, d->microbatches * large.time_s / (d->pp - without) * (1 - 1e-9));
         double room = room_of(&large, d->pp, without, all);
@@ -323,7 +327,7 @@ static double level_bound_s(struct searching *s, const struct cost *c, struct se
             double trade = trade_s(s, c, h, room);
             *traded = true;
             if (trade > step_s) {
-                large = find_large(s, &rooms, t); /* with temporaries */
+                large = find_large(s, &rooms, t); /* now including temporaries */
                 room = room_of(&large, d->pp, without, all);
                 step_s = room > 0 ? cost_larger(trade, trade_s(s, c, h, room)) : step_s;
             }
@@ -334,7 +338,7 @@ static double level_bound_s(struct searching *s, const struct cost *c, struct se
     return best;
 }
 
-/* the most that ranks of c's decision have for activations on average, under any ZeRO level */
+/* Most bytes per rank for activations on average, under any ZeRO level of c's decision. */
 static double most_room(struct searching *s, const struct cost *c, struct search_shape *h)
 {
     struct decision d = *c->decision;
@@ -389,6 +393,6 @@ double search_room_bound_s(struct searching *s, const struct cost *c, struct sea
         }
     }
     s->ntrades += traded;
-    s->result->spent += traded && s->ntrades % 3 == 0; /* three take as long as an evaluation */
+    s->result->spent += traded && s->ntrades % 3 == 0; /* three cost as much as an evaluation */
     return best;
 }

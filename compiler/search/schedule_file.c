@@ -1,7 +1,7 @@
-/* A schedule made elsewhere as a wish: `schedule "file.csv"`, beside the file that names it.
+/* A schedule made elsewhere as a wish: `schedule "file.csv"`, relative to the file that names it.
  *
- * It fixes the number of pipeline ranks, of stages per rank and of microbatches; everything else is searched
- * as ever. Of placements the looped and the folded one are known. */
+ * It fixes the number of pipeline ranks, of stages per rank and of microbatches; everything else is searched as
+ * usual.  Looped and folded placements are supported. */
 
 #include "compiler/model/actions.h"
 #include "compiler/schedule/schedule.h"
@@ -36,7 +36,7 @@ static bool refuse(struct diag *d, const struct schedule_wish *w, const char *wh
     return false;
 }
 
-/* nothing is wrong with the request, but with the file */
+/* an error of the file itself rather than of the request */
 static bool refuse_file(struct diag *d, const struct schedule_wish *w, const char *why)
 {
     diag_error(d, w->span, "bad-schedule", "schedule \"%s\": %s", w->file, why);

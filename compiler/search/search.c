@@ -1,13 +1,13 @@
-/* A search: its state, its candidates and its certificate.
+/* A search: its state, its candidates and its gap.
  *
- * branch.c opens the tree of decisions best bound first and hands over what is feasible; here the best are
- * kept.  When the tree is exhausted nothing in the space (space.h) is better than the first candidate; when
- * the budget ends before that, the least bound left says how much better anything could be: `gap`.
+ * branch.c opens the tree of decisions, best bound first, and passes on what is feasible; here the best are kept.
+ * When the tree is exhausted, nothing in the space (space.h) is better than the first candidate; when the budget
+ * ends before that, the least remaining bound says how much better any other decision could be: `gap`.
  *
- * Order of candidates: step time (or GPU-seconds), raised by what each departure from plain data parallelism must gain
- * to be worth its trouble (price()), one to two percent in all, less than the model can tell apart; then degrees, so that no
- * tie is left to chance.  What that preference may cost is part of the gap, and the fastest of all is kept beside the
- * candidates. */
+ * Candidates are ordered by step time (or GPU-seconds), raised by the share that each departure from plain data
+ * parallelism must gain to be worth its complexity (price()): one to two percent in all, which is less than the
+ * model can resolve; then by degrees, so that ties are broken deterministically.  What this preference may cost is
+ * part of the gap, and the fastest decision is kept beside the candidates. */
 
 #include "compiler/search/search_private.h"
 
@@ -16,12 +16,12 @@
 #include <string.h>
 #include <time.h>
 
-/* shares of the step */
+/* shares of the step that a candidate must gain */
 #define DIMENSION_PRICE 0.002
 #define SCHEDULE_PRICE 0.003
 #define CHUNKS_PRICE 0.001
 #define RECOMPUTE_PRICE 0.002
-#define MEMORY_PRICE 0.003 /* of all of it */
+#define MEMORY_PRICE 0.003 /* for using all of the memory */
 
 const char *const removal_names[NREMOVALS] = {"bound",     "memory",      "keep",
                                               "step time", "not emitted", "same transfers"};
@@ -41,12 +41,12 @@ double search_limit_s(const struct searching *s)
 
 double search_objective(const struct searching *s, double step_time_s, uint32_t gpus)
 {
-    if (s->fewest) /* then time, too little to outweigh a GPU */
+    if (s->fewest) /* ties by time, weighted so that it never outweighs a GPU */
         return step_time_s > search_limit_s(s) ? INFINITY : gpus + 0.25 * step_time_s / search_limit_s(s);
     return s->job->wishes.objective == MINIMIZE_GPU_TIME ? step_time_s * gpus : step_time_s;
 }
 
-/* by how much of its step a candidate must be faster than one that is plainer in these points */
+/* The share of its step by which a candidate must be faster than one without its departures from the plain layout. */
 static double price(const struct searching *s, const struct candidate *c)
 {
     const struct decision *d = &c->decision;
@@ -62,7 +62,7 @@ static double objective(const struct searching *s, const struct candidate *c)
     return search_objective(s, c->estimate.step_time_s, c->decision.gpus_used) * (1 + price(s, c));
 }
 
-/* what decides between equals: fewer GPUs, smaller degrees, simpler schedules */
+/* Tie breakers: fewer GPUs, smaller degrees, simpler schedules. */
 enum { NTIES = 17 };
 static void tie_values(const struct decision *d, uint32_t out[NTIES])
 {
@@ -139,7 +139,7 @@ void search_keep(struct searching *s, const struct candidate *c)
     while (at > 0) {
         int order = compare_candidates(s, c, &r->candidates[at - 1]);
         if (order == 0)
-            return; /* the dive had it */
+            return; /* already found by the dive */
         if (order > 0)
             break;
         at--;
@@ -195,7 +195,7 @@ uint64_t search_dimension_value(const struct decision *d, enum dimension k)
     return 0;
 }
 
-/* wishes that a search takes as given: the layout; false after an error */
+/* Reads the layout, a wish that a search takes as given; false after an error. */
 static bool read_layout(struct searching *s, struct diag *d)
 {
     const struct wishes *w = &s->job->wishes;
@@ -234,7 +234,7 @@ static void certify(struct searching *s)
     r->gap = (best - r->least) / best;
 }
 
-/* are there as many multiprocessors as are left to communication, and some more? */
+/* Does the GPU have more multiprocessors than are reserved for communication? */
 static bool can_leave(const struct searching *s, struct diag *d)
 {
     const struct topo_gpu *gpu = &s->topo->types[s->space.type].gpu;
@@ -248,8 +248,8 @@ static bool can_leave(const struct searching *s, struct diag *d)
     return false;
 }
 
-/* Does the device compute in the half precision asked for, if in any?  Devices with neither round in fp32, as CPUs do in any
- * case. */
+/* Does the device support the 16-bit format asked for, if any?  Devices without either format round in fp32, as CPUs
+ * do in any case. */
 static bool can_compute(const struct searching *s, struct diag *d)
 {
     const struct topo_gpu *gpu = &s->topo->types[s->space.type].gpu;
@@ -324,8 +324,8 @@ bool search_gpus_needed(struct arena *a, const struct job *job, const struct top
     return true;
 }
 
-/* Where nothing satisfies the wishes and memory is not the reason: the same among values that are seldom
- * worth trying; the first search again where that finds nothing either. */
+/* If nothing satisfies the wishes and memory is not the reason: searches again including values that are seldom
+ * worthwhile; returns the first search if that finds nothing either. */
 static struct searching *search_anything(struct searching *s)
 {
     struct searching *x = ARENA_NEW(s->arena, struct searching);

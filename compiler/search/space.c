@@ -1,9 +1,9 @@
 /* Which decisions exist: candidate lists per degree, and meshes made of them.
  *
  * A degree's candidates divide what they split (heads, FFN widths, experts, the batch), so nothing illegal is
- * listed twice over; wishes filter the lists.  Where the file gives no order of axes the usual two are there: tp, cp, dp, pp
- * and tp, cp, pp, dp (innermost first); the second keeps a whole replica close together, which `keep pp within ...` needs.
- * All 24 are there where nothing is found otherwise (`anything`). */
+ * listed; wishes filter the lists.  If the file gives no order of axes the two usual ones are listed: tp, cp, dp, pp
+ * and tp, cp, pp, dp (innermost first); the second keeps a whole replica close together, which `keep pp within ...`
+ * needs.  All 24 are listed if nothing is found otherwise (`anything`). */
 
 #include "compiler/search/space.h"
 #include "compiler/model/actions.h"
@@ -33,7 +33,8 @@ bool space_wants(const struct wish *w, uint64_t value)
     return false;
 }
 
-/* Each tensor-parallel rank has key heads of its own, or as many ranks as in all such layers have the same one. */
+/* Does tp divide the key/value heads?  Either each tensor-parallel rank has heads of its own, or equally many ranks
+ * share a head in all such layers. */
 static bool keys_divide(const struct attn *t, uint32_t tp, uint32_t *ranks)
 {
     uint32_t parts = t->kind == ATTN_GQA ? model_key_parts(t->kv, tp) : tp, n = tp / parts;
@@ -64,7 +65,7 @@ static bool layers_divide(const struct model *m, enum degree degree, uint32_t v)
     return true;
 }
 
-/* stages that the model can be cut into: a layout may give the embedding and the head stages of their own */
+/* most stages that the model can be cut into: a layout may give the embedding and the head stages of their own */
 static uint64_t most_chunks(const struct job *job)
 {
     return (uint64_t)job->model.nlayers + (job->wishes.layout ? 2 : 0);
@@ -96,7 +97,7 @@ static bool possible(const struct space *s, enum degree degree, uint32_t v)
     return true;
 }
 
-/* Is this value worth trying?  One that the plan block names is. */
+/* Is this value worth trying?  Every value that the plan block names is. */
 static bool sensible(const struct space *s, enum degree degree, uint32_t v)
 {
     enum relation relation = s->job->wishes.degree[degree].relation;
@@ -106,7 +107,7 @@ static bool sensible(const struct space *s, enum degree degree, uint32_t v)
         return v == 1 || named || (power && (stated || s->job->train.sequence / v >= 2048));
     if (degree == DEG_VPP)
         return stated || v <= 4 || (power && v <= 8);
-    if (degree == DEG_ETP) { /* experts whole, or split as everything else is where the file fixes that */
+    if (degree == DEG_ETP) { /* experts whole, or split like everything else where the file fixes tp and ep */
         const struct wish *tp = &s->job->wishes.degree[DEG_TP];
         bool fixed = tp->relation == REL_EQ && s->job->wishes.degree[DEG_EP].relation == REL_EQ;
         return stated || v == 1 || (fixed && v == tp->value);
@@ -131,7 +132,7 @@ static uint32_t degree_most(const struct space *s, enum degree degree)
     return most > UINT32_MAX ? UINT32_MAX : (uint32_t)most;
 }
 
-/* "1, 2, 4, 8 or 16", at most eight of them */
+/* "1, 2, 4, 8 or 16", with at most eight values */
 static const char *list_text(struct arena *a, const struct space_list *l)
 {
     const char *text = "";
@@ -218,7 +219,7 @@ static bool make_list(struct arena *a, struct diag *d, const struct space *s, en
     return false;
 }
 
-/* the usual two, and behind them all other permutations of four axes where `anything` goes */
+/* Lists the usual two orders, followed by all other permutations of the four axes if `anything` is set. */
 static void free_orders(struct space *s)
 {
     static const enum axis usual[2][NAXES] = {{AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP},
@@ -256,7 +257,7 @@ static bool space_orders(struct diag *d, struct space *s)
         diag_error(d, w->order_span, "no-plan", "the order names tp, cp, dp and pp, once each");
         return false;
     }
-    for (uint32_t i = 0; i < NAXES; i++) /* what was left out comes outermost */
+    for (uint32_t i = 0; i < NAXES; i++) /* axes that were left out come outermost */
         if (!(seen & 1u << standard[i]))
             s->order[0][n++] = standard[i];
     return true;
@@ -298,7 +299,7 @@ static void add_schedule(struct space *s, enum schedule_kind kind, uint32_t vpp,
                                                                .folds = schedule_chunks(kind) == 2};
 }
 
-/* one kind with every number of chunks that it takes */
+/* Adds one kind of schedule with every number of chunks that it supports. */
 static void add_kind(struct space *s, enum schedule_kind kind, uint32_t group, bool named)
 {
     uint32_t chunks = schedule_chunks(kind);
@@ -313,7 +314,8 @@ static void add_kind(struct space *s, enum schedule_kind kind, uint32_t group, b
     }
 }
 
-/* by chunks and placement, as they stand otherwise: branch.c takes runs that share their stages together */
+/* Sorts schedules by chunks and placement, otherwise stable: consecutive ones then share their stages (family.c's
+ * classes). */
 static void sort_schedules(struct space *s)
 {
     for (uint32_t i = 1; i < s->nschedules; i++) {
@@ -345,7 +347,8 @@ static bool space_schedules(struct diag *d, struct space *s)
             return false;
     }
     for (size_t k = 0; k < ARRAY_LEN(all); k++) {
-        if (automatic && w->nschedules && all[k] == SCHED_DUALPIPE) /* no start for 'auto': two copies of the model */
+        /* not a starting point for 'auto': it has two copies of the model */
+        if (automatic && w->nschedules && all[k] == SCHED_DUALPIPE)
             continue;
         for (uint32_t i = 0; i < (automatic ? 1 : w->nschedules); i++)
             if (automatic || w->schedules[i].kind == all[k]) {
@@ -370,7 +373,7 @@ bool space_schedule_takes(const struct space *s, const struct space_schedule *k,
     bool looped = schedule_chunks(k->kind) == 0;
     if (k->listed)
         return d->pp == k->listed->nranks && d->microbatches == k->listed->microbatches;
-    if (d->pp == 1) /* without a pipeline all are alike, or keep more; DualPipe has no rank to meet */
+    if (d->pp == 1) /* without a pipeline all schedules are equal, or keep more; DualPipe needs a second rank */
         return k->vpp == 1 && k->kind == s->schedules[0].kind && k->kind != SCHED_DUALPIPE;
     if (k->kind == SCHED_DUALPIPE)
         return d->pp % 2 == 0 && d->microbatches % 2 == 0 && d->microbatches >= 2 * d->pp;
@@ -379,7 +382,7 @@ bool space_schedule_takes(const struct space *s, const struct space_schedule *k,
     if (!looped)
         return true;
     if (k->groups_of_pp > 1 && d->microbatches <= d->pp)
-        return false; /* the table is one short group either way */
+        return false; /* with fewer microbatches than a group both group sizes give the same order */
     uint32_t group = k->group ? k->group : k->groups_of_pp * d->pp, rest = d->microbatches % group;
     if ((k->group || k->groups_of_pp > 1) && (group < d->pp || group > d->microbatches))
         return false;
@@ -424,7 +427,7 @@ static bool space_type(struct arena *a, struct diag *d, struct space *s)
     return false;
 }
 
-/* the tiers of `keep AXIS within TIER`: the language cannot know them */
+/* Checks the tiers of `keep AXIS within TIER`, which the language does not know. */
 static bool space_keeps(struct arena *a, struct diag *d, const struct space *s)
 {
     const struct wishes *w = &s->job->wishes;
@@ -446,7 +449,7 @@ static bool space_keeps(struct arena *a, struct diag *d, const struct space *s)
     return true;
 }
 
-/* wishes that nothing in the space can follow */
+/* Warns of wishes that have no effect on anything in the space. */
 static void warn_idle(struct diag *d, const struct space *s)
 {
     const struct wishes *w = &s->job->wishes;

@@ -8,8 +8,7 @@
 
 #include <string.h>
 
-/* ranks from the first to one past the last of the aligned run that holds a group of the axis; 0 = unknown
- * axis */
+/* Length in ranks of the aligned run that holds a group of the axis; 0: unknown axis. */
 static uint64_t axis_run(const struct decision *d, const struct mesh *m, const char *axis)
 {
     for (uint32_t i = 0; i < NAXES; i++)

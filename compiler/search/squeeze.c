@@ -1,18 +1,18 @@
-/* A bound on a schedule from the memory of single ranks, under a cut that is known.
+/* A bound on a schedule from the memory of single ranks, for a known cut.
  *
- * Without recomputation a rank needs so much more than it has.  What a layer gives back by recomputing is what
- * it keeps of a microbatch, times the most microbatches that the schedule has on one of the rank's stages, at
- * most; and that costs seconds for every microbatch.  A decision has one kind of recomputation, which some of
- * the rank's layers are spared, and prediction modules beside the head are not.  The least seconds for the
- * bytes are a knapsack, bounded by a price of seconds per byte: every layer gives what pays, and the rank lacks
- * the rest.  The step is the way to the rank and its own work, m times over. */
+ * Without recomputation a rank may need more memory than it has.  What a layer frees by recomputing is what it keeps
+ * of a microbatch times the most microbatches in flight on one of the rank's stages, and it costs seconds for every
+ * microbatch.  A decision has one kind of recomputation, from which some of the rank's layers may be spared, while
+ * prediction modules beside the head may not.  The least seconds for the missing bytes are a knapsack problem,
+ * bounded by a price in seconds per byte: every layer frees what pays at that price, and the rest is paid for at
+ * that price.  The step is then at least the way to the rank, and m times the rank's own work. */
 
 #include "compiler/search/trade.h"
 
 #include <math.h>
 #include <string.h>
 
-/* layers of a rank by kind */
+/* numbers of a rank's layers by kind */
 #define MOST_KINDS 8
 struct owned {
     double n[MOST_KINDS];
@@ -40,12 +40,12 @@ static void count_live(const struct decision *d, uint32_t r, struct squeezed_ran
     }
 }
 
-/* bytes that a layer gives back under kind k, of one microbatch, and seconds that it takes longer */
+/* what a layer frees under a kind of recomputation: bytes of one microbatch, and the seconds that it takes longer */
 struct gift {
     double bytes, time_s;
 };
 
-/* llmrun's memory is that of blocks' lives */
+/* is memory computed from live ranges in blocks, as llmrun uses it? */
 static bool by_lives(const struct cost *c)
 {
     return c->buffers->allocator < 0.5;
@@ -71,7 +71,7 @@ static struct gift gift_of(const struct cost *c, const struct search_trade *t, u
     return (struct gift){gift_bytes(c, none, &t->blocks[k][layer]), cost_larger(0, cost_smaller(time_s, l->longer_s[k]))};
 }
 
-/* what a prediction module gives, which no stage spares */
+/* what a prediction module frees, which is never spared */
 static struct gift gift_of_predict(const struct cost *c, const struct search_trade *t,
                                    const struct cost_block *none, uint32_t k)
 {
@@ -79,14 +79,14 @@ static struct gift gift_of_predict(const struct cost *c, const struct search_tra
     return (struct gift){gift_bytes(c, none, t->predict[k]), cost_larger(0, cost_smaller(by[k] - by[0], t->predict_longer_s[k]))};
 }
 
-/* What the rank's layers give under one kind of recomputation. */
+/* What the rank's layers can free under one kind of recomputation. */
 struct giving {
-    uint32_t n; /* kinds of layers that it has */
+    uint32_t n; /* number of its kinds of layers */
     struct gift gift[MOST_KINDS];
     double layers[MOST_KINDS];
 };
 
-/* the rank lacks so many bytes of a microbatch: seconds at a price of seconds per byte */
+/* seconds to free so many bytes of a microbatch, at a price in seconds per byte */
 static double priced_s(const struct giving *x, double price, double bytes)
 {
     double given = 0;
@@ -95,7 +95,7 @@ static double priced_s(const struct giving *x, double price, double bytes)
     return price * bytes - given;
 }
 
-/* the least seconds for so many bytes of a microbatch, layers being whole; INFINITY: there are not so many to give */
+/* Least seconds to free so many bytes of a microbatch with whole layers; INFINITY: the layers cannot free as much. */
 static double given_s(const struct giving *x, double bytes)
 {
     double best = 0, all = 0, most = 0, least_s = INFINITY;
@@ -123,8 +123,8 @@ static double block_temporary(const struct cost *c, const struct cost_block *b)
     return by_lives(c) ? fullest_pass(c, b) : cost_larger(b->forward_bytes, b->backward_bytes);
 }
 
-/* What kernels need less under kind k than without, at most: the fullest of them, as far as any block of the
- * rank's needs less.  More is not asked for, since layers may be spared. */
+/* Most bytes by which temporaries of kernels shrink under kind k: by the fullest of them, if any block of the rank
+ * needs less.  It is no more precise since layers may be spared. */
 static double less_temporary(const struct searching *s, const struct cost *c, const struct search_trade *t,
                              const struct cost_shape *x, const struct owned *own, uint32_t k)
 {
@@ -138,7 +138,7 @@ static double less_temporary(const struct searching *s, const struct cost *c, co
     return less;
 }
 
-/* The least over all kinds of recomputation of what `over` bytes too many take; a decision has one kind. */
+/* Least seconds over all kinds of recomputation to free `over` bytes; a decision has one kind. */
 static double longer_s(struct searching *s, const struct cost *c, const struct search_trade *t,
                        const struct cost_shape *x, const struct owned *own,
                        const struct squeezed_rank *rank, double over)
@@ -162,14 +162,15 @@ static double longer_s(struct searching *s, const struct cost *c, const struct s
     return best;
 }
 
-/* seconds that rank r takes longer for a microbatch of all its stages */
+/* Least seconds by which rank r takes longer for a microbatch on all its stages. */
 static double rank_longer_s(struct searching *s, const struct cost *c, struct search_shape *h, struct cost_rooms *rooms, uint32_t r,
                             struct squeezed_rank *known)
 {
     const struct decision *d = c->decision;
     struct estimate e = {0};
     struct owned own = {0};
-    rooms->kept = c->buffers->eager > 0 ? 0 : known->kept; /* else operators are fused where memory is short */
+    /* with eager stacks operators are fused when memory is short */
+    rooms->kept = c->buffers->eager > 0 ? 0 : known->kept;
     cost_rooms_rank(rooms, r, &e);
     known->kept = (double)e.activation_bytes;
     double over = (double)e.peak_bytes - (double)s->memory_limit;
@@ -184,14 +185,14 @@ static double rank_longer_s(struct searching *s, const struct cost *c, struct se
         add_stage(s, &d->stages[d->pp - 1 - r], &own);
     if (known->live <= 0)
         count_live(d, r, known);
-    if (c->buffers->allocator < 0.5) /* of what is given back the least share counts, too */
+    if (c->buffers->allocator < 0.5) /* the bound on a rank's memory counts only this share, also of what is freed */
         over /= LEAST_OWN;
-    over /= 1 + 0.1 * c->buffers->allocator_share; /* a caching allocator holds a share more */
+    over /= 1 + 0.1 * c->buffers->allocator_share; /* a caching allocator holds more than is in use */
     double longer = longer_s(s, c, t, &h->shape, &own, known, over);
-    return d->schedule == SCHED_DUALPIPE ? longer / 2 : longer; /* half of them in each direction */
+    return d->schedule == SCHED_DUALPIPE ? longer / 2 : longer; /* half of the microbatches in each direction */
 }
 
-/* the i-th rank that is asked; d's pp: none, or it was asked before */
+/* the i-th rank that is examined; d->pp: none, or it was examined already */
 static uint32_t squeezed_rank(const struct decision *d, uint32_t i)
 {
     const uint32_t ask[SQUEEZED_RANKS] = {0, 1, d->pp / 2, d->pp - 1};

@@ -1,16 +1,16 @@
-/* Where schedules of their own may do best.
+/* Where synthesised schedules may do best.
  *
- * The branches of the search are cut by what formulas take: of time, and of memory, which makes layers recompute.  A synthesised
- * schedule is bound by neither.  So families are looked at again by what any order of their actions takes at least, whether they
- * were opened or not; their classes of schedules by what may be hoped of them (family.c); and of the best the leaves that fit
- * under some formula. */
+ * The branches of the search are cut off by what formulas take: by time, and by memory, which makes layers
+ * recompute.  A synthesised schedule is limited by neither.  So all families are ranked again by a bound on any
+ * order of their actions, whether they were opened or not; then their classes of schedules by an optimistic estimate
+ * (family.c); and of the best classes, leaves are taken that fit under some formula. */
 
 #include "compiler/search/search_private.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-enum { FAMILIES = 500, CELLS = 250 }; /* looked at, at most */
+enum { FAMILIES = 500, CELLS = 250 }; /* most families and cells that are looked at */
 
 struct hope {
     struct cell cell;
@@ -50,7 +50,8 @@ static void best_first(struct hopes *x)
         qsort(x->all.at, x->all.n, sizeof *x->all.at, by_bound);
 }
 
-/* of x's decision with any schedule: half way from its own to a bound on any order */
+/* An optimistic estimate of x's decision with a synthesised schedule: half way from its own bound to a bound on any
+ * order. */
 static double hope_of(struct searching *s, const struct leaf *x)
 {
     struct decision d = x->candidate.decision;
@@ -64,7 +65,7 @@ static double hope_of(struct searching *s, const struct leaf *x)
     return (x->bound + search_objective(s, any_s, d.gpus_used)) / 2;
 }
 
-/* in its place, of those alike the best alone */
+/* Inserts leaf x by its estimate; of similar leaves only the best is kept. */
 static void take_leaf(struct searching *s, void *to, const struct leaf *x)
 {
     struct search_starts *out = to;
@@ -97,7 +98,7 @@ void search_find_starts(struct searching *s, struct search_starts *out)
     for (size_t i = 0; i < families.all.n && i < FAMILIES; i++)
         search_hope_family(s, families.all.at[i].cell.family, take_cell, &cells);
     best_first(&cells);
-    s->top = s->result->ncandidates + 1; /* what formulas make of it removes none */
+    s->top = s->result->ncandidates + 1; /* so that no leaf is removed for the time that its formula takes */
     for (size_t i = 0; i < cells.all.n && i < CELLS; i++)
         search_open_class(s, &cells.all.at[i].cell, take_leaf, out);
     s->top = top;

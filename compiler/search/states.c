@@ -1,9 +1,10 @@
-/* States of a family: ZeRO levels, each with the numbers of ranks that its shards may be split over; those that need least memory
- * come first. */
+/* States of a family: ZeRO levels, each with the shard counts that it may have; those that need least memory come
+ * first. */
 
 #include "compiler/search/search_private.h"
 
-/* divisors of all for which one rank more would leave a level of the network, and all itself; most first */
+/* Shard counts to try: dp * cp, and divisors of it with which a group stays within a level of the network that the
+ * next larger one leaves; the largest first.  Returns how many. */
 static uint32_t shard_choices(const struct searching *s, const struct cost *c, const struct decision *d,
                               uint32_t room, uint32_t *out)
 {
@@ -20,7 +21,8 @@ static uint32_t shard_choices(const struct searching *s, const struct cost *c, c
         return n;
     }
     out[n++] = all;
-    if (s->job->wishes.degree[DEG_ZERO].relation == REL_EQ) /* who fixes zero means its default: all ranks */
+    /* if the plan block fixes zero, its default is meant: all ranks */
+    if (s->job->wishes.degree[DEG_ZERO].relation == REL_EQ)
         return n;
     struct cost_group last = cost_shard_group(c, all);
     for (uint32_t v = all / 2; v >= 2 && n < room; v--) {
@@ -34,8 +36,8 @@ static uint32_t shard_choices(const struct searching *s, const struct cost *c, c
     return n;
 }
 
-/* By the fewest bytes that c's parameters, gradients and optimizer take under any schedule and with any number of microbatches, on
- * all ranks of the pipeline together. */
+/* Does the state fit, by the least bytes that c's parameters, gradients and optimizer take under any schedule and
+ * with any number of microbatches, over all ranks of the pipeline? */
 static bool state_fits(const struct searching *s, const struct cost *c, const struct cost_shape *x)
 {
     struct decision d = *c->decision;
@@ -52,7 +54,7 @@ const struct states *search_states(struct searching *s, const struct family *f)
         return x;
     struct decision d = f->decision;
     struct cost c = *f->cost;
-    bool split = d.dp * d.cp > 1; /* else all levels are the first */
+    bool split = d.dp * d.cp > 1; /* otherwise all levels are like the first */
     c.decision = &d;
     const struct cost_shape *shape = &search_shape(s, &c)->shape;
     x->at = ARENA_ARRAY(s->arena, struct state, SEARCH_STATES);
