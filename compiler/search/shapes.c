@@ -1,11 +1,10 @@
-/* Cached shapes: the blocks of one key of degrees, made once for all decisions that share it, and what
- * follows from them alone: even cuts into stages, bounds from below, and how many layers each stage can spare
- * from recomputation.
+/* Cached shapes: the blocks for one key of degrees, made once for all decisions that share it, and what follows from
+ * them alone: even cuts into stages, lower bounds, and how many layers each stage can spare from recomputation.
  *
- * Bounds: some rank takes at least its share of all blocks, m times over, and a microbatch has to go through all
- * of them and back.  Of a family, by its cuts and placements: a rank works off m microbatches of all its stages, after the first
- * microbatch has come through the stages before its first, whatever their order; what schedules of overlapped
- * pairs hide is left out where the space has them. */
+ * Bounds: some rank takes at least its share of all blocks, m times over, and a microbatch has to pass through all
+ * of them and back.  Of a family, by its cuts and placements: a rank does the work of m microbatches on all its
+ * stages after the first microbatch has come through the stages before its first one, whatever the order of actions.
+ * What schedules of overlapped pairs hide is left out where the space has such schedules. */
 
 #include "compiler/search/search_private.h"
 
@@ -18,7 +17,7 @@ bool search_same_group(const struct cost_group *a, const struct cost_group *b)
            !memcmp(a->below, b->below, sizeof a->below) && !memcmp(a->curve, b->curve, sizeof a->curve);
 }
 
-/* paired: some schedule runs a forward beside a backward, so what hides there may not count */
+/* paired: some schedule overlaps a forward with a backward, so what may be hidden there does not count */
 static double block_s(const struct cost_block *b, bool kernels_only, bool paired)
 {
     double hidden = paired ? cost_paired_forward_s(b) + cost_paired_backward_s(b) : 0, back = b->backward_s,
@@ -46,14 +45,14 @@ double search_least_s(const struct searching *s, const struct cost_shape *x, uin
     return least_s(s, x, kind, false, s->overlapping);
 }
 
-/* of a forward: what no decision does without whose table has this block */
+/* Seconds of a forward that no decision can avoid in whose family this block is. */
 static double block_forward_s(const struct searching *s, const struct cost_block *b)
 {
     return b->forward_s + b->forward_comm_s - (s->may_spare ? b->kept_s : 0);
 }
 
-/* of one microbatch's way forward and back again: weight gradients may be made later, and what runs again
- * before any gradient is needed earlier */
+/* Least seconds on one microbatch's path forward and back: weight gradients may be computed later, and what is
+ * recomputed before a gradient is needed may run earlier. */
 static double block_path_s(const struct searching *s, const struct cost_block *b, bool kernels_only)
 {
     double back = cost_smaller(b->backward_s + b->backward_comm_s, b->input_s + b->input_comm_s);
@@ -281,7 +280,7 @@ double search_share_bound_s(const struct search_shape *h, const struct decision 
     return cost_larger(h->path_s, d->microbatches * (all_s / d->pp)) * (1 - 1e-12);
 }
 
-/* of stage i of a cut: seconds before it in a microbatch's forward, and its own of both directions */
+/* Of a stage of a cut: seconds before it in a microbatch's forward; its own seconds in both passes. */
 static double forward_before(const struct search_shape *h, const struct search_before *x, const struct stage *st)
 {
     return x->forward_s[st->first] + (st->embed ? 0 : h->embed_forward_s);
@@ -300,7 +299,8 @@ double search_rank_bound_s(struct searching *s, struct search_shape *h, const st
     const struct stage *first = &d->stages[r], *mirror = &d->stages[p - 1 - r];
     bool apart = decision_skews(s->job, d) ||
                  (pipeline_skews(d->schedule) && s->job->wishes.profile->post_validation > 0.5);
-    double start = apart ? 0 : forward_before(h, x, first), own = 0; /* apart: of the rank's own step */
+    /* skewed steps count from the rank's own first action */
+    double start = apart ? 0 : forward_before(h, x, first), own = 0;
     if (placement == PLACE_BOTH_WAYS) {
         start = cost_smaller(start, forward_before(h, x, mirror));
         own = (stage_time(h, x, first) + stage_time(h, x, mirror)) / 2;
@@ -350,7 +350,7 @@ const struct search_cut *search_cut(struct searching *s, struct search_shape *h,
     return cut;
 }
 
-/* k layers of rank r spared: in turn over its chunks, later ones first */
+/* Spares k layers of rank r: in turn over its chunks, later ones first. */
 static void spare_rank(struct decision *d, uint32_t r, uint32_t k)
 {
     for (uint32_t j = 0; j < d->vpp; j++)
@@ -380,11 +380,13 @@ static uint32_t rank_layers(const struct decision *d, uint32_t r)
     return layers;
 }
 
-/* the most layers that rank r can spare; `all` of them do not fit, `guess` may be a good one; NONE: it does not fit */
+/* Returns the most layers that rank r can spare; `all` of them do not fit, `guess` is a first guess; NONE: the rank
+ * does not fit with any. */
 static uint32_t most_spared(const struct cost_rooms *x, struct decision *d, uint32_t r, uint32_t all, uint32_t guess, uint64_t limit,
                             struct estimate *e)
 {
-    if (d->microbatches == 1) { /* gradients take the place of activations: fewer spared may need more */
+    /* gradients take the place of activations, so sparing fewer layers may need more memory */
+    if (d->microbatches == 1) {
         while (all > 0 && !rank_fits(x, d, r, all - 1, limit, e))
             all--;
         return all > 0 ? all - 1 : NONE;
