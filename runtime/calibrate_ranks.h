@@ -1,9 +1,9 @@
 #ifndef LLMC_CALIBRATE_RANKS_H
 #define LLMC_CALIBRATE_RANKS_H
 
-/* `llmrun --calibrate` for CPU ranks: this machine as a cluster file that llmc plans with as it is.  Kernels are measured on all
- * cores at once, as they run in training; collectives by every number of ranks up to that of the file.  All
- * times are those that a process had a core, so that what else the machine does meanwhile is not in them. */
+/* `llmrun --calibrate` for CPU ranks: describes this machine as a cluster file with which llmc can plan.  Kernels
+ * are measured on all cores at once, as they run in training; collectives by every number of ranks up to that of the
+ * file.  All times count only while a process had a core, so other work on the machine is not included. */
 
 #include "runtime/error.h"
 
@@ -15,8 +15,8 @@ enum { CALIBRATE_MOST_RANKS = 64 }; /* of a node of a cluster file */
 struct calibrate_machine {
     uint32_t cores, ranks;
     double send_bytes_s;   /* of a large transfer between two ranks */
-    double stream_bytes_s; /* of memory-bound kernels on average, a core's with all of them at it */
-    double peak_flop_s[2]; /* fp32, bf16: of the fastest product */
+    double stream_bytes_s; /* average of memory-bound kernels per core, with all cores busy */
+    double peak_flop_s[2]; /* of the fastest matrix product in fp32, bf16 */
 };
 
 /* the cluster file of a machine of `ranks` ranks; 0: as many as it has cores.  One sentence in error on failure. */

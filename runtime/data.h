@@ -22,13 +22,13 @@ void data_close(struct batch_source *s);
 
 uint64_t data_ntokens(const struct batch_source *s);
 uint64_t data_nsamples(const struct batch_source *s);
-/* the file's mapping, for the account of memory */
+/* the file's mapping, for the summary's account of memory */
 const void *data_mapping(const struct batch_source *s, size_t *bytes);
 /* checks that the ids of samples 0 .. samples - 1 (or all, if fewer) are below vocab; names the first that
  * isn't */
 enum status data_check(const struct batch_source *s, uint64_t samples, struct error *error);
 
-/* n ids of a sample from its position `from` on, written every `stride` words; from + n <= S + 1 */
+/* copies n ids of a sample from its position `from` on, written `stride` words apart; from + n <= S + 1 */
 void data_copy(const struct batch_source *s, uint64_t sample, uint64_t from, uint32_t n, int32_t *out,
                uint32_t stride);
 

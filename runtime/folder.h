@@ -1,16 +1,16 @@
 #ifndef LLMC_FOLDER_H
 #define LLMC_FOLDER_H
 
-/* A plan folder as the runtime needs it: hashes first, then the table of ranks and every role's programs,
- * checked. */
+/* A plan folder as the runtime needs it: hashes are checked first, then the table of ranks and every role's
+ * programs. */
 
 #include "runtime/program.h"
 
 struct folder {
     struct ranks *ranks;
     struct program **train, **eval; /* by role; eval NULL if the plan has none */
-    uint32_t nodes;                 /* among which the ranks are spread */
-    char hash[65];                  /* of MANIFEST, hence of everything */
+    uint32_t nodes;                 /* number of nodes that the ranks are spread over */
+    char hash[65];                  /* of MANIFEST, and so of everything */
 };
 
 /* STATUS_INPUT and a sentence naming the file if anything differs from MANIFEST or is malformed */

@@ -13,7 +13,7 @@
 struct log {
     FILE *lines;      /* NULL = no --log */
     const char *path; /* its name, in messages */
-    bool broken;      /* a line could not be written: said, and none is tried after it */
+    bool broken;      /* a line could not be written; that was reported, and no more are tried */
     bool progress;    /* stderr is a terminal and --quiet is absent */
     bool plain;       /* no terminal: now and then a line on stderr */
     uint64_t steps;
@@ -22,7 +22,7 @@ struct log {
 struct log_step {
     uint64_t step, tokens; /* step from 1; tokens seen so far, this step included */
     double loss, grad_norm, lr, step_time_s, tokens_per_s, core_s; /* core_s: of all ranks together; 0: not known */
-    double loss_scale; /* that the step was taken with; 0: none */
+    double loss_scale; /* loss scale of the step; 0: none */
     bool skipped;      /* its gradients overflowed, and it changed nothing */
 };
 

@@ -51,7 +51,7 @@ struct container {
 };
 /* joins the sections, which are freed */
 void container_write(const struct container *c, struct bytes *sections, uint8_t **bytes, size_t *size);
-/* section[nsections] become readers of the parts */
+/* sets section[nsections] to readers of the sections */
 enum status container_open(const struct container *c, const uint8_t *bytes, size_t size, struct reader *section,
                            struct error *error);
 /* a whole regular file; free *bytes */

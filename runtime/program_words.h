@@ -45,7 +45,7 @@ extern const struct job_field program_job_fields[NJOB_FIELDS];
 
 /* the instructions' half of program_check(): requires that the rest of the program has been checked */
 enum status program_check_code(const struct program *p, struct error *error);
-/* slots whose values are numbers to compute with, rather than ranks or groups */
+/* is it a slot whose values are numbers to compute with, rather than ranks or groups? */
 bool program_slot_counts(const struct program *p, uint32_t slot);
 
 #endif

@@ -23,10 +23,10 @@ struct rendezvous_setup {
 };
 /* Returns when all ranks have come.  blob: rank 0's, RENDEZVOUS_BLOB bytes, is everybody's afterwards. */
 enum status rendezvous_join(struct rendezvous **out, const struct rendezvous_setup *s, void *blob, struct error *error);
-/* all ranks meet; values become sums over them; n may be 0 and must be equal.  STATUS_WORLD and its words if some rank has
- * failed or does not come */
+/* All ranks meet; values become sums over them; n may be 0 and must be equal on all ranks.  STATUS_WORLD and the
+ * failure's message if some rank has failed or does not come. */
 enum status rendezvous_sum(struct rendezvous *r, uint64_t *values, uint32_t n, struct error *error);
-/* tells all others, who learn of it when they meet next */
+/* reports a failure to all others, who learn of it at their next meeting */
 void rendezvous_fail(struct rendezvous *r, const char *words);
 void rendezvous_close(struct rendezvous *r);
 

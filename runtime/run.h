@@ -37,7 +37,7 @@ struct run {
     struct gang *gang; /* of this process's ranks; with d2d these are threads with copies of this structure */
 };
 
-/* --device cuda: finds the plugin and NCCL.  Of the run only its settings are there */
+/* --device cuda: finds the plugin and NCCL; requires only the run's settings */
 enum status run_open_device(struct run *r, struct error *error);
 /* then loads and checks everything that needs no peers */
 enum status run_open(struct run *r, struct error *error);
@@ -48,10 +48,11 @@ struct world_sizes run_sizes(const struct run *r);
 size_t run_first_span(const struct run *r, uint32_t rank);
 /* runs one rank from the initialisation of its arena to the end; failures are recorded in the world */
 enum status run_rank(struct run *r, uint32_t rank);
-/* One rank of a run over several machines, or of several processes that share nothing, with NCCL: a region of its own, and a
- * meeting over the network with rank 0 at host:port.  LLMRUN_SECRET in the environment is the run's secret. */
+/* Runs one rank of a run over several machines, or of several processes that share nothing, with NCCL: it has a
+ * region of its own and meets the others over the network with rank 0 at host:port.  LLMRUN_SECRET in the
+ * environment is the run's secret. */
 enum status run_remote(struct run *r, const struct launch *l, const char *host, uint16_t port, struct error *error);
-/* what a rank is doing, from its public face, for the report of its death */
+/* describes what a rank is doing, from what it publishes, for the report of its death */
 void run_describe(const struct run *r, uint32_t rank, char *out, size_t size);
 
 #endif

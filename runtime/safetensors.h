@@ -44,7 +44,7 @@ struct weight_plan {
 struct weight_files;
 enum status safetensors_create(const char *dir, const char *stem, const struct weight_plan *t, uint32_t n,
                                uint64_t file_bytes, bool make, struct weight_files **out, struct error *error);
-/* element 0 of tensor i, writable */
+/* address of element 0 of tensor i, writable */
 uint8_t *safetensors_target(struct weight_files *f, uint32_t i);
 /* flush and unmap; with `publish` (one process only, after all others) also rename into place */
 enum status safetensors_finish(struct weight_files *f, bool publish, struct error *error);

@@ -1,10 +1,10 @@
 #ifndef LLMC_WEIGHTS_H
 #define LLMC_WEIGHTS_H
 
-/* Persistent state between a rank's buffers and logical tensors: initialising, loading, saving, dumping
+/* Transfers persistent state between a rank's buffers and logical tensors: initialising, loading, saving, dumping
  * gradients.
  *
- * A bucket's element belongs to at most one tensor box; elements outside of all boxes, and rows or columns
+ * An element of a bucket belongs to at most one tensor box; elements outside of all boxes, and rows or columns
  * beyond the logical shape (padded vocabulary), are 0 and never leave the process. */
 
 #include "runtime/program.h"
@@ -29,8 +29,8 @@ enum status weights_init(const struct weights_place *w, const struct safetensors
 enum status weights_catalog(const struct program *const *programs, uint32_t nroles, struct weight_plan **out,
                             uint32_t *n, struct error *error);
 
-/* What this rank answers for: the ranges its optimizer instructions update, where its copy counts.  One call
- * per optimizer instruction (all == true), or for one of them. */
+/* What this rank saves: the ranges that its optimizer instructions update, if its copy counts.  One call for all
+ * optimizer instructions, or for one of them. */
 struct weights_sink {
     struct weight_files *files;
     const struct weight_plan *catalog;
@@ -39,9 +39,9 @@ struct weights_sink {
 };
 /* writes the updated parameters */
 void weights_save(const struct weights_place *w, const struct weights_sink *sink);
-/* writes the gradient operand of optimizer instruction `insn`; 0 if it is none */
+/* writes the gradient operand of instruction `insn` if that is an optimizer instruction */
 void weights_save_gradient(const struct weights_place *w, uint32_t insn, const struct weights_sink *sink);
-/* every element of every tensor written exactly once? */
+/* checks that every element of every tensor was written exactly once */
 enum status weights_complete(const struct weights_sink *sink, struct error *error);
 
 #endif

@@ -81,24 +81,26 @@ struct json_t;
 void plan_json_compare(const struct json_t *is, const struct json_t *wanted, const char *key, plan_json_report *report,
                        void *context);
 
-/* Every file of a plan's folder in the order in which they are written, MANIFEST last; bytes live until
- * `take` returns. */
+/* Passes every file of a plan's folder to `take`, in the order in which they are written, MANIFEST last; a file's
+ * bytes live until `take` returns. */
 typedef enum status plan_take(void *context, const struct plan_file *f, struct error *error);
 enum status plan_each_file(const struct plan *p, plan_take *take, void *context, struct error *error);
-#define PLAN_SCHEDULE "schedule.csv" /* of decisions that come with one: auto and file */
-/* The file of the folder that holds the i-th schedule wished for, which is one of a file: PLAN_SCHEDULE where
- * there is no other wish, else a copy of its own. */
+#define PLAN_SCHEDULE "schedule.csv" /* of decisions that come with their schedule: auto and file */
+/* Name of the file in the folder that holds the i-th wished schedule, which must be that of a file: PLAN_SCHEDULE if
+ * it is the only wish, otherwise a copy of its own. */
 char *plan_wished_file(struct arena *a, const struct plan *p, uint32_t i);
 
-/* Into a folder that is made, or replaces a plan that was there; with force anything that is there is moved aside. */
+/* Writes the plan into a folder, which is made or replaces a plan that was there; with force, anything that is there
+ * is moved aside. */
 enum status plan_write(const struct plan *p, const char *dir, bool force, struct error *error);
-/* can it be written there, as far as one can tell before there is a plan? */
+/* Can a plan be written there, as far as one can tell before there is a plan? */
 enum status plan_may_write(const char *dir, bool force, struct error *error);
-/* From the files alone: hashes first (a changed folder is STATUS_INPUT and names the file), then everything
- * is parsed and checked for structure; what plan.json says of inputs and decision must be what they are.  Its
- * figures are not read: the timeline is made by simulation, what the search found by searching (plan_read.c). */
+/* Reads a plan from its files alone: hashes are checked first (a changed folder is STATUS_INPUT and names the file),
+ * then everything is parsed and checked for structure; what plan.json says of inputs and decision must agree with
+ * them.  Its figures are not read: the timeline is simulated again, and what the search found needs another search
+ * (plan_read.c). */
 enum status plan_read(struct arena *a, const char *dir, struct plan **p, struct error *error);
-/* release the programs and ranks (malloc'ed); the rest lives in the arena */
+/* releases programs and ranks, which are malloc'ed; the rest lives in the arena */
 void plan_close(struct plan *p);
 
 #endif

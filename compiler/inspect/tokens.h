@@ -1,7 +1,7 @@
 #ifndef LLMC_TOKENS_H
 #define LLMC_TOKENS_H
 
-/* `llmc tokens`: any file to byte-level tokens, one id (0-255) per byte, as little-endian uint16. */
+/* `llmc tokens`: converts any file to byte-level tokens, one id (0-255) per byte, as little-endian uint16. */
 
 #include "runtime/error.h"
 
