@@ -1,14 +1,14 @@
 #ifndef LLMC_CUDA_KERNELS_H
 #define LLMC_CUDA_KERNELS_H
 
-/* The CUDA kernels' contract, for C and C++: kernels/cpu is the specification of what they compute, this header says how
- * they are called.
+/* The CUDA kernels' contract, for C and C++: kernels/cpu specifies what they compute, this header how they are
+ * called.
  *
- * One function per compute row of isa.def.  It puts kernels on a stream and returns at once: NULL = launched, else what
- * went wrong, in words that live for ever.  A call allocates nothing, never synchronises, and neither reads nor writes
- * operands from the host, so all of it can be captured in a graph and replayed; what changes from step to step is read by
- * the kernels from device memory (the step block, staged ids).  Same arguments, same bits: sums are taken in an order
- * that depends on shapes alone, and nothing is added by floating-point atomics. */
+ * One function per compute row of isa.def.  It puts kernels on a stream and returns at once: NULL = launched, else
+ * what went wrong, as a static string.  A call allocates nothing, never synchronises, and neither reads nor writes
+ * operands from the host, so all of it can be captured in a graph and replayed; what changes from step to step is
+ * read by the kernels from device memory (the step block, staged ids).  Same arguments, same bits: sums are taken in
+ * an order that depends on shapes alone, and nothing is added by floating-point atomics. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,7 +23,8 @@ struct cuda_libraries; /* cuBLASLt, cuDNN, their handles and chosen algorithms: 
 struct cuda_call {
     const struct kernel_args *args; /* views' data are device addresses; scratch, batch and routing are not used */
     struct CUstream_st *stream;
-    void *workspace; /* device memory of this call alone, aligned to 256, contents unspecified before and after */
+    /* device memory for this call alone, aligned to 256 bytes; contents unspecified before and after */
+    void *workspace;
     size_t workspace_bytes; /* at least cuda_workspace_bytes() */
     /* What the host prepared for this instruction and the device copied before the step, in device memory, dense int32.
      * TOKENS, TOKENS_AHEAD: `rows` ids, then `rows` targets, both always there.  ROUTE: choices given to the run, t x k,
@@ -47,14 +48,14 @@ struct cuda_call {
 #undef KERNEL_P2P
 #undef KERNEL_COLLECTIVE
 
-/* cuda_NAME by number */
+/* cuda_NAME of an opcode */
 const char *cuda_kernel(enum op op, const struct cuda_call *c);
-/* NULL if these kernels can take the shapes and attributes, else what is wrong; asked after kernel_check() */
+/* NULL if these kernels support the shapes and attributes, else what is wrong; to be called after kernel_check() */
 const char *cuda_check(enum op op, const struct kernel_args *k);
 /* device memory that the call needs, by the rule of runtime/workspace.h; sm: compute capability, 90 = 9.0 */
 size_t cuda_workspace_bytes(enum op op, const struct kernel_args *k, int sm);
 
-/* what that rule is asked with */
+/* the argument of that rule */
 struct workspace_of cuda_workspace_of(enum op op, const struct kernel_args *k);
 /* NULL, or why an instruction that asks for fp8 runs in its operands' own dtype on this device */
 const char *cuda_note(enum op op, const struct kernel_args *k, int sm);
@@ -65,8 +66,8 @@ const char *cuda_note(enum op op, const struct kernel_args *k, int sm);
  * stream.  Without it launches use the libraries' first suggestion.  NULL = fine */
 const char *cuda_prepare(enum op op, const struct cuda_call *c);
 
-/* The two halves of the last two: memory-bound rows (*.cu but products), and products and attention (units MATMUL and
- * ATTENTION, and ATTENTION_MERGE). */
+/* The two parts of cuda_check(): for memory-bound rows (*.cu except products), and for products and attention (units
+ * MATMUL and ATTENTION, and ATTENTION_MERGE). */
 const char *cuda_stream_check(enum op op, const struct kernel_args *k);
 const char *cuda_product_check(enum op op, const struct kernel_args *k);
 

@@ -1,9 +1,9 @@
 #ifndef LLMC_CUDA_CUDNN_GRAPH_H
 #define LLMC_CUDA_CUDNN_GRAPH_H
 
-/* Operation graphs of cuDNN's C backend: tensors and operations are added, then a plan is made of the whole.  The first
- * error stays and all that follows does nothing, so that only the end needs a look.  No handle and no device is needed up
- * to the plan; the plan is for the device whose handle, or whose properties, it is given. */
+/* Operation graphs of cuDNN's C backend: tensors and operations are added, then a plan is made of the whole.  The
+ * first error is kept and makes all later calls do nothing, so only the end needs a check.  No handle or device is
+ * needed until the plan, which is for the device whose handle or properties are given. */
 
 #include "kernels/cuda/libraries.h"
 
@@ -23,7 +23,7 @@ struct cudnn_graph {
     int nmade, nops;
     int64_t next_uid; /* of virtual tensors */
     int status;       /* the first error */
-    const char *what; /* what met it */
+    const char *what; /* the call that failed first */
 };
 struct cudnn_shape {
     int64_t dim[4], stride[4]; /* batch, heads, rows, columns; in elements */
@@ -49,7 +49,8 @@ void cudnn_reshape(struct cudnn_graph *g, void *x, void *y);
 /* The plan of the first engine that needs no more than room bytes and can be built, NULL if none; properties: a device's,
  * or NULL with a handle.  The caller destroys it. */
 void *cudnn_plan(struct cudnn_graph *g, void *handle, void *properties, size_t room, size_t *workspace_bytes);
-/* what the first engine says that it will need, without building its plan, which takes 200 times as long; false: no engine */
+/* what the first engine reports that it needs, without building its plan, which takes 200 times as long; false: no
+ * engine */
 bool cudnn_bytes(struct cudnn_graph *g, void *handle, void *properties, size_t *workspace_bytes);
 /* destroys all descriptors but plans */
 void cudnn_graph_free(struct cudnn_graph *g);

@@ -25,15 +25,16 @@ extern "C" {
 
 enum { CUDA_FUSE_MOST = 48 }; /* instructions in one call */
 
-/* how many of n instructions, from the first on, one call can do: 1 = it stands alone; args have passed the checks */
+/* how many of n instructions, starting with the first, one call can execute; 1 = it stands alone; args have passed
+ * the checks */
 unsigned cuda_fuse(const enum op *ops, const struct kernel_args *const *args, unsigned n);
-/* of such a call: whose first operand it may leave unwritten, so that nobody else may read it; n = none */
+/* of such a call: the instruction whose first operand it may leave unwritten, so nobody else may read it; n = none */
 unsigned cuda_fused_hides(const enum op *ops, unsigned n);
 /* workspace of such a call */
 size_t cuda_fused_workspace_bytes(const enum op *ops, const struct kernel_args *const *args, unsigned n);
-/* what cuda_prepare() is for single instructions, after it */
+/* like cuda_prepare() for single instructions, and to be called after it */
 const char *cuda_fused_prepare(const enum op *ops, const struct kernel_args *const *args, unsigned n, const struct cuda_call *c);
-/* c: the stream, the workspace, the libraries; its args are not looked at */
+/* c: provides stream, workspace and libraries; its args are ignored */
 const char *cuda_fused(const enum op *ops, const struct kernel_args *const *args, unsigned n, const struct cuda_call *c);
 
 #ifdef __cplusplus

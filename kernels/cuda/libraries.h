@@ -30,8 +30,9 @@ enum lt_desc { LT_TRANSA = 3, LT_TRANSB = 4, LT_EPILOGUE = 7, LT_BIAS_POINTER = 
                LT_FAST_ACCUM = 25, LT_BIAS_TYPE = 26 };
 enum lt_pref { LT_MAX_WORKSPACE = 1, LT_REDUCTION_SCHEMES = 3, LT_ALIGN_A = 5, LT_ALIGN_B, LT_ALIGN_C, LT_ALIGN_D };
 enum { LT_EPILOGUE_DEFAULT = 1, LT_EPILOGUE_BIAS = 4, LT_EPILOGUE_GELU_AUX = 32 | 128, LT_EPILOGUE_DGELU = 64 | 128,
-       LT_EPILOGUE_SUM_B = 512 /* of its second operand over what is summed, as a bias's gradient */ };
-/* split sums through the workspace, in the arithmetic's fp32 or in the result's dtype; not in place (1), whose order varies */
+       LT_EPILOGUE_SUM_B = 512 /* sums of its second operand over the contraction, as for a bias gradient */ };
+/* split sums through the workspace, in fp32 or in the result's dtype; in-place split sums (1) are excluded, since
+ * their order varies */
 enum { LT_SUMS_IN_FP32 = 2, LT_SUMS_IN_RESULT = 4 };
 
 /* append what you need; the loader follows.  F(name, returned type, parameters) */
@@ -83,19 +84,19 @@ struct cuda_libraries {
     struct cublaslt_functions lt;
     struct cudnn_functions dnn;
     const struct cuda_runtime *runtime;
-    void *lt_handle, *dnn_handle;   /* dnn: NULL where cuDNN is not there, attention falls back to our own kernels */
+    void *lt_handle, *dnn_handle;   /* dnn: NULL without cuDNN, in which case attention uses our own kernels */
     int device, sm, multiprocessors; /* sm: 90 = compute capability 9.0 */
     char device_name[64];
     bool deterministic;
     struct product_cache *products; /* chosen algorithms, matmul_tune.c */
     struct attention_cache *plans;  /* cuDNN's plans, cudnn_attention.c */
     void *lt_library, *dnn_library;
-    char error[256]; /* what the last refused call says */
+    char error[256]; /* message of the last refused call */
 };
 
-/* fill the tables alone, no device needed: NULL = fine, else what is missing */
+/* only fill the tables, which needs no device: NULL = fine, else what is missing */
 const char *cudnn_load(struct cudnn_functions *f, void **library);
-/* all of it; device is set already.  Without cuDNN it goes on, without cuBLASLt it does not. */
+/* opens everything; the device has been set.  cuDNN may be missing, cuBLASLt may not. */
 const char *cuda_libraries_open(struct cuda_libraries **out, const struct cuda_runtime *runtime, const char *device_name, int device,
                                 int sm, int multiprocessors, bool deterministic);
 void cuda_libraries_close(struct cuda_libraries *l);

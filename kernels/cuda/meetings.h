@@ -1,8 +1,8 @@
 #ifndef LLMC_CUDA_MEETINGS_H
 #define LLMC_CUDA_MEETINGS_H
 
-/* Kernels of the runtime itself: what ranks on one device add up, and how far a stream is.  As cuda_kernels.h says, they
- * are launched and nothing more. */
+/* Kernels of the runtime itself: sums over ranks on one device, and marks of how far a stream has come.  Like those
+ * in cuda_kernels.h, they are only launched. */
 
 #include "kernels/kernels.h"
 

@@ -2,12 +2,13 @@
 #define LLMC_GANG_H
 
 /* Ranks on a CUDA device: the ranks of this process, which share one device, one issuing thread and one memory
- * allocation.  With NCCL that is one rank per process; with `d2d` all ranks of a plan are threads of one process and play
- * on one device.
+ * allocation.  With NCCL that is one rank per process; with `d2d` all ranks of a plan are threads of one process and
+ * run on one device.
  *
- * A queue of a rank is a stream; a wait is an event, recorded only where the plan has a wait.  Instructions are issued in
- * `seq` order, which is an order that all ranks agree on, so communications start in the same order everywhere.  Nothing
- * here ever blocks in the driver: whoever waits polls, looks for failed peers and for silence, and gives up in words. */
+ * A queue of a rank is a stream; a wait is an event, recorded only where the plan has a wait.  Instructions are
+ * issued in `seq` order, on which all ranks agree, so communications start in the same order everywhere.  Nothing
+ * here ever blocks in the driver: whoever waits polls, watches for failed peers and for missing progress, and gives
+ * up with a message. */
 
 #include "runtime/cuda_plugin.h"
 #include "runtime/player.h"
@@ -22,7 +23,7 @@ struct meet_part { /* one rank's part in a meeting */
     enum queue queue;
     cuda_stream stream;
     uint32_t rank;
-    void *workspace; /* the stream's, of at least what workspace_bytes() says */
+    void *workspace; /* the stream's workspace, of at least workspace_bytes() */
     size_t workspace_bytes;
 };
 struct meet_setup {
@@ -33,7 +34,7 @@ struct meet_setup {
     const struct ranks *ranks;
     const struct program *const *const *programs; /* by routine, by role */
     const struct nccl_id *id;
-    void *memory; /* to be registered */
+    void *memory; /* memory to register with the communicators */
     size_t memory_bytes;
     double deadline_s;
 };
@@ -42,13 +43,14 @@ struct meet_ops {
     /* does not block for longer than deadline_s; one sentence in error */
     enum status (*open)(struct meet **out, const struct meet_setup *s, struct error *error);
     void (*close)(struct meet *m);
-    /* device memory that a part needs besides operands; by shapes alone, operands have no place yet */
+    /* device memory that a part needs in addition to operands; depends on shapes alone, since operands have no
+     * addresses yet */
     size_t (*workspace_bytes)(const struct meeting *m);
-    /* all local parts of one meeting, onto their streams; NULL = launched */
+    /* puts all local parts of one meeting on their streams; NULL: launched */
     const char *(*launch)(struct meet *m, const struct meet_part *parts, uint32_t nparts);
-    /* NULL = fine, else what went wrong, of any communicator */
+    /* NULL: fine, else what went wrong in any communicator */
     const char *(*poll)(struct meet *m);
-    /* lets everything that is under way end, at once and badly */
+    /* aborts everything that is in progress */
     void (*abort)(struct meet *m);
 };
 const struct meet_ops *meet_d2d(void);
@@ -59,14 +61,14 @@ struct gang_setup {
     const struct nccl_functions *nccl; /* NULL with d2d */
     const struct meet_ops *meet;
     struct world *world;               /* outlives the gang; open before ranks come */
-    int device;                        /* -1: the one of the rank's place in its node */
+    int device;                        /* -1: the device with the rank's index in its node */
     uint32_t n;                        /* ranks of this process: all, or with NCCL one */
     enum replay replay;
     bool deterministic;
-    double watchdog_s, connect_s; /* connect_s: what making all communicators may take */
+    double watchdog_s, connect_s; /* connect_s: time limit for making all communicators */
 };
-/* Before ranks start: they come when executors with player_d2d or player_nccl are opened, which each rank does in a thread or process of its
- * own.  Opening and running meet all ranks. */
+/* To be called before ranks start.  Ranks join when executors with player_d2d or player_nccl are opened, which each
+ * rank does in a thread or process of its own.  Opening and running synchronise all ranks. */
 enum status gang_new(struct gang **out, const struct gang_setup *s);
 /* after all its ranks' executors are closed */
 void gang_free(struct gang *g);

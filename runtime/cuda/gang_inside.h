@@ -1,56 +1,60 @@
 #ifndef LLMC_GANG_INSIDE_H
 #define LLMC_GANG_INSIDE_H
 
-/* Inside of a gang: gang.c (devices, memory), gang_plan.c (orders, events, staging), gang_issue.c (the player),
+/* Private to a gang: gang.c (devices, memory), gang_plan.c (orders, events, staging), gang_issue.c (the player),
  * gang_watch.c (waiting, failing). */
 
 #include "runtime/cuda/gang.h"
 #include "runtime/exec_play.h"
 
-/* What the gang's process holds on the device, in bytes, of what the driver says has been taken since the context was made
- * (total).  Of its own allocation: arenas as planned, workspaces of products and attention, staged words.  By difference:
- * libraries (their handles and kernels), communicators, and the rest, which is graphs and kernels that came later. */
+/* Bytes that the gang's process holds on the device, out of what the driver reports as taken since the context was
+ * made (total).  Of its own allocation: arenas as planned, workspaces of products and attention, staged words.  By
+ * difference: libraries (their handles and kernels), communicators, and the rest, which is graphs and kernels loaded
+ * later. */
 struct gang_memory {
     uint64_t arena, workspace, staging, libraries, communicators, rest, total;
 };
-/* Graphs that were made; steps, their instructions, and the host's nanoseconds for launching them, without those steps that
- * are not as others: a routine's first, traced ones, those that capture; launches that do several instructions at once */
+/* Counts of graphs made; of steps and their replayed instructions, and the host's nanoseconds for launching them,
+ * without unusual steps (a routine's first one, traced ones, those that capture); of launches that execute several
+ * instructions. */
 struct gang_counts {
     uint64_t graphs, steps, replayed, issue_ns, fused;
 };
 
 enum { MARK_ENDED = NQUEUES, MARK_COMPUTE = 2 * NQUEUES, NMARKS = 16 };
 
-struct staged { /* what the host computes before the step for one instruction */
+struct staged { /* what the host computes for one instruction before the step */
     uint32_t insn;
     size_t at; /* bytes in the rank's staging area */
 };
-struct stretch { /* consecutive instructions of the compute queue that need nothing from outside until their end */
-    uint32_t first, last; /* of the queue's order */
+struct stretch { /* consecutive instructions of the compute queue that depend on no other queue until they end */
+    uint32_t first, last; /* positions in the queue's order */
     cuda_graph_exec graph;
 };
 struct gang_play { /* one program on streams */
     uint32_t n;           /* instructions */
-    cuda_event *event;    /* by instruction: recorded behind it; NULL where nobody waits for it */
+    cuda_event *event;    /* by instruction: event recorded after it; NULL if nobody waits for it */
     const int32_t **data; /* by instruction: staged, on the device */
     struct staged *staged;
     uint32_t nstaged;
     struct stretch *runs;
     uint32_t nruns;
     uint32_t *run_of; /* by instruction: its run, or NONE */
-    uint8_t *fused;   /* by instruction: how many one launch does from it on; 0 = one before it does */
+    /* by instruction: how many one launch executes, starting with it; 0: an earlier launch executes it */
+    uint8_t *fused;
     uint32_t *place;  /* by instruction of the compute queue: its position there */
 };
 struct gang_rank {
     struct exec *e;
     cuda_stream stream[NQUEUES];
     bool used[NQUEUES];
-    cuda_event end[NQUEUES]; /* of the step on that stream */
+    cuda_event end[NQUEUES]; /* end of the step on each stream */
     void *workspace[NQUEUES];
     size_t workspace_bytes[NQUEUES];
-    const struct buffer *placed; /* the compute queue's is in the arena, by plan; NULL = it is not */
-    uint32_t *mark; /* [NMARKS], mapped, instruction + 1: by queue the communication begun last, MARK_ENDED + queue that ended
-                       last; MARK_COMPUTE: where the compute queue has been */
+    const struct buffer *placed; /* the compute queue's workspace, if the plan placed it in the arena; else NULL */
+    /* [NMARKS], in mapped memory, each an instruction + 1: by queue, the communication started last; MARK_ENDED +
+     * queue: the one ended last; MARK_COMPUTE: how far the compute queue has come */
+    uint32_t *mark;
     uint8_t *stage, *stage_device; /* the same bytes in pinned memory and on the device */
     size_t stage_bytes;
     uint8_t *host; /* pinned part of the arena */
@@ -61,7 +65,7 @@ struct gang_entry {
     uint32_t rank, insn; /* rank: index in the gang */
     uint32_t seq, channel;
 };
-struct gang_step { /* one routine of all ranks in the order of issuing */
+struct gang_step { /* one routine of all ranks, in the order of issue */
     struct gang_entry *order;
     uint32_t n, done; /* done: steps so far */
     cuda_graph_exec graph;
@@ -81,11 +85,11 @@ struct gang {
     cuda_event begin, clock;
     cuda_event *stamps; /* traced step: two per entry */
     bool failed, capturing;
-    _Atomic uint32_t joined, left, freed; /* ranks that came, that went; the device is given back */
+    _Atomic uint32_t joined, left, freed; /* ranks that have joined, that have left; set once the device is released */
     uint32_t first; /* the first rank's number */
     int sm;
-    uint32_t noted; /* instructions of the first rank's step that do not run as they ask to */
-    const char *note; /* why the first does not */
+    uint32_t noted; /* number of instructions of the first rank's step that do not run as their attributes ask */
+    const char *note; /* why the first of them does not */
     struct gang_counts counts;
 };
 
@@ -101,10 +105,10 @@ enum status gang_copy(struct exec *e, uint64_t at, uint64_t bytes, bool to_devic
 /* gang_plan.c; NULL = fine, else out of memory */
 enum status gang_plan(struct gang *g, struct error *error);
 void gang_plan_free(struct gang *g);
-/* Is what instruction `insn` writes first read by nobody behind instruction `last`, because it is written over or never looked
- * at again?  Where a step's end may run twice the question is not asked. */
+/* Is the first output of instruction `insn` read by nobody after instruction `last`, because it is overwritten or
+ * never read again?  Not to be asked where the end of a step may run twice. */
 bool gang_dies(const struct program *p, uint32_t insn, uint32_t last);
-/* bytes a rank stages */
+/* bytes that a rank stages */
 size_t gang_stage_bytes(const struct exec *e, enum routine which);
 void gang_stage_fill(struct gang *g, struct gang_rank *r, enum routine which);
 
@@ -113,19 +117,20 @@ enum status gang_issue(struct gang *g, enum routine which);
 void gang_call(const struct gang *g, const struct gang_rank *r, enum routine which, uint32_t insn, struct kernel_args *k,
                struct cuda_call *c);
 
-/* calls that do several instructions, prepared after all single ones; NULL = fine */
+/* prepares calls that execute several instructions, after all single ones; NULL: fine */
 const char *gang_prepare_fused(const struct gang *g, const struct gang_rank *r, enum routine which);
 
-/* Launches every kernel once, on what memory holds, so that CUDA loads them all: it loads a kernel when it is first launched,
- * and may then wait for an idle device, which a communication that waits for peers never is.  NULL = launched */
+/* Launches every kernel once, on arbitrary contents of memory, so that CUDA loads all of them.  CUDA loads a kernel
+ * at its first launch and may then wait for an idle device, which never comes while a communication waits for peers.
+ * NULL: launched. */
 const char *gang_load(struct gang *g);
 
 /* gang_watch.c */
-/* until the origin stream has nothing to do */
+/* waits until the origin stream is idle */
 enum status gang_wait(struct gang *g, enum routine which);
-/* records the failure, in words that name rank and instruction, and gives the communicators up */
+/* records the failure, with rank and instruction, and aborts the communicators */
 enum status gang_fail(struct gang *g, uint32_t rank, enum routine which, uint32_t insn, const char *why);
-/* of a call that was refused: the instruction that it was for, unless an earlier one has broken the device */
+/* the same for a refused call: names the instruction that it was for, unless an earlier one has broken the device */
 enum status gang_refused(struct gang *g, uint32_t rank, enum routine which, uint32_t insn, const char *why);
 
 #endif

@@ -1,7 +1,7 @@
 #ifndef LLMC_CUDA_LOAD_H
 #define LLMC_CUDA_LOAD_H
 
-/* Finding what --device cuda needs.  What is found stays open until the process ends. */
+/* Loads what --device cuda needs.  What is loaded stays open until the process ends. */
 
 #include "runtime/cuda_plugin.h"
 #include "runtime/error.h"

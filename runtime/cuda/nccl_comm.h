@@ -1,8 +1,8 @@
 #ifndef LLMC_NCCL_COMM_H
 #define LLMC_NCCL_COMM_H
 
-/* What every communicator is made with: non-blocking, so that it can be given up (NCCL user guide, "Fault tolerance"), and
- * NCCL's own choice of all else. */
+/* The configuration of every communicator: non-blocking, so that it can be aborted (NCCL user guide, "Fault
+ * tolerance"), and NCCL's own choice of everything else. */
 
 #include "runtime/cuda_api.h"
 
