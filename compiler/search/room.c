@@ -306,8 +306,9 @@ bool search_state_fits(struct searching *s, const struct cost *c, struct search_
     return false;
 }
 
-/* Lower bound in seconds on a step of c's ZeRO level under schedules that split the backward or do not, no less than
- * least_s; it need not be below `best`.  *traded: kinds of recomputation were evaluated. */
+/* Lower bound in seconds on a step of c's ZeRO level under schedules that split the backward or do not; no less than
+ * least_s, and no more than `best`, which is returned if the bound reaches it.  *traded: kinds of recomputation were
+ * evaluated. */
 static double level_bound_s(struct searching *s, const struct cost *c, struct search_shape *h, bool splits,
                             double least_s, double best, bool *traded)
 {
