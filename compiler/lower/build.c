@@ -1,4 +1,4 @@
-/* Helpers of the lowering: matrices in buffers, slots, places of values and weights. */
+/* What the lowering works with: matrices in buffers, slots, places of values and weights. */
 
 #include "compiler/lower/build.h"
 
