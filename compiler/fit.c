@@ -23,13 +23,13 @@
 #include <string.h>
 
 enum { RIVALS = 3, ROUNDS = 8, LEANER_ROUNDS = 2, LEANER_BUDGET = 750000 };
-#define WORTH 0.005     /* a further candidate must promise to be faster by that share, */
-#define NEAR 0.025      /* or, while few instructions were lowered, not to be slower than by this share; */
-#define PLAINNESS 0.003 /* in which case its simulated step must be faster by that share to be taken */
+#define WORTH 0.005        /* a further candidate must promise to be faster by that share, */
+#define NEAR 0.025         /* or, while few instructions were lowered, not to be slower than by this share; */
+#define PLAINNESS 0.003    /* in which case its simulated step must be faster by that share to be taken */
 #define USUAL_NEAR 200000u /* instructions; so many are lowered in a fraction of a second */
-#define MISSED 0.01     /* what is too large must promise to be faster by that share to start another search */
-#define MOST_OVER 1.1   /* times the memory budget: a larger candidate is not tried with more recomputation */
-#define LEAST_CUT 0.005 /* share of the memory budget that the first round gives up; doubled in every later one */
+#define MISSED 0.01        /* what is too large must promise to be faster by that share to start another search */
+#define MOST_OVER 1.1      /* times the memory budget: a larger candidate is not tried with more recomputation */
+#define LEAST_CUT 0.005    /* share of the memory budget that the first round gives up; doubled in every later one */
 
 /* Bytes of device memory that a role needs: the larger of its training and evaluation arenas.  Both arenas begin
  * with the training program's host memory, which is subtracted. */
@@ -84,8 +84,8 @@ enum { ROOM_TRIES = 3 };
  * pipeline rank are lowered: the buffers are as many as with all of them, up to what the ends of the step leave
  * allocated, so a caller who accepts a plan by this figure checks the plan's own peak.  A role that takes no more
  * than an earlier one is not placed more tightly, and roles after one that exceeds `limit` are skipped. */
-static double peak_of_room(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision, double room,
-                           uint32_t fill, uint64_t limit, const struct compile_options *o)
+static double peak_of_room(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
+                           double room, uint32_t fill, uint64_t limit, const struct compile_options *o)
 {
     struct arena_mark mark = arena_mark(a);
     struct decision d = *decision;
@@ -109,8 +109,8 @@ static double peak_of_room(struct arena *a, struct job *job, struct topo *topo, 
 
 /* Returns the plan if it fits in `limit` bytes, else NULL; *placed is its peak.  A long program is tried with part
  * of its microbatches first, since one that is too large is usually too large with those already. */
-static struct plan *compile_within(struct arena *a, struct job *job, struct topo *topo, const struct decision *d, uint64_t limit,
-                                   const struct compile_options *o, uint64_t *placed, const char **why)
+static struct plan *compile_within(struct arena *a, struct job *job, struct topo *topo, const struct decision *d,
+                                   uint64_t limit, const struct compile_options *o, uint64_t *placed, const char **why)
 {
     if (d->microbatches > LONG * d->pp) {
         *placed = (uint64_t)peak_of_room(a, job, topo, d, d->room, LONG_FILL, UINT64_MAX, o);
@@ -133,7 +133,8 @@ static struct plan *compile_within(struct arena *a, struct job *job, struct topo
  * `peak` bytes.  NULL if even the mean does not fit, or if what fits is tight and a different decision could have
  * the usual capacity. */
 static struct plan *fit_room(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
-                                 const struct compile_options *o, double usual, double peak, uint64_t limit, const char **why)
+                             const struct compile_options *o, double usual, double peak, uint64_t limit,
+                             const char **why)
 {
     struct decision d = *decision;
     double enough = cost_may_be_tight(job, decision) ? 0 : usual > 1 ? COST_NEARLY_USUAL * usual : INFINITY;
@@ -180,9 +181,9 @@ struct fitting {
     const struct candidate *nearest; /* the candidate with `least` bytes */
     struct trial trials[TRIALS];
     uint32_t ntrials, nrivals;
-    uint64_t lowered; /* instructions of plans that were compiled */
-    double fastest;   /* objective of the fastest plan compiled (fit_worth()) */
-    double missed;    /* the least objective that a candidate that is too large promised */
+    uint64_t lowered;   /* instructions of plans that were compiled */
+    double fastest;     /* objective of the fastest plan compiled (fit_worth()) */
+    double missed;      /* the least objective that a candidate that is too large promised */
     double least_ratio; /* least placed over estimated bytes among this round's candidates that are too large */
     struct plan *best;
     bool stuck;
@@ -230,8 +231,7 @@ static void learn(struct fitting *f, struct candidate *x, uint64_t placed, const
     if (!p)
         f->least_ratio = fmin(f->least_ratio, bytes);
     if (f->ntrials < TRIALS)
-        f->trials[f->ntrials++] =
-            (struct trial){&x->decision, bytes, x->simulated_s / x->estimate.step_time_s};
+        f->trials[f->ntrials++] = (struct trial){&x->decision, bytes, x->simulated_s / x->estimate.step_time_s};
     if (p || placed >= f->least)
         return;
     f->least = placed;
@@ -338,14 +338,15 @@ static void try_candidates(struct fitting *f, struct search_result *found)
 static void try_smaller(struct fitting *f, uint32_t top)
 {
     double tried = (double)f->limit, empty = 0, cut = LEAST_CUT;
-    for (int round = 0; round < ROUNDS && !f->best && !f->stuck && tried - empty > LEAST_CUT * (double)f->limit; round++) {
+    for (int round = 0; round < ROUNDS && !f->best && !f->stuck && tried - empty > LEAST_CUT * (double)f->limit;
+         round++) {
         struct job smaller = *f->job;
         double next = tried / fmax(isfinite(f->least_ratio) ? f->least_ratio : 1, 1 + cut);
         if (next <= empty)
             next = (tried + empty) / 2;
         smaller.wishes.memory = (uint64_t)next;
-        struct search_result *found =
-            search(f->arena, diag_new(f->arena), &smaller, f->topo, top, f->options->budget, true);
+        struct search_result *found = search(f->arena, diag_new(f->arena), &smaller, f->topo, top, f->options->budget,
+                                             true);
         cut *= 2;
         if (!found->ncandidates) {
             empty = next;
@@ -360,8 +361,9 @@ static void try_smaller(struct fitting *f, uint32_t top)
  * shards. */
 static void wish_for(struct wishes *w, const struct decision *d, struct schedule_wish *schedule)
 {
-    const uint32_t degrees[NDEGREES] = {[DEG_TP] = d->tp, [DEG_CP] = d->cp, [DEG_PP] = d->pp, [DEG_VPP] = d->vpp, [DEG_DP] = d->dp,
-                                        [DEG_EP] = d->ep, [DEG_ETP] = d->etp, [DEG_MICROBATCH] = d->microbatch};
+    const uint32_t degrees[NDEGREES] = {
+        [DEG_TP] = d->tp, [DEG_CP] = d->cp, [DEG_PP] = d->pp,   [DEG_VPP] = d->vpp,
+        [DEG_DP] = d->dp, [DEG_EP] = d->ep, [DEG_ETP] = d->etp, [DEG_MICROBATCH] = d->microbatch};
     for (uint32_t k = 0; k < NDEGREES; k++)
         if (degrees[k])
             w->degree[k] = (struct wish){.relation = REL_EQ, .value = degrees[k]};

@@ -15,8 +15,8 @@ static double now_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct topo *topo, const struct compile_options *o,
-                        struct plan **out, struct verdict **verdict)
+enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct topo *topo,
+                        const struct compile_options *o, struct plan **out, struct verdict **verdict)
 {
     TRY(compile_best(a, d, job, topo, o, out, NULL));
     compile_progress(o, "verifying");

@@ -11,8 +11,8 @@ enum { COMPILE_TOP = 16 }; /* candidates kept by default */
 
 /* Returns in *plan the best plan that fits.  STATUS_NO_PLAN, after diagnostics, where nothing satisfies the
  * constraints; STATUS_BUG, with the verdict, where the lowered programs do not verify. */
-enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct topo *topo, const struct compile_options *o,
-                        struct plan **plan, struct verdict **verdict);
+enum status compile_job(struct arena *a, struct diag *d, struct job *job, struct topo *topo,
+                        const struct compile_options *o, struct plan **plan, struct verdict **verdict);
 
 /* The same without verification.  found: NULL, or receives the search that the plan comes from, also where no plan
  * came of it (STATUS_NO_PLAN). */

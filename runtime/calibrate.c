@@ -1,10 +1,11 @@
 /* Kernels of a GPU, as fast as they are within a training step.
  *
- * What a GPU sustains in a step is less than what it does for a moment: large products draw more power than it may, and its
- * clock falls.  So each item is timed for about VISIT_S behind LOAD_S of large products, most of a step's time, and the whole list
- * is gone through round after round for LIST_S; of the rounds behind the first, in which libraries choose and the GPU warms up,
- * the median counts.  Operands are random numbers of many sizes, never zeros (a GPU is faster on those), one behind the other
- * in a pool much larger than its caches.  An item that would take longer than PATIENCE_S a call is left out. */
+ * What a GPU sustains in a step is less than what it does for a moment: large products draw more power than it may, and
+ * its clock falls.  So each item is timed for about VISIT_S behind LOAD_S of large products, most of a step's time, and
+ * the whole list is gone through round after round for LIST_S; of the rounds behind the first, in which libraries
+ * choose and the GPU warms up, the median counts.  Operands are random numbers of many sizes, never zeros (a GPU is
+ * faster on those), one behind the other in a pool much larger than its caches.  An item that would take longer than
+ * PATIENCE_S a call is left out. */
 
 #include "runtime/calibrate.h"
 #include "runtime/calibrate_items.h"
@@ -19,8 +20,8 @@ enum { ROUNDS = 24, MOST_REPEATS = 64, NINTS = 1 << 16 };
 static const size_t POOL_BYTES = (size_t)1 << 30, PIECE_BYTES = (size_t)16 << 20, WORKSPACE_BYTES = (size_t)1 << 30;
 static const double PATIENCE_S = 0.1, VISIT_S = 0.001, LOAD_S = 0.006, LIST_S = 4;
 
-static const uint32_t products[] = {1024, 4096, 16384, 0}, plain_products[] = {1024, 4096, 0}, places[] = {512, 1024, 2048, 4096, 8192, 0},
-                      heads[] = {64, 128, 0}, rows[] = {64, 1024, 8192, 0};
+static const uint32_t products[] = {1024, 4096, 16384, 0}, plain_products[] = {1024, 4096, 0},
+                      places[] = {512, 1024, 2048, 4096, 8192, 0}, heads[] = {64, 128, 0}, rows[] = {64, 1024, 8192, 0};
 
 struct machine {
     const struct cuda_plugin *plugin;
@@ -93,8 +94,8 @@ static int wait_idle(const struct machine *m)
 
 /* ---- operands ---- */
 
-/* a piece of random numbers from the host, then copies of it; halves of either sign below 2, the smaller the rarer, two of
- * which are an fp32 number of the same kind */
+/* a piece of random numbers from the host, then copies of it; halves of either sign below 2, the smaller the rarer, two
+ * of which are an fp32 number of the same kind */
 static bool fill_pool(struct machine *m)
 {
     uint8_t *piece = malloc(PIECE_BYTES);
@@ -166,7 +167,8 @@ static bool runs_here(const struct machine *m, enum op op, const struct kernel_a
     for (uint32_t i = 0; i < isa_info(op)->noperands; i++)
         if (!k->operand[i].data && !isa_info(op)->operand[i].optional)
             return false;
-    return !kernel_check(op, k) && !m->plugin->check(op, k) && m->plugin->workspace_bytes(op, k, m->sm) <= WORKSPACE_BYTES;
+    return !kernel_check(op, k) && !m->plugin->check(op, k) &&
+           m->plugin->workspace_bytes(op, k, m->sm) <= WORKSPACE_BYTES;
 }
 
 /* all of an item's calls once; first: nothing of it has run yet.  false: it does not run here */
@@ -187,7 +189,8 @@ static bool launch_item(struct machine *m, const struct calibrate_list *l, const
 }
 
 /* seconds of an item's calls, of so many repetitions right behind each other; 0 = it does not run here */
-static double time_item(struct machine *m, const struct calibrate_list *l, const struct calibrate_item *x, unsigned repeats, bool first)
+static double time_item(struct machine *m, const struct calibrate_list *l, const struct calibrate_item *x,
+                        unsigned repeats, bool first)
 {
     float ms = 0;
     if (first && (!launch_item(m, l, x, true) || wait_idle(m)))
@@ -212,12 +215,13 @@ static bool too_long(const struct calibrate_list *l, uint32_t item, const double
     const struct calibrate_item *x = &l->items[item];
     for (uint32_t i = item; i-- > 0 && x->kind != CALIBRATE_STREAM;)
         if (l->items[i].kind == x->kind && guess[i] > 0)
-            return guess[i] * calibrate_flop(l, x) / calibrate_flop(l, &l->items[i]) > CALIBRATE_MOST_CALLS * PATIENCE_S;
+            return guess[i] * calibrate_flop(l, x) / calibrate_flop(l, &l->items[i]) >
+                   CALIBRATE_MOST_CALLS * PATIENCE_S;
     return false;
 }
 
-/* The first round: what runs here, and how long that takes, of two calls the shorter; 0 = it does not, or would take too
- * long. */
+/* The first round: what runs here, and how long that takes, of two calls the shorter; 0 = it does not, or would take
+ * too long. */
 static void try_items(struct machine *m, const struct calibrate_list *l, double *guess)
 {
     for (uint32_t i = 0; i < l->nitems; i++) {
@@ -233,8 +237,8 @@ static unsigned repeats_for(double visit_s, double seconds)
     return n > MOST_REPEATS ? MOST_REPEATS : n < 1 ? 1 : (unsigned)n;
 }
 
-/* the product that keeps the device busy between items: of those that fit LOAD_S the one of most operations, and of several the
- * fastest; the list's end if there is none */
+/* the product that keeps the device busy between items: of those that fit LOAD_S the one of most operations, and of
+ * several the fastest; the list's end if there is none */
 static uint32_t find_load(const struct calibrate_list *l, const double *guess)
 {
     uint32_t best = l->nitems;
@@ -249,7 +253,8 @@ static uint32_t find_load(const struct calibrate_list *l, const double *guess)
     return best;
 }
 
-static double visit(struct machine *m, const struct calibrate_list *l, uint32_t item, uint32_t load, const double *guess)
+static double visit(struct machine *m, const struct calibrate_list *l, uint32_t item, uint32_t load,
+                    const double *guess)
 {
     if (!(guess[item] > 0))
         return 0;
@@ -303,8 +308,8 @@ void calibrate_begin(const struct cuda_plugin *plugin, int device, FILE *out)
 static bool measure_dtype(struct machine *m, enum dtype dtype, bool eight, FILE *out)
 {
     const uint32_t *sizes = dtype == DTYPE_F32 ? plain_products : products;
-    struct calibrate_list list = {.sizes = {sizes, sizes, sizes, places, heads, rows, .nheads = 32, .nkey_heads = 8, .tokens = 8192,
-                                            .width = 4096, .vocab = 16384, .head = 128}};
+    struct calibrate_list list = {.sizes = {sizes, sizes, sizes, places, heads, rows, .nheads = 32, .nkey_heads = 8,
+                                            .tokens = 8192, .width = 4096, .vocab = 16384, .head = 128}};
     double seconds[CALIBRATE_MOST_ITEMS] = {0};
     calibrate_add(&list, dtype, eight);
     bool fine = measure(m, &list, seconds);

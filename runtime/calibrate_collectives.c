@@ -1,9 +1,9 @@
 /* Measuring NCCL: every kind of communication, over every shape of group that plans may use, by size.
  *
- * Groups are the first 2, 4, 8 ... ranks and all of them, and one rank of each node; each is split from the world, non-blocking
- * as in training, with registered memory.  A time is that of several calls between two events, of the group's first rank; what
- * arrives is compared with what was sent, once per kind and group.  Sizes are those that nccl-tests prints: of the larger of
- * both buffers.  One rank alone sends to itself, and gives no curve. */
+ * Groups are the first 2, 4, 8 ... ranks and all of them, and one rank of each node; each is split from the world,
+ * non-blocking as in training, with registered memory.  A time is that of several calls between two events, of the
+ * group's first rank; what arrives is compared with what was sent, once per kind and group.  Sizes are those that
+ * nccl-tests prints: of the larger of both buffers.  One rank alone sends to itself, and gives no curve. */
 
 #include "runtime/calibrate.h"
 #include "runtime/cuda/nccl_comm.h"
@@ -14,7 +14,8 @@
 
 enum kind { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, SEND_RECV, BROADCAST, NKINDS };
 enum { LEAST_BYTES = 4096, WARM = 2, SHAPES = 40, DEADLINE_S = 120, MOST_POINTS = 16 };
-static const char *const names[NKINDS] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv", "broadcast"};
+static const char *const names[NKINDS] = {"all_reduce", "all_gather", "reduce_scatter",
+                                          "all_to_all", "send_recv",  "broadcast"};
 
 struct bench {
     const struct cuda_runtime *cu;
@@ -76,7 +77,8 @@ static int exchange(struct bench *b, enum kind kind, size_t count)
         uint32_t to = ring ? (b->self + 1) % b->n : i, from = ring ? (b->self + b->n - 1) % b->n : i;
         size_t at = ring ? 0 : i * count * sizeof(float);
         rc = b->f->Send(b->x + at, count, NCCL_FLOAT32, (int)to, b->group, b->stream);
-        rc = rc && rc != NCCL_IN_PROGRESS ? rc : b->f->Recv(b->y + at, count, NCCL_FLOAT32, (int)from, b->group, b->stream);
+        rc = rc && rc != NCCL_IN_PROGRESS ? rc
+                                          : b->f->Recv(b->y + at, count, NCCL_FLOAT32, (int)from, b->group, b->stream);
         rc = rc == NCCL_IN_PROGRESS ? NCCL_OK : rc;
         if (ring)
             break;
@@ -144,7 +146,8 @@ static const char *check(struct bench *b, enum kind kind)
     for (size_t i = 0; i < n && !why; i++)
         if (!(y[i] == expected(b, kind, i, each))) {
             char text[100];
-            snprintf(text, sizeof text, "element %zu is %g instead of %g", i, (double)y[i], (double)expected(b, kind, i, each));
+            snprintf(text, sizeof text, "element %zu is %g instead of %g", i, (double)y[i],
+                     (double)expected(b, kind, i, each));
             why = say(b, names[kind], text);
         }
     return why;
@@ -185,8 +188,9 @@ static const char *measure_kind(struct bench *b, const struct shape *s, enum kin
     if (why || b->self || !n)
         return why;
     if (b->n == 1) {
-        fprintf(out, "  <!-- one rank, %s to itself: %.3g us of %llu bytes, %.4g GB/s of %llu -->\n", names[kind], times[0] * 1e6,
-                (unsigned long long)sizes[0], (double)sizes[n - 1] / times[n - 1] * 1e-9, (unsigned long long)sizes[n - 1]);
+        fprintf(out, "  <!-- one rank, %s to itself: %.3g us of %llu bytes, %.4g GB/s of %llu -->\n", names[kind],
+                times[0] * 1e6, (unsigned long long)sizes[0], (double)sizes[n - 1] / times[n - 1] * 1e-9,
+                (unsigned long long)sizes[n - 1]);
         return NULL;
     }
     fprintf(out, "  <collective op=\"%s\" ranks=\"%u\" per-node=\"%u\">\n", names[kind], s->ranks, s->per_node);
@@ -222,7 +226,8 @@ static const char *measure_shape(struct bench *b, const struct shape *s, FILE *o
     b->n = s->ranks;
     b->self = rank / s->stride;
     int rc = b->f->CommSplit(b->world, in ? 0 : NCCL_SPLIT_NO_COLOUR, (int)(in ? b->self : 0), &b->group, &config);
-    const char *why = rc && rc != NCCL_IN_PROGRESS ? say(b, "splitting", b->f->GetErrorString(rc)) : settle(b, b->world, "splitting");
+    const char *why = rc && rc != NCCL_IN_PROGRESS ? say(b, "splitting", b->f->GetErrorString(rc))
+                                                   : settle(b, b->world, "splitting");
     if (why || !in)
         return why;
     why = settle(b, b->group, "splitting");

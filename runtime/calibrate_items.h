@@ -18,7 +18,7 @@ struct calibrate_item {
     enum calibrate_kind kind;
     enum op op; /* of a memory-bound instruction */
     enum dtype dtype;
-    bool eight;       /* the product rounds its operands to 8 bits */
+    bool eight; /* the product rounds its operands to 8 bits */
     /* m, n, k of a product; rows of a memory-bound instruction; sequence length and head size of attention */
     uint32_t m, n, k;
 };
@@ -42,8 +42,8 @@ void calibrate_add(struct calibrate_list *l, enum dtype dtype, bool eight);
 /* provides memory for an operand; written: it is only written, never read */
 typedef struct view calibrate_take(void *context, bool written, enum dtype dtype, uint32_t rows, uint32_t cols);
 /* fills in the kernel calls of item x; returns how many */
-unsigned calibrate_calls(const struct calibrate_list *l, const struct calibrate_item *x, calibrate_take *take, void *context,
-                         enum op ops[CALIBRATE_MOST_CALLS], struct kernel_args k[CALIBRATE_MOST_CALLS]);
+unsigned calibrate_calls(const struct calibrate_list *l, const struct calibrate_item *x, calibrate_take *take,
+                         void *context, enum op ops[CALIBRATE_MOST_CALLS], struct kernel_args k[CALIBRATE_MOST_CALLS]);
 
 /* floating-point operations of all its calls, 0 for a memory-bound instruction; bytes of a memory-bound instruction */
 double calibrate_flop(const struct calibrate_list *l, const struct calibrate_item *x);
@@ -51,6 +51,7 @@ double calibrate_stream_bytes(const struct calibrate_list *l, const struct calib
 
 /* Prints <gemm>, <attention> and <kernel> elements of one dtype; seconds: of each item's calls together, 0 = not
  * measured; indent: in columns. */
-void calibrate_print(const struct calibrate_list *l, enum dtype dtype, bool eight, const double *seconds, int indent, FILE *out);
+void calibrate_print(const struct calibrate_list *l, enum dtype dtype, bool eight, const double *seconds, int indent,
+                     FILE *out);
 
 #endif

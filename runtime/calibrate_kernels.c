@@ -1,10 +1,10 @@
 /* CPU kernels, on every core at once.
  *
- * A process per core runs one kernel after the other, all of them the same at the same time, so that what cores share (memory,
- * caches, clocks) is shared as in training.  Operands are random numbers that lie one behind the other in a pool larger than a
- * core's caches; what is written lies in another one, so that it is never read as a number far from 1.  The whole list is gone
- * through ROUNDS times, so that a moment in which the machine had other work is one of several; of a round the median call
- * counts, of rounds the median, of processes the mean. */
+ * A process per core runs one kernel after the other, all of them the same at the same time, so that what cores share
+ * (memory, caches, clocks) is shared as in training.  Operands are random numbers that lie one behind the other in a
+ * pool larger than a core's caches; what is written lies in another one, so that it is never read as a number far
+ * from 1.  The whole list is gone through ROUNDS times, so that a moment in which the machine had other work is one of
+ * several; of a round the median call counts, of rounds the median, of processes the mean. */
 
 #include "runtime/calibrate_items.h"
 #include "runtime/calibrate_ranks.h"
@@ -17,8 +17,9 @@
 enum { ROUNDS = 3, CALLS = 9, LEAST_CALLS = 3, POOL_BYTES = 32 << 20, SCRATCH_BYTES = 64 << 20 };
 static const double ENOUGH_S = 0.001; /* of calls in a round */
 
-static const uint32_t products[] = {32, 96, 256, 640, 0}, places[] = {64, 256, 1024, 0}, heads[] = {32, 128, 0}, rows[] = {64, 1024, 0};
-static const struct calibrate_sizes SIZES = {products, products, products, places, heads, rows,
+static const uint32_t products[] = {32, 96, 256, 640, 0}, places[] = {64, 256, 1024, 0}, heads[] = {32, 128, 0},
+                      rows[] = {64, 1024, 0};
+static const struct calibrate_sizes SIZES = {products,    products,        products,     places,       heads,     rows,
                                              .nheads = 4, .nkey_heads = 2, .width = 256, .vocab = 256, .head = 32};
 
 struct bench {
@@ -105,7 +106,8 @@ static enum status measure(void *context, uint32_t rank)
     uint64_t state = rank + 1;
     uint8_t *pool = b->world.arena[rank];
     memset(pool + POOL_BYTES, 0, POOL_BYTES);
-    for (size_t i = 0; i < POOL_BYTES / 2; i++) { /* halves between 1 and 2 of either sign; two of them are such an fp32 number */
+    for (size_t i = 0; i < POOL_BYTES / 2;
+         i++) { /* halves between 1 and 2 of either sign; two of them are such an fp32 number */
         state = state * 6364136223846793005u + 1442695040888963407u;
         uint16_t half = (uint16_t)(0x3f80 | ((state >> 40) & 0x807f));
         memcpy(pool + 2 * i, &half, 2);
@@ -159,9 +161,13 @@ static void summarise(const struct bench *b, const double *seconds, struct calib
 
 enum status calibrate_kernels(struct calibrate_machine *m, FILE *out, struct error *error)
 {
-    struct bench b = {.list.sizes = SIZES, .scratch = aligned_alloc(256, SCRATCH_BYTES), .ints = malloc(sizeof(int32_t) << 16),
+    struct bench b = {.list.sizes = SIZES,
+                      .scratch = aligned_alloc(256, SCRATCH_BYTES),
+                      .ints = malloc(sizeof(int32_t) << 16),
                       .ones = malloc(sizeof(double) * STEP_WORDS)};
-    struct world_sizes sizes = {.nranks = m->cores, .arena_bytes = 2 * POOL_BYTES, .trace_bytes = sizeof(double) * m->cores * CALIBRATE_MOST_ITEMS * ROUNDS};
+    struct world_sizes sizes = {.nranks = m->cores,
+                                .arena_bytes = 2 * POOL_BYTES,
+                                .trace_bytes = sizeof(double) * m->cores * CALIBRATE_MOST_ITEMS * ROUNDS};
     if (!b.scratch || !b.ints || !b.ones)
         return error_set(error, STATUS_WORLD, "out of memory");
     for (int32_t i = 0; i < 1 << 16; i++)

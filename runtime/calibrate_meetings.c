@@ -1,11 +1,10 @@
 /* Collectives over shared memory: every kind, by every number of ranks up to eight and usual ones beyond, by size.
  *
  * As many groups as the ranks make meet at the same time, as in training: on buffers of their own arenas, and with some
- * arithmetic before each meeting, so that ranks that outnumber cores arrive apart, sleep while they wait and are woken.  That
- * arithmetic is timed alone and taken off.
- * A time is what all ranks together spent on cores, sleeping and waking included, over the cores that they can use at once: a mean
- * over several meetings one behind the other, of ROUNDS such the median.  Sizes are those of nccl-tests: of the larger of both
- * buffers. */
+ * arithmetic before each meeting, so that ranks that outnumber cores arrive apart, sleep while they wait and are woken.
+ * That arithmetic is timed alone and taken off. A time is what all ranks together spent on cores, sleeping and waking
+ * included, over the cores that they can use at once: a mean over several meetings one behind the other, of ROUNDS such
+ * the median.  Sizes are those of nccl-tests: of the larger of both buffers. */
 
 #include "runtime/calibrate_ranks.h"
 #include "runtime/launch.h"
@@ -33,7 +32,8 @@ struct bench {
 
 static enum status meet(struct bench *b, enum op op, struct view x, struct view y)
 {
-    struct meeting m = {.op = op, .channel = b->world.rank / b->n, .self = b->self, .number = b->number++, .x = x, .y = y};
+    struct meeting m = {
+        .op = op, .channel = b->world.rank / b->n, .self = b->self, .number = b->number++, .x = x, .y = y};
     enum meeting_state s = MEETING_REFUSED;
     uint32_t spins = 0;
     while (s == MEETING_REFUSED)
@@ -68,7 +68,9 @@ static enum status meet_kind(struct bench *b, uint32_t kind, uint32_t point)
     enum op op = kinds[kind].op;
     uint64_t each = part(b, point), all = each * b->n;
     struct view x = view(at, op == OP_ALL_GATHER ? each : all);
-    struct view y = op == OP_ALL_REDUCE || op == OP_BROADCAST ? x : view(at + MOST_BYTES, op == OP_REDUCE_SCATTER ? each : all);
+    struct view y = op == OP_ALL_REDUCE || op == OP_BROADCAST
+                        ? x
+                        : view(at + MOST_BYTES, op == OP_REDUCE_SCATTER ? each : all);
     return meet(b, op == OP_SEND && b->self ? OP_RECV : op, x, y);
 }
 
@@ -140,7 +142,8 @@ static void print(const struct bench *b, struct calibrate_machine *m, FILE *out)
             double rounds[ROUNDS] = {0}, bytes = 4.0 * (double)part(b, point) * b->n;
             for (uint32_t round = 0; round < ROUNDS; round++)
                 for (uint32_t rank = 0; rank < b->n * b->ngroups; rank++)
-                    rounds[round] += result(b, rank, kind, point)[round] / b->ngroups / (b->n < m->cores ? b->n : m->cores);
+                    rounds[round] += result(b, rank, kind, point)[round] / b->ngroups /
+                                     (b->n < m->cores ? b->n : m->cores);
             qsort(rounds, ROUNDS, sizeof *rounds, by_time);
             fprintf(out, "      <point size=\"%.0fB\" time=\"%.4gus\"/>\n", bytes, rounds[ROUNDS / 2] * 1e6);
             if (kinds[kind].op == OP_SEND)

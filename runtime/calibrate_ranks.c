@@ -1,7 +1,7 @@
 /* The cluster file around the measurements: one node, its ranks, the cores that they share, and their memory.
  *
- * A rank's memory is its share of nine tenths of what the machine, or the control group this process lives in, can still give;
- * RESERVE of it are for libraries and stacks (llmrun --json prints what they take: 30 to 50 MiB). */
+ * A rank's memory is its share of nine tenths of what the machine, or the control group this process lives in, can
+ * still give; RESERVE of it are for libraries and stacks (llmrun --json prints what they take: 30 to 50 MiB). */
 
 #include "runtime/calibrate_ranks.h"
 #include "runtime/player.h"
@@ -27,18 +27,20 @@ static void print_cluster(const struct calibrate_machine *m, const char *date, c
 {
     char name[300];
     player_cpu.describe(NULL, name, sizeof name);
-    fprintf(out,
-            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-            "<!-- This machine as llmrun measured it on %s: %u ranks that share %u cores.\n"
-            "     %s.\n"
-            "     Kernels: seconds on a core while all cores are busy.  Collectives: seconds on cores of all ranks of a group, over\n"
-            "     as many cores as they can use at once, so of one group alone.  memory-bandwidth: so that llmc's rule for kernels without\n"
-            "     a measurement meets the mean of those with one. -->\n"
-            "<cluster version=\"1\" name=\"this-machine\">\n"
-            "  <node-type id=\"machine\" gpus=\"%u\" cores=\"%u\" host-bandwidth=\"%.4gGB/s\">\n"
-            "    <gpu model=\"cpu\" memory=\"%lluMiB\" reserve=\"%dMiB\" memory-bandwidth=\"%.4gGB/s\">\n",
-            date, m->ranks, m->cores, name, m->ranks, m->cores, m->send_bytes_s * 1e-9,
-            (unsigned long long)memory_mib(m->ranks), RESERVE_MIB, m->stream_bytes_s / 0.85 * 1e-9); /* llmc reaches 0.85 of what a file says */
+    fprintf(
+        out,
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+        "<!-- This machine as llmrun measured it on %s: %u ranks that share %u cores.\n"
+        "     %s.\n"
+        "     Kernels: seconds on a core while all cores are busy.  Collectives: seconds on cores of all ranks of a group, over\n"
+        "     as many cores as they can use at once, so of one group alone.  memory-bandwidth: so that llmc's rule for kernels without\n"
+        "     a measurement meets the mean of those with one. -->\n"
+        "<cluster version=\"1\" name=\"this-machine\">\n"
+        "  <node-type id=\"machine\" gpus=\"%u\" cores=\"%u\" host-bandwidth=\"%.4gGB/s\">\n"
+        "    <gpu model=\"cpu\" memory=\"%lluMiB\" reserve=\"%dMiB\" memory-bandwidth=\"%.4gGB/s\">\n",
+        date, m->ranks, m->cores, name, m->ranks, m->cores, m->send_bytes_s * 1e-9,
+        (unsigned long long)memory_mib(m->ranks), RESERVE_MIB,
+        m->stream_bytes_s / 0.85 * 1e-9); /* llmc reaches 0.85 of what a file says */
     for (int i = 0; i < 2; i++)
         fprintf(out, "      <peak dtype=\"%s\" rate=\"%.6gGFLOP/s\" efficiency=\"1\"/>\n", i ? "bf16" : "fp32",
                 m->peak_flop_s[i] * 1e-9);

@@ -30,47 +30,47 @@ struct nccl_config {
 };
 
 enum { CUDA_OK = 0, CUDA_NOT_READY = 600 };
-enum { CUDA_COPY_DEFAULT = 4 };            /* the direction follows from the addresses */
+enum { CUDA_COPY_DEFAULT = 4 }; /* the direction follows from the addresses */
 enum { CUDA_STREAM_NONBLOCKING = 1 };
 enum { CUDA_EVENT_PLAIN = 0, CUDA_EVENT_NO_TIMING = 2 };
 enum { CUDA_CAPTURE_THREAD_LOCAL = 1 };
-enum { CUDA_INSTANTIATE_PRIORITIES = 8 };  /* cudaGraphInstantiateFlagUseNodePriority */
-enum { CUDA_HOST_MAPPED = 3 };             /* portable | mapped: the device may read and write it */
+enum { CUDA_INSTANTIATE_PRIORITIES = 8 }; /* cudaGraphInstantiateFlagUseNodePriority */
+enum { CUDA_HOST_MAPPED = 3 };            /* portable | mapped: the device may read and write it */
 
 /* F(name without "cuda", parameters) */
-#define CUDA_RUNTIME(F)                                                                                      \
-    F(GetDeviceCount, (int *count))                                                                          \
-    F(SetDevice, (int device))                                                                               \
-    F(DeviceGetAttribute, (int *value, int attribute, int device))                                           \
-    F(DeviceGetPCIBusId, (char *out, int size, int device))                                                  \
-    F(DriverGetVersion, (int *version))                                                                      \
-    F(RuntimeGetVersion, (int *version))                                                                     \
-    F(MemGetInfo, (size_t * available, size_t *total))                                                       \
-    F(Malloc, (void **p, size_t bytes))                                                                      \
-    F(Free, (void *p))                                                                                       \
-    F(HostAlloc, (void **p, size_t bytes, unsigned flags))                                                   \
-    F(FreeHost, (void *p))                                                                                   \
-    F(DeviceGetStreamPriorityRange, (int *least, int *greatest))                                             \
-    F(StreamCreateWithPriority, (cuda_stream * s, unsigned flags, int priority))                             \
-    F(StreamDestroy, (cuda_stream s))                                                                        \
-    F(StreamQuery, (cuda_stream s))                                                                          \
-    F(StreamWaitEvent, (cuda_stream s, cuda_event e, unsigned flags))                                        \
-    F(EventCreateWithFlags, (cuda_event * e, unsigned flags))                                                \
-    F(EventDestroy, (cuda_event e))                                                                          \
-    F(EventRecord, (cuda_event e, cuda_stream s))                                                            \
-    F(EventQuery, (cuda_event e))                                                                            \
-    F(EventElapsedTime, (float *ms, cuda_event from, cuda_event to))                                         \
-    F(MemcpyAsync, (void *to, const void *from, size_t bytes, int kind, cuda_stream s))                      \
-    F(Memcpy2DAsync, (void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width_bytes,    \
-                      size_t rows, int kind, cuda_stream s))                                                 \
-    F(MemsetAsync, (void *p, int value, size_t bytes, cuda_stream s))                                        \
-    F(StreamBeginCapture, (cuda_stream s, int mode))                                                         \
-    F(StreamEndCapture, (cuda_stream s, cuda_graph *g))                                                      \
-    F(GraphInstantiate, (cuda_graph_exec * x, cuda_graph g, unsigned long long flags))                       \
-    F(GraphGetNodes, (cuda_graph g, void *nodes, size_t *n))                                                 \
-    F(GraphLaunch, (cuda_graph_exec x, cuda_stream s))                                                       \
-    F(GraphExecDestroy, (cuda_graph_exec x))                                                                 \
-    F(GraphDestroy, (cuda_graph g))                                                                          \
+#define CUDA_RUNTIME(F)                                                                                                \
+    F(GetDeviceCount, (int *count))                                                                                    \
+    F(SetDevice, (int device))                                                                                         \
+    F(DeviceGetAttribute, (int *value, int attribute, int device))                                                     \
+    F(DeviceGetPCIBusId, (char *out, int size, int device))                                                            \
+    F(DriverGetVersion, (int *version))                                                                                \
+    F(RuntimeGetVersion, (int *version))                                                                               \
+    F(MemGetInfo, (size_t * available, size_t * total))                                                                \
+    F(Malloc, (void **p, size_t bytes))                                                                                \
+    F(Free, (void *p))                                                                                                 \
+    F(HostAlloc, (void **p, size_t bytes, unsigned flags))                                                             \
+    F(FreeHost, (void *p))                                                                                             \
+    F(DeviceGetStreamPriorityRange, (int *least, int *greatest))                                                       \
+    F(StreamCreateWithPriority, (cuda_stream * s, unsigned flags, int priority))                                       \
+    F(StreamDestroy, (cuda_stream s))                                                                                  \
+    F(StreamQuery, (cuda_stream s))                                                                                    \
+    F(StreamWaitEvent, (cuda_stream s, cuda_event e, unsigned flags))                                                  \
+    F(EventCreateWithFlags, (cuda_event * e, unsigned flags))                                                          \
+    F(EventDestroy, (cuda_event e))                                                                                    \
+    F(EventRecord, (cuda_event e, cuda_stream s))                                                                      \
+    F(EventQuery, (cuda_event e))                                                                                      \
+    F(EventElapsedTime, (float *ms, cuda_event from, cuda_event to))                                                   \
+    F(MemcpyAsync, (void *to, const void *from, size_t bytes, int kind, cuda_stream s))                                \
+    F(Memcpy2DAsync, (void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width_bytes, size_t rows, \
+                      int kind, cuda_stream s))                                                                        \
+    F(MemsetAsync, (void *p, int value, size_t bytes, cuda_stream s))                                                  \
+    F(StreamBeginCapture, (cuda_stream s, int mode))                                                                   \
+    F(StreamEndCapture, (cuda_stream s, cuda_graph * g))                                                               \
+    F(GraphInstantiate, (cuda_graph_exec * x, cuda_graph g, unsigned long long flags))                                 \
+    F(GraphGetNodes, (cuda_graph g, void *nodes, size_t *n))                                                           \
+    F(GraphLaunch, (cuda_graph_exec x, cuda_stream s))                                                                 \
+    F(GraphExecDestroy, (cuda_graph_exec x))                                                                           \
+    F(GraphDestroy, (cuda_graph g))                                                                                    \
     F(GetLastError, (void))
 struct cuda_runtime {
 #define MEMBER(name, parameters) int(*name) parameters;
@@ -96,30 +96,37 @@ static inline int cuda_poll_event(const struct cuda_runtime *cu, cuda_event e)
 }
 
 enum { NCCL_OK = 0, NCCL_IN_PROGRESS = 7, NCCL_SPLIT_NO_COLOUR = -1, NCCL_UNDEFINED = -2147483647 - 1 };
-enum nccl_dtype { NCCL_INT8 = 0, NCCL_INT32 = 2, NCCL_FLOAT16 = 6, NCCL_FLOAT32 = 7, NCCL_FLOAT64 = 8, NCCL_BFLOAT16 = 9 };
+enum nccl_dtype {
+    NCCL_INT8 = 0,
+    NCCL_INT32 = 2,
+    NCCL_FLOAT16 = 6,
+    NCCL_FLOAT32 = 7,
+    NCCL_FLOAT64 = 8,
+    NCCL_BFLOAT16 = 9
+};
 enum nccl_redop { NCCL_SUM = 0, NCCL_MAX = 2 };
 
 /* F(name without "nccl", parameters) */
-#define NCCL_FUNCTIONS(F)                                                                                    \
-    F(GetVersion, (int *version))                                                                            \
-    F(GetUniqueId, (struct nccl_id * id))                                                                    \
+#define NCCL_FUNCTIONS(F)                                                                                              \
+    F(GetVersion, (int *version))                                                                                      \
+    F(GetUniqueId, (struct nccl_id * id))                                                                              \
     F(CommInitRankConfig, (struct ncclComm * *c, int nranks, struct nccl_id id, int rank, struct nccl_config *config)) \
-    F(CommSplit, (struct ncclComm * c, int colour, int key, struct ncclComm **out, struct nccl_config *config)) \
-    F(CommFinalize, (struct ncclComm * c))                                                                   \
-    F(CommDestroy, (struct ncclComm * c))                                                                    \
-    F(CommAbort, (struct ncclComm * c))                                                                      \
-    F(CommGetAsyncError, (struct ncclComm * c, int *error))                                                  \
-    F(MemAlloc, (void **p, size_t bytes))                                                                    \
-    F(MemFree, (void *p))                                                                                    \
-    F(CommRegister, (const struct ncclComm *c, void *buffer, size_t bytes, void **handle))                   \
-    F(CommDeregister, (const struct ncclComm *c, void *handle))                                              \
-    F(GroupStart, (void))                                                                                    \
-    F(GroupEnd, (void))                                                                                      \
-    F(AllReduce, (const void *x, void *y, size_t n, int dtype, int op, struct ncclComm *c, cuda_stream s))   \
-    F(ReduceScatter, (const void *x, void *y, size_t n, int dtype, int op, struct ncclComm *c, cuda_stream s)) \
-    F(AllGather, (const void *x, void *y, size_t n, int dtype, struct ncclComm *c, cuda_stream s))           \
-    F(Broadcast, (const void *x, void *y, size_t n, int dtype, int root, struct ncclComm *c, cuda_stream s)) \
-    F(Send, (const void *x, size_t n, int dtype, int peer, struct ncclComm *c, cuda_stream s))               \
+    F(CommSplit, (struct ncclComm * c, int colour, int key, struct ncclComm **out, struct nccl_config *config))        \
+    F(CommFinalize, (struct ncclComm * c))                                                                             \
+    F(CommDestroy, (struct ncclComm * c))                                                                              \
+    F(CommAbort, (struct ncclComm * c))                                                                                \
+    F(CommGetAsyncError, (struct ncclComm * c, int *error))                                                            \
+    F(MemAlloc, (void **p, size_t bytes))                                                                              \
+    F(MemFree, (void *p))                                                                                              \
+    F(CommRegister, (const struct ncclComm *c, void *buffer, size_t bytes, void **handle))                             \
+    F(CommDeregister, (const struct ncclComm *c, void *handle))                                                        \
+    F(GroupStart, (void))                                                                                              \
+    F(GroupEnd, (void))                                                                                                \
+    F(AllReduce, (const void *x, void *y, size_t n, int dtype, int op, struct ncclComm *c, cuda_stream s))             \
+    F(ReduceScatter, (const void *x, void *y, size_t n, int dtype, int op, struct ncclComm *c, cuda_stream s))         \
+    F(AllGather, (const void *x, void *y, size_t n, int dtype, struct ncclComm *c, cuda_stream s))                     \
+    F(Broadcast, (const void *x, void *y, size_t n, int dtype, int root, struct ncclComm *c, cuda_stream s))           \
+    F(Send, (const void *x, size_t n, int dtype, int peer, struct ncclComm *c, cuda_stream s))                         \
     F(Recv, (void *y, size_t n, int dtype, int peer, struct ncclComm *c, cuda_stream s))
 struct nccl_functions {
 #define MEMBER(name, parameters) int(*name) parameters;

@@ -34,8 +34,10 @@ struct cuda_plugin {
     unsigned (*fuse)(const enum op *ops, const struct kernel_args *const *args, unsigned n);
     size_t (*fused_workspace_bytes)(const enum op *ops, const struct kernel_args *const *args, unsigned n);
     unsigned (*fused_hides)(const enum op *ops, unsigned n);
-    const char *(*prepare_fused)(const enum op *ops, const struct kernel_args *const *args, unsigned n, const struct cuda_call *c); /* or NULL */
-    const char *(*launch_fused)(const enum op *ops, const struct kernel_args *const *args, unsigned n, const struct cuda_call *c);
+    const char *(*prepare_fused)(const enum op *ops, const struct kernel_args *const *args, unsigned n,
+                                 const struct cuda_call *c); /* or NULL */
+    const char *(*launch_fused)(const enum op *ops, const struct kernel_args *const *args, unsigned n,
+                                const struct cuda_call *c);
     const char *(*sum)(const struct cuda_sum *s, cuda_stream stream);
     const char *(*mark)(uint32_t *word, uint32_t value, cuda_stream stream);
 };

@@ -85,8 +85,7 @@ static enum status check_index(const char *path, const struct file *f, uint64_t 
     if (!*id_bytes)
         return error_set(error, STATUS_INPUT, "%s: ids of type code %u; known are 1 (u8), 4 (i32), 8 (u16)", path,
                          p[17]);
-    uint64_t sequences = read_le(p + 18, 8), documents = read_le(p + 26, 8),
-             rest = f->size - INDEX_HEADER_BYTES;
+    uint64_t sequences = read_le(p + 18, 8), documents = read_le(p + 26, 8), rest = f->size - INDEX_HEADER_BYTES;
     if (sequences > rest / 12 || documents > (rest - 12 * sequences) / 8)
         return error_set(error, STATUS_INPUT, "%s: %llu sequences and %llu documents do not fit in its %zu bytes", path,
                          (unsigned long long)sequences, (unsigned long long)documents, f->size);
@@ -243,8 +242,7 @@ enum status data_check(const struct batch_source *s, uint64_t samples, struct er
     return STATUS_OK;
 }
 
-void data_copy(const struct batch_source *s, uint64_t sample, uint64_t from, uint32_t n, int32_t *out,
-               uint32_t stride)
+void data_copy(const struct batch_source *s, uint64_t sample, uint64_t from, uint32_t n, int32_t *out, uint32_t stride)
 {
     uint64_t first = sample % s->nsamples * s->sequence + from;
     for (uint32_t i = 0; i < n; i++)

@@ -29,7 +29,6 @@ const void *data_mapping(const struct batch_source *s, size_t *bytes);
 enum status data_check(const struct batch_source *s, uint64_t samples, struct error *error);
 
 /* copies n ids of a sample from its position `from` on, written `stride` words apart; from + n <= S + 1 */
-void data_copy(const struct batch_source *s, uint64_t sample, uint64_t from, uint32_t n, int32_t *out,
-               uint32_t stride);
+void data_copy(const struct batch_source *s, uint64_t sample, uint64_t from, uint32_t n, int32_t *out, uint32_t stride);
 
 #endif

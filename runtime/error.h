@@ -11,8 +11,8 @@ struct error {
     char text[2048]; /* "": nothing was said */
 };
 
-/* Says it in place of what was said before, cut where it is too long, and returns the status.  The old text may be among
- * the arguments: error_set(e, status, "%s: %s", path, e->text). */
+/* Says it in place of what was said before, cut where it is too long, and returns the status.  The old text may be
+ * among the arguments: error_set(e, status, "%s: %s", path, e->text). */
 enum status error_set(struct error *e, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -60,8 +60,7 @@ static void publish_head(const struct exec *e, const struct play *play, uint32_t
 {
     uint32_t at = play->done[q];
     atomic_store_explicit(&e->s.world->ranks[e->s.world->rank].head[q],
-                          at < play->stop[q] ? play->order[play->first[q] + at] : NONE,
-                          memory_order_relaxed);
+                          at < play->stop[q] ? play->order[play->first[q] + at] : NONE, memory_order_relaxed);
 }
 
 static void pop(const struct exec *e, struct play *play, uint32_t q)
@@ -144,8 +143,7 @@ static enum progress try_queue(struct exec *e, struct play *play, uint32_t q)
 
 static enum progress pass_in_order(struct exec *e, struct play *play)
 {
-    static const uint8_t order[NQUEUES] = {QUEUE_SEND, QUEUE_RECV, QUEUE_TP,
-                                           QUEUE_DP,   QUEUE_COPY, QUEUE_COMPUTE};
+    static const uint8_t order[NQUEUES] = {QUEUE_SEND, QUEUE_RECV, QUEUE_TP, QUEUE_DP, QUEUE_COPY, QUEUE_COMPUTE};
     enum progress all = STUCK;
     for (uint32_t i = 0; i < NQUEUES; i++) {
         enum progress one = try_queue(e, play, order[i]);
@@ -188,8 +186,7 @@ static void check_peers(const struct exec *e)
 {
     for (uint32_t r = 0; r < e->s.world->nranks; r++) {
         int32_t pid = atomic_load(&e->s.world->ranks[r].pid);
-        if (pid > 0 && kill(pid, 0) && errno == ESRCH &&
-            atomic_load(&e->s.world->ranks[r].state) != RANK_ENDED)
+        if (pid > 0 && kill(pid, 0) && errno == ESRCH && atomic_load(&e->s.world->ranks[r].state) != RANK_ENDED)
             world_fail(e->s.world, STATUS_WORLD, "rank %u (process %d) is gone", r, pid);
     }
 }
@@ -217,8 +214,8 @@ static void check_watchdog(const struct exec *e, struct patience *p)
     if (!(e->s.watchdog_s > 0) || (double)(now - p->since_ns) < e->s.watchdog_s * 1e9)
         return;
     bool first = world_failed(e->s.world) == STATUS_OK;
-    world_fail(e->s.world, STATUS_WORLD,
-               "no rank has made progress for %.0f s; see the list of what each waits for", e->s.watchdog_s);
+    world_fail(e->s.world, STATUS_WORLD, "no rank has made progress for %.0f s; see the list of what each waits for",
+               e->s.watchdog_s);
     if (first)
         exec_report(e, stderr);
 }
@@ -321,9 +318,23 @@ static void describe(const struct exec *e, char *out, size_t size)
              openblas_get_num_threads());
 }
 
-const struct player player_cpu = {.transport = "shm", .on_cores = true, .computes = true, .shared_bytes = transport_shared_bytes,
-                                  .admit = admit, .open = open_transport, .close = close_transport, .run = run,
-                                  .describe = describe, .try_head = try_head};
-const struct player player_paced = {.transport = "shm", .on_cores = true, .shared_bytes = transport_shared_bytes, .admit = admit,
-                                    .open = open_transport, .close = close_transport, .run = run, .describe = describe,
-                                    .try_head = exec_try_paced, .rest_ns = exec_paced_rest};
+const struct player player_cpu = {.transport = "shm",
+                                  .on_cores = true,
+                                  .computes = true,
+                                  .shared_bytes = transport_shared_bytes,
+                                  .admit = admit,
+                                  .open = open_transport,
+                                  .close = close_transport,
+                                  .run = run,
+                                  .describe = describe,
+                                  .try_head = try_head};
+const struct player player_paced = {.transport = "shm",
+                                    .on_cores = true,
+                                    .shared_bytes = transport_shared_bytes,
+                                    .admit = admit,
+                                    .open = open_transport,
+                                    .close = close_transport,
+                                    .run = run,
+                                    .describe = describe,
+                                    .try_head = exec_try_paced,
+                                    .rest_ns = exec_paced_rest};

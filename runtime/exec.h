@@ -26,12 +26,12 @@ struct exec_setup {
     const struct channels *channels;
     const struct ranks *ranks;
     const struct program *const *programs[NROUTINES]; /* by role; the second may be NULL */
-    uint64_t shuffle_seed; /* 0 = heads in a fixed order; else adversarial: seeded order, delayed
-                              communication, and the step's memory poisoned before each run */
-    double watchdog_s;     /* report and fail after so long without progress of any rank; 0 = never */
+    uint64_t shuffle_seed;         /* 0 = heads in a fixed order; else adversarial: seeded order, delayed
+                                      communication, and the step's memory poisoned before each run */
+    double watchdog_s;             /* report and fail after so long without progress of any rank; 0 = never */
     const int64_t *const *pace_ns; /* for player_paced: times of training instructions by role */
-    struct routing *routing; /* recorded or replayed choices of experts in training, routing.h; or NULL */
-    struct gang *gang;       /* for player_d2d and player_nccl: the process's ranks on their GPU */
+    struct routing *routing;       /* recorded or replayed choices of experts in training, routing.h; or NULL */
+    struct gang *gang;             /* for player_d2d and player_nccl: the process's ranks on their GPU */
 };
 
 /* called before a kernel runs */
@@ -57,7 +57,7 @@ bool exec_clipped(const struct exec *e);
 
 /* If operands are in a device's memory, the world's arena is the host's copy of it: exec_run() keeps the step block
  * and the metrics equal on both sides; these functions copy the persistent buffers.  They do nothing on CPU cores. */
-enum status exec_to_device(struct exec *e);   /* the host copy's memory is released afterwards */
+enum status exec_to_device(struct exec *e); /* the host copy's memory is released afterwards */
 enum status exec_from_device(struct exec *e);
 /* offset after the highest byte of the arena that no longer holds the poison 0xff */
 uint64_t exec_touched(struct exec *e);

@@ -1,5 +1,5 @@
-/* Instructions that take their planned time instead of being done.  Meetings are held, on one element of each part, so that
- * ranks wait for each other as they would. */
+/* Instructions that take their planned time instead of being done.  Meetings are held, on one element of each part, so
+ * that ranks wait for each other as they would. */
 
 #include "runtime/exec_play.h"
 
@@ -15,8 +15,8 @@ static void make_small(struct meeting *m)
     m->x.cols = m->y.cols = 1;
 }
 
-/* When a head is ready: when what it waited for has ended by plan, which may be a moment before this process was woken to see
- * it, so that waking late does not add up.  A meeting starts when the last member is ready. */
+/* When a head is ready: when what it waited for has ended by plan, which may be a moment before this process was woken
+ * to see it, so that waking late does not add up.  A meeting starts when the last member is ready. */
 static int64_t start_of(const struct play *play, uint32_t q, uint32_t i)
 {
     const struct insn *in = &play->p->insns[i];

@@ -10,17 +10,17 @@ struct play { /* a program as this rank replays it */
     const struct program *p;
     uint32_t *order; /* instructions, grouped by queue */
     uint32_t first[NQUEUES], count[NQUEUES];
-    uint32_t *channel, *self; /* of communications, by instruction */
-    uint32_t phase[NPHASES + 1];          /* first instruction of each phase */
-    uint32_t at[NPHASES + 1][NQUEUES];    /* first position of each phase on every queue */
-    uint64_t *number;                     /* by instruction: number of its meeting within the phase */
-    uint64_t *meetings;                   /* number of meetings by phase and channel */
-    bool *kept;                           /* by buffer: does it outlive a run? */
+    uint32_t *channel, *self;              /* of communications, by instruction */
+    uint32_t phase[NPHASES + 1];           /* first instruction of each phase */
+    uint32_t at[NPHASES + 1][NQUEUES];     /* first position of each phase on every queue */
+    uint64_t *number;                      /* by instruction: number of its meeting within the phase */
+    uint64_t *meetings;                    /* number of meetings by phase and channel */
+    bool *kept;                            /* by buffer: does it outlive a run? */
     uint32_t done[NQUEUES], stop[NQUEUES]; /* positions finished; position at which this run ends */
-    bool open[NQUEUES];       /* the head is posted */
-    int64_t began_ns;         /* start of the phase */
-    int64_t *ended_ns;        /* paced: by instruction, its end by the plan */
-    bool started[NQUEUES];    /* paced: the head is running, until: */
+    bool open[NQUEUES];                    /* the head is posted */
+    int64_t began_ns;                      /* start of the phase */
+    int64_t *ended_ns;                     /* paced: by instruction, its end by the plan */
+    bool started[NQUEUES];                 /* paced: the head is running, until: */
     int64_t until_ns[NQUEUES];
     struct trace_span *trace;
     const struct batch_source *batch;

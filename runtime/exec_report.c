@@ -38,8 +38,7 @@ static void report_waits(const struct exec *e, uint32_t rank, const struct progr
 }
 
 /* members whose queue has not come to the instruction with the same seq */
-static void report_members(const struct exec *e, uint32_t rank, const struct program *p, uint32_t i,
-                           FILE *out)
+static void report_members(const struct exec *e, uint32_t rank, const struct program *p, uint32_t i, FILE *out)
 {
     uint32_t self, c = channels_of(e->s.channels, e->s.ranks, rank, p, i, &self);
     const struct channel *channel = &e->s.channels->list[c];

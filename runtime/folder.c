@@ -152,8 +152,8 @@ static enum status check_eval(const struct reader *r, const struct program *trai
         bool found = e->bucket == NONE;
         for (uint32_t j = 0; j < train->nbuffers && !found; j++) {
             const struct buffer *t = &train->buffers[j];
-            found = t->bucket != NONE && t->kind == e->kind && t->offset == e->offset &&
-                    t->bytes == e->bytes && t->dtype == e->dtype;
+            found = t->bucket != NONE && t->kind == e->kind && t->offset == e->offset && t->bytes == e->bytes &&
+                    t->dtype == e->dtype;
         }
         if (!found)
             return error_set(r->error, STATUS_INPUT,
@@ -177,8 +177,7 @@ static bool places_fit(const struct program *p, uint32_t i, uint64_t sequence)
             continue;
         int64_t x = first->slot != NONE && end & 1 ? p->slots[first->slot].most : 0;
         int64_t y = shift->slot != NONE && end >> 1 ? p->slots[shift->slot].most : 0;
-        uint64_t at = (uint64_t)(first->u.i + x * first->stride),
-                 more = (uint64_t)(shift->u.i + y * shift->stride);
+        uint64_t at = (uint64_t)(first->u.i + x * first->stride), more = (uint64_t)(shift->u.i + y * shift->stride);
         if (at > sequence || more > sequence || n > sequence || at + more + n > sequence)
             return false;
     }
@@ -196,8 +195,7 @@ static enum status check_job(const struct reader *r, const char *name, const str
         return error_set(r->error, STATUS_INPUT, "%s/%s: is %s program", r->dir, name,
                          p->evaluation ? "an evaluation" : "a training");
     for (uint32_t i = 0; i < p->ninsns; i++)
-        if ((p->insns[i].op == OP_TOKENS || p->insns[i].op == OP_TOKENS_AHEAD) &&
-            !places_fit(p, i, job->sequence))
+        if ((p->insns[i].op == OP_TOKENS || p->insns[i].op == OP_TOKENS_AHEAD) && !places_fit(p, i, job->sequence))
             return error_set(r->error, STATUS_INPUT, "%s/%s: instruction %u reads beyond the job's sequences", r->dir,
                              name, i);
     return STATUS_OK;

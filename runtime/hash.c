@@ -44,8 +44,7 @@ uint64_t hash64(const void *bytes, size_t n, uint64_t seed)
         for (; left >= 32; left -= 32, p += 32)
             for (int i = 0; i < 4; i++)
                 lane[i] = mix_round(lane[i], read64_le(p + 8 * i));
-        h = rotate_left(lane[0], 1) + rotate_left(lane[1], 7) + rotate_left(lane[2], 12) +
-            rotate_left(lane[3], 18);
+        h = rotate_left(lane[0], 1) + rotate_left(lane[1], 7) + rotate_left(lane[2], 12) + rotate_left(lane[3], 18);
         for (int i = 0; i < 4; i++)
             h = (h ^ mix_round(0, lane[i])) * PRIME1 + PRIME4;
     } else {
@@ -94,14 +93,15 @@ static void sha_block(uint32_t state[8], const unsigned char *block)
 {
     uint32_t w[64];
     for (int i = 0; i < 16; i++)
-        w[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 |
-               (uint32_t)block[4 * i + 2] << 8 | block[4 * i + 3];
+        w[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 | (uint32_t)block[4 * i + 2] << 8 |
+               block[4 * i + 3];
     for (int i = 16; i < 64; i++) {
         uint32_t s0 = rotate_right(w[i - 15], 7) ^ rotate_right(w[i - 15], 18) ^ w[i - 15] >> 3;
         uint32_t s1 = rotate_right(w[i - 2], 17) ^ rotate_right(w[i - 2], 19) ^ w[i - 2] >> 10;
         w[i] = w[i - 16] + s0 + w[i - 7] + s1;
     }
-    uint32_t a = state[0], b = state[1], c = state[2], d = state[3], e = state[4], f = state[5], g = state[6], h = state[7];
+    uint32_t a = state[0], b = state[1], c = state[2], d = state[3], e = state[4], f = state[5], g = state[6],
+             h = state[7];
     for (int i = 0; i < 64; i += 8) {
         ROUND(a, b, c, d, e, f, g, h, i);
         ROUND(h, a, b, c, d, e, f, g, i + 1);

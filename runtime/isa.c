@@ -24,7 +24,7 @@ static const struct isa_relation relations[NOPS][ISA_MAX_RELATIONS + 1] = {
 #include "runtime/isa.def"
 };
 
-#define OPERAND(n, m, o, d, r, c)                                                                            \
+#define OPERAND(n, m, o, d, r, c)                                                                                      \
     {.name = #n, .mark = m, .optional = o, .dtype = #d[0], .format = FORMAT_##d, .rows = #r, .cols = #c},
 #define R(n, d, r, c) OPERAND(n, MARK_READ, false, d, r, c)
 #define RO(n, d, r, c) OPERAND(n, MARK_READ, true, d, r, c)
@@ -45,15 +45,15 @@ static const struct isa_relation relations[NOPS][ISA_MAX_RELATIONS + 1] = {
 #define WHOLE(x, y)
 #define MOST(x, y)
 #define BELOW(x, y)
-#define INSN(opname, q, u, operands, attributes, text)                                                       \
-    {.name = #opname,                                                                                        \
-     .queue = QUEUE_##q,                                                                                     \
-     .unit = UNIT_##u,                                                                                       \
-     .noperands = offsetof(struct isa_opnds_##opname, end_),                                                 \
-     .nattrs = offsetof(struct isa_attrs_##opname, end_),                                                    \
-     .operand = {operands},                                                                                  \
-     .attr = {attributes{NULL, ATTR_INT, false}},                                                            \
-     .relation = relations[OP_##opname],                                                                     \
+#define INSN(opname, q, u, operands, attributes, text)                                                                 \
+    {.name = #opname,                                                                                                  \
+     .queue = QUEUE_##q,                                                                                               \
+     .unit = UNIT_##u,                                                                                                 \
+     .noperands = offsetof(struct isa_opnds_##opname, end_),                                                           \
+     .nattrs = offsetof(struct isa_attrs_##opname, end_),                                                              \
+     .operand = {operands},                                                                                            \
+     .attr = {attributes{NULL, ATTR_INT, false}},                                                                      \
+     .relation = relations[OP_##opname],                                                                               \
      .meaning = text},
 
 const struct isa_info isa_table[NOPS] = {
@@ -63,25 +63,25 @@ const struct isa_info isa_table[NOPS] = {
 /* Rows that are alike are asked for operands and attributes by the name of one of them. */
 #define SAME_OPERAND(x, y, name) _Static_assert(OPND(x, name) == OPND(y, name), #x " and " #y " differ in " #name)
 #define SAME_ATTR(x, y, name) _Static_assert(ATTR(x, name) == ATTR(y, name), #x " and " #y " differ in " #name)
-#define SAME_PRODUCT(x, y)                                                                                   \
-    SAME_OPERAND(x, y, c);                                                                                   \
-    SAME_OPERAND(x, y, a);                                                                                   \
+#define SAME_PRODUCT(x, y)                                                                                             \
+    SAME_OPERAND(x, y, c);                                                                                             \
+    SAME_OPERAND(x, y, a);                                                                                             \
     SAME_OPERAND(x, y, b)
-#define SAME_GROUPED(x, y)                                                                                   \
-    SAME_PRODUCT(x, y);                                                                                      \
-    SAME_OPERAND(x, y, counts);                                                                              \
-    SAME_ATTR(x, y, experts);                                                                                \
-    SAME_ATTR(x, y, blocks);                                                                                 \
+#define SAME_GROUPED(x, y)                                                                                             \
+    SAME_PRODUCT(x, y);                                                                                                \
+    SAME_OPERAND(x, y, counts);                                                                                        \
+    SAME_ATTR(x, y, experts);                                                                                          \
+    SAME_ATTR(x, y, blocks);                                                                                           \
     SAME_ATTR(x, y, fp8)
-#define SAME_ATTENTION(x, y)                                                                                 \
-    SAME_ATTR(x, y, heads);                                                                                  \
-    SAME_ATTR(x, y, kv);                                                                                     \
-    SAME_ATTR(x, y, head);                                                                                   \
-    SAME_ATTR(x, y, sequence);                                                                               \
-    SAME_ATTR(x, y, scale);                                                                                  \
-    SAME_ATTR(x, y, window);                                                                                 \
-    SAME_ATTR(x, y, softcap);                                                                                \
-    SAME_ATTR(x, y, alibi);                                                                                  \
+#define SAME_ATTENTION(x, y)                                                                                           \
+    SAME_ATTR(x, y, heads);                                                                                            \
+    SAME_ATTR(x, y, kv);                                                                                               \
+    SAME_ATTR(x, y, head);                                                                                             \
+    SAME_ATTR(x, y, sequence);                                                                                         \
+    SAME_ATTR(x, y, scale);                                                                                            \
+    SAME_ATTR(x, y, window);                                                                                           \
+    SAME_ATTR(x, y, softcap);                                                                                          \
+    SAME_ATTR(x, y, alibi);                                                                                            \
     SAME_ATTR(x, y, first_head)
 SAME_PRODUCT(MATMUL_NT, MATMUL_NN);
 SAME_PRODUCT(MATMUL_NT, MATMUL_TN);

@@ -23,8 +23,16 @@ enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F64, DTYPE_I32, DTYPE_F16, NDTYPES };
 enum mark { MARK_NONE, MARK_READ, MARK_WRITE, MARK_ADD /* accumulate: read and write */, MARK_UPDATE /* RW */ };
 /* an operand's format in isa.def's table: its dtype class and, for some G, which of the job's formats it is */
 enum isa_format {
-    FORMAT_C, FORMAT_G, FORMAT_F, FORMAT_I, FORMAT_D, FORMAT_A,
-    FORMAT_G_COMPUTE, FORMAT_G_GRADIENT, FORMAT_G_MASTER, FORMAT_G_MOMENT
+    FORMAT_C,
+    FORMAT_G,
+    FORMAT_F,
+    FORMAT_I,
+    FORMAT_D,
+    FORMAT_A,
+    FORMAT_G_COMPUTE,
+    FORMAT_G_GRADIENT,
+    FORMAT_G_MASTER,
+    FORMAT_G_MOMENT
 };
 /* an operand as the table declares it: MARK_ADD stands for "write or accumulate" */
 struct isa_operand {
@@ -90,12 +98,12 @@ struct isa_info {
 #define WHOLE(x, y)
 #define MOST(x, y)
 #define BELOW(x, y)
-#define INSN(name, queue, unit, operands, attributes, meaning)                                               \
-    struct isa_opnds_##name {                                                                                \
-        operands char end_;                                                                                  \
-    };                                                                                                       \
-    struct isa_attrs_##name {                                                                                \
-        attributes char end_;                                                                                \
+#define INSN(name, queue, unit, operands, attributes, meaning)                                                         \
+    struct isa_opnds_##name {                                                                                          \
+        operands char end_;                                                                                            \
+    };                                                                                                                 \
+    struct isa_attrs_##name {                                                                                          \
+        attributes char end_;                                                                                          \
     };
 #include "runtime/isa.def"
 
@@ -103,7 +111,15 @@ struct isa_info {
 enum { STEP_NUMBER, STEP_LR, STEP_CORRECTION1, STEP_CORRECTION2, STEP_SAMPLE, STEP_WORDS = 8 };
 /* The metrics block: fp64[5].  At the end of a step the first METRIC_SUMS words are summed over all ranks; the
  * others, if a program limits its expert rows, are maximised: what ARRANGE lacked. */
-enum { METRIC_SQNORM, METRIC_LOSS, METRIC_BALANCE, METRIC_SUMS, METRIC_NEED = METRIC_SUMS, METRIC_NEED_ROWS, METRIC_WORDS };
+enum {
+    METRIC_SQNORM,
+    METRIC_LOSS,
+    METRIC_BALANCE,
+    METRIC_SUMS,
+    METRIC_NEED = METRIC_SUMS,
+    METRIC_NEED_ROWS,
+    METRIC_WORDS
+};
 
 /* the loss scale, fp64[4], which persists between steps, as CLIP_SCALED leaves it */
 enum { SCALE_FACTOR, SCALE_GOOD_STEPS, SCALE_PATIENCE, SCALE_SKIPPED, SCALE_WORDS };

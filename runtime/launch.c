@@ -121,8 +121,8 @@ static void reap(struct world *w, struct child *children, uint32_t n,
             char end[80], doing[700] = "";
             describe_end(end, sizeof end, status);
             describe(context, r, doing, sizeof doing);
-            world_fail(w, WIFEXITED(status) ? (enum status)WEXITSTATUS(status) : STATUS_WORLD,
-                       "rank %u %s%s%s", r, end, doing[0] ? " " : "", doing);
+            world_fail(w, WIFEXITED(status) ? (enum status)WEXITSTATUS(status) : STATUS_WORLD, "rank %u %s%s%s", r, end,
+                       doing[0] ? " " : "", doing);
             if (!deadline)
                 deadline = world_now_ns() + GRACE_NS;
         }
@@ -130,8 +130,7 @@ static void reap(struct world *w, struct child *children, uint32_t n,
 }
 
 enum status launch_local(struct world *w, enum status (*body)(void *context, uint32_t rank),
-                         void (*describe)(void *context, uint32_t rank, char *out, size_t size),
-                         void *context)
+                         void (*describe)(void *context, uint32_t rank, char *out, size_t size), void *context)
 {
     struct child *children = calloc(w->nranks, sizeof *children);
     pid_t parent = getpid();

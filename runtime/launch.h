@@ -17,8 +17,7 @@ enum status launch_detect(struct launch *l, const char *key, struct error *error
 /* Runs body(context, rank) in a process per rank and waits for all.  If one dies, the others are notified, given a
  * moment, and killed; no process outlives the call.  describe() says what a dead rank was doing. */
 enum status launch_local(struct world *w, enum status (*body)(void *context, uint32_t rank),
-                         void (*describe)(void *context, uint32_t rank, char *out, size_t size),
-                         void *context);
+                         void (*describe)(void *context, uint32_t rank, char *out, size_t size), void *context);
 
 /* Runs ranks as threads of this process, which share one device: body() makes its own copy of the world, with its
  * rank.  A failure is recorded in the world, which all ranks watch; none is killed. */

@@ -177,7 +177,7 @@ int main(int argc, char **argv)
         return leave(st);
     signal(SIGPIPE, SIG_IGN); /* a log or trace whose reader is gone is an error of writing, and no reason to die */
     device_cpu_tune(argv);
-    mallopt(M_MMAP_MAX, 0); /* the heap in one place, so that its size is known */
+    mallopt(M_MMAP_MAX, 0);           /* the heap in one place, so that its size is known */
     st = run_open_device(&r, &error); /* what is missing is said first */
     if (st == STATUS_OK)
         st = r.o.calibrate ? calibrate_here(&r, &error) : replay(&r, &error);

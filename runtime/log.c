@@ -82,9 +82,8 @@ void log_step(struct log *l, const struct log_step *s)
     int64_t now = world_now_ns();
     bool last = s->step == l->steps, due = s->step == 1 || last || now - l->last_ns > 100000000;
     if (l->progress && due)
-        fprintf(stderr, "\rstep %llu/%llu  loss %.4f  grad %.3f  %.0f tokens/s   %s",
-                (unsigned long long)s->step, (unsigned long long)l->steps, s->loss, s->grad_norm,
-                s->tokens_per_s, last ? "\n" : "");
+        fprintf(stderr, "\rstep %llu/%llu  loss %.4f  grad %.3f  %.0f tokens/s   %s", (unsigned long long)s->step,
+                (unsigned long long)l->steps, s->loss, s->grad_norm, s->tokens_per_s, last ? "\n" : "");
     else if (l->plain && (s->step == 1 || last || s->step % 100 == 0))
         fprintf(stderr, "step %llu/%llu  loss %.4f  grad %.3f  %.0f tokens/s\n", (unsigned long long)s->step,
                 (unsigned long long)l->steps, s->loss, s->grad_norm, s->tokens_per_s);
@@ -101,8 +100,7 @@ void log_eval(struct log *l, uint64_t step, double loss, uint64_t tokens)
         end_line(l);
     }
     if (l->progress || l->plain)
-        fprintf(stderr, "%sstep %llu  held-out loss %.4f\n", l->progress ? "\r" : "",
-                (unsigned long long)step, loss);
+        fprintf(stderr, "%sstep %llu  held-out loss %.4f\n", l->progress ? "\r" : "", (unsigned long long)step, loss);
 }
 
 enum status log_close(struct log *l, struct error *error)

@@ -22,8 +22,8 @@ struct log {
 struct log_step {
     uint64_t step, tokens; /* step from 1; tokens seen so far, this step included */
     double loss, grad_norm, lr, step_time_s, tokens_per_s, core_s; /* core_s: of all ranks together; 0: not known */
-    double loss_scale; /* loss scale of the step; 0: none */
-    bool skipped;      /* its gradients overflowed, and it changed nothing */
+    double loss_scale;                                             /* loss scale of the step; 0: none */
+    bool skipped; /* its gradients overflowed, and it changed nothing */
 };
 
 enum status log_open(struct log *l, const char *path, uint64_t steps, bool quiet, struct error *error);

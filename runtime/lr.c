@@ -10,8 +10,7 @@ enum { CONSTANT, LINEAR, COSINE, WSD };
 
 double lr_at(const struct job_info *job, uint64_t step, uint64_t total_steps)
 {
-    double s = (double)step, from = (double)job->lr_warmup,
-           to = (double)(job->lr_decay ? job->lr_decay : total_steps);
+    double s = (double)step, from = (double)job->lr_warmup, to = (double)(job->lr_decay ? job->lr_decay : total_steps);
     if (step < job->lr_warmup)
         return job->lr * (s + 1) / (from + 1);
     if (job->lr_kind == CONSTANT)

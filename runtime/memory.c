@@ -8,13 +8,11 @@
 
 const char *memory_line_name(enum memory_line line)
 {
-    static const char *const names[NMEMORY] = {"arena", "control", "scratch", "data",
-                                               "heap",  "blas",    "code",    "stack"};
+    static const char *const names[NMEMORY] = {"arena", "control", "scratch", "data", "heap", "blas", "code", "stack"};
     return names[line];
 }
 
-static enum memory_line classify(const struct memory_range *ranges, uint32_t nranges, uintptr_t start,
-                                 const char *name)
+static enum memory_line classify(const struct memory_range *ranges, uint32_t nranges, uintptr_t start, const char *name)
 {
     for (uint32_t i = 0; i < nranges; i++)
         if (start >= (uintptr_t)ranges[i].start && start < (uintptr_t)ranges[i].start + ranges[i].bytes)
@@ -81,8 +79,8 @@ uint64_t memory_available(void)
             available = (uint64_t)kib << 10;
     if (in)
         fclose(in);
-    if (read_number("/sys/fs/cgroup/memory.max", &most) &&
-        read_number("/sys/fs/cgroup/memory.current", &used) && most > used && most - used < available)
+    if (read_number("/sys/fs/cgroup/memory.max", &most) && read_number("/sys/fs/cgroup/memory.current", &used) &&
+        most > used && most - used < available)
         available = most - used;
     return available;
 }

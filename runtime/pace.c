@@ -44,8 +44,8 @@ enum status pace_read(const char *path, const struct program *const *programs, u
     if (why)
         return error_set(error, STATUS_INPUT, "%s: %s", path, why);
     enum status st = STATUS_OK;
-    if (fscanf(f, "%15s", magic) != 1 || strcmp(magic, "llmc-times") || !read_number(f, &version) ||
-        version != 1 || !read_number(f, &roles) || !read_number(f, &out->step_ns))
+    if (fscanf(f, "%15s", magic) != 1 || strcmp(magic, "llmc-times") || !read_number(f, &version) || version != 1 ||
+        !read_number(f, &roles) || !read_number(f, &out->step_ns))
         st = error_set(error, STATUS_INPUT, "%s: it does not hold planned times ('llmc trace DIR --times' writes them)",
                        path);
     else if (roles != nroles)

@@ -198,8 +198,7 @@ uint32_t program_insn(struct program *p, enum op op)
 {
     const struct isa_info *info = isa_info(op);
     p->insns = grow(p->insns, &p->room[ROOM_INSNS], p->ninsns, 1, sizeof *p->insns);
-    p->operands =
-        grow(p->operands, &p->room[ROOM_OPERANDS], p->noperands, info->noperands, sizeof *p->operands);
+    p->operands = grow(p->operands, &p->room[ROOM_OPERANDS], p->noperands, info->noperands, sizeof *p->operands);
     p->attrs = grow(p->attrs, &p->room[ROOM_ATTRS], p->nattrs, info->nattrs, sizeof *p->attrs);
     struct insn *in = &p->insns[p->ninsns];
     in->op = op;
@@ -249,8 +248,7 @@ void program_set_waits(struct program *p, const struct wait *list, const uint32_
     for (uint32_t i = 0; i < p->ninsns; i++) {
         p->insns[i].wait = first[i] - first[0];
         /* a list that does not fit is left too long for program_check() rather than cut */
-        p->insns[i].nwaits =
-            (uint8_t)(first[i + 1] - first[i] < UINT8_MAX ? first[i + 1] - first[i] : UINT8_MAX);
+        p->insns[i].nwaits = (uint8_t)(first[i + 1] - first[i] < UINT8_MAX ? first[i + 1] - first[i] : UINT8_MAX);
     }
 }
 

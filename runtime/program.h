@@ -26,11 +26,12 @@ enum slot_kind {
     SLOT_COORD, /* arg = mask: the number formed by the rank's digits in the mask, innermost lowest */
     SLOT_FIRST, /* arg = mask: 1 if all those digits are 0, else 0 */
     SLOT_PEER,  /* arg = pp coordinate: the rank with that coordinate and the others equal */
-    SLOT_GROUP, /* arg = mask of digits along which the members vary; GROUP_TIE: this rank and its mirror image, {r, pp-1-r} */
+    SLOT_GROUP, /* arg = mask of digits along which the members vary; GROUP_TIE: this rank and its mirror image, {r,
+                   pp-1-r} */
     SLOT_BEHIND /* arg = SLOT_BEHIND_ARG: the COORD number of the rank that is `distance` places back, cyclically */
 };
 #define SLOT_BEHIND_ARG(mask, distance) ((uint32_t)(distance) << 8 | (uint32_t)(mask))
-#define SLOT_BEHIND_MASK(arg) ((arg) & 0xffu)
+#define SLOT_BEHIND_MASK(arg) ((arg)&0xffu)
 #define SLOT_BEHIND_DISTANCE(arg) ((arg) >> 8)
 #define GROUP_TIE (1u << 30)
 struct slot {
@@ -52,15 +53,15 @@ struct ring {
     uint32_t depth;
 };
 enum buffer_kind {
-    BUFFER_STEP,    /* contents are not kept after the step */
-    BUFFER_PARAM,   /* persistent, below: of a bucket */
+    BUFFER_STEP,  /* contents are not kept after the step */
+    BUFFER_PARAM, /* persistent, below: of a bucket */
     BUFFER_MASTER,
     BUFFER_MOMENT1,
     BUFFER_MOMENT2,
-    BUFFER_BLOCK,   /* the step block */
-    BUFFER_METRICS, /* the metrics block; read by the host after the step */
+    BUFFER_BLOCK,     /* the step block */
+    BUFFER_METRICS,   /* the metrics block; read by the host after the step */
     BUFFER_WORKSPACE, /* scratch memory of kernels on the compute queue, on GPUs; no operand is in it */
-    BUFFER_SCALE,   /* the loss scale; persistent, with its initial value given by the program's CLIP_SCALED */
+    BUFFER_SCALE,     /* the loss scale; persistent, with its initial value given by the program's CLIP_SCALED */
     NBUFFER_KINDS
 };
 struct buffer {
@@ -78,26 +79,27 @@ struct buffer {
     uint32_t shard_slot; /* holds elements [slot * n, slot * n + n) of the bucket, n = its own elements; NONE = all */
 };
 
-/* A bucket: parameters that are reduced, sharded and updated together; element e of all its buffers belongs together. */
+/* A bucket: parameters that are reduced, sharded and updated together; element e of all its buffers belongs together.
+ */
 struct bucket { /* its tensors follow those of the bucket before it */
     char name[40];
     uint64_t elements; /* padded */
     uint32_t tensor, ntensors;
-    bool decay;        /* weight decay applies */
+    bool decay;          /* weight decay applies */
     uint32_t count_slot; /* SLOT_FIRST whose value says whether this rank's copy counts in the norm; NONE = counts */
 };
 enum init_kind { INIT_NORMAL, INIT_ONES, INIT_ZEROS };
 /* A box of a logical tensor in a bucket: rows x cols elements, row-major and dense, from element `at`. */
 struct tensor {
-    char name[96];            /* Hugging Face name */
-    uint32_t ndim;            /* 1 or 2, of the logical tensor */
-    uint64_t shape[2];        /* logical; ndim 1: {1, n} */
-    uint64_t row, col;        /* the box's corner in the logical tensor for slot value 0 */
-    uint32_t rows, cols;      /* the box as stored here */
-    uint32_t row_slot, col_slot;     /* corner += slot * stride; NONE */
+    char name[96];               /* Hugging Face name */
+    uint32_t ndim;               /* 1 or 2, of the logical tensor */
+    uint64_t shape[2];           /* logical; ndim 1: {1, n} */
+    uint64_t row, col;           /* the box's corner in the logical tensor for slot value 0 */
+    uint32_t rows, cols;         /* the box as stored here */
+    uint32_t row_slot, col_slot; /* corner += slot * stride; NONE */
     uint64_t row_stride, col_stride;
-    bool transposed;          /* stored element (i, j) is logical element (row + j, col + i) */
-    uint64_t at;              /* element of the bucket */
+    bool transposed; /* stored element (i, j) is logical element (row + j, col + i) */
+    uint64_t at;     /* element of the bucket */
     enum init_kind init;
     double std;
     /* A family: the name contains one '%', which stands for 0 .. family - 1; `boxes` boxes follow one another in the
@@ -117,8 +119,8 @@ struct operand {
 };
 struct attr {
     union {
-        int64_t i;  /* INT, BIND's base */
-        double f;   /* REAL */
+        int64_t i; /* INT, BIND's base */
+        double f;  /* REAL */
     } u;
     int64_t stride; /* BIND: value = i + slot * stride */
     uint32_t slot;  /* BIND, PEER, GROUP; NONE */
@@ -136,15 +138,16 @@ struct insn {
     /* topological number, equal for all parties of a rendezvous, otherwise unique in a plan's step */
     uint32_t seq;
     /* for people only: */
-    char action;         /* F B I W O, or 0 */
-    uint16_t stage;      /* UINT16_MAX = none */
+    char action;                      /* F B I W O, or 0 */
+    uint16_t stage;                   /* UINT16_MAX = none */
     uint32_t layer, microbatch, line; /* NONE = none; line 0 = none */
 };
 
 /* properties of the job that the host side of the runtime needs */
 struct job_info {
     uint64_t sequence, batch, vocab, seed, steps_total;
-    uint32_t optimizer, lr_kind; /* enum optimizer, enum lr_kind of the compiler: 0 adamw 1 sgd; 0 constant 1 linear 2 cosine 3 wsd */
+    uint32_t optimizer,
+        lr_kind; /* enum optimizer, enum lr_kind of the compiler: 0 adamw 1 sgd; 0 constant 1 linear 2 cosine 3 wsd */
     double lr, lr_min, beta1, beta2;
     uint64_t lr_warmup, lr_decay, lr_stable;
     double tokens_per_step;
@@ -190,7 +193,8 @@ uint32_t program_bucket(struct program *p, const struct bucket *b);
 uint32_t program_tensor(struct program *p, const struct tensor *t);
 /* appends an instruction with all operands absent and all attributes 0, on the table's queue; on TP if that is ANY */
 uint32_t program_insn(struct program *p, enum op op);
-void program_wait(struct program *p, uint32_t insn, enum queue q, uint32_t position); /* only for the newest instruction */
+void program_wait(struct program *p, uint32_t insn, enum queue q,
+                  uint32_t position); /* only for the newest instruction */
 /* replaces all wait lists: the waits of instruction i are list[first[i] .. first[i + 1]) */
 void program_set_waits(struct program *p, const struct wait *list, const uint32_t *first);
 /* reorders instructions: the new i-th is the old order[i]; waits keep referring to the same instructions */
@@ -219,7 +223,8 @@ bool program_phase_positions(const struct program *p, uint32_t at[NPHASES + 1][N
 void program_positions(const struct program *p, uint32_t *out, uint32_t count[NQUEUES]);
 
 /* Structure, property 1: STATUS_INPUT and one sentence in error that names instruction and fault.  arena_bytes 0
- * means that buffers have no place yet, and only then their offsets are not looked at; program_decode() refuses that. */
+ * means that buffers have no place yet, and only then their offsets are not looked at; program_decode() refuses that.
+ */
 enum status program_check(const struct program *p, struct error *error);
 
 /* files: versioned, checksummed, canonical (equal programs give equal bytes) */

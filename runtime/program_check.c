@@ -29,8 +29,7 @@ bool program_slot_counts(const struct program *p, uint32_t slot)
 }
 
 /* names are read by people, and by the text form, which ends them at what may not be in them */
-static enum status check_name(const struct check *c, const char *what, uint32_t i, const char *name,
-                              size_t size)
+static enum status check_name(const struct check *c, const char *what, uint32_t i, const char *name, size_t size)
 {
     size_t n = strnlen(name, size);
     if (n == size)
@@ -39,8 +38,8 @@ static enum status check_name(const struct check *c, const char *what, uint32_t 
         return FAULT("%s %" PRIu32 ": it has no name", what, i);
     for (size_t k = 0; k < n; k++)
         if (name[k] <= ' ' || name[k] > '~' || strchr(PROGRAM_NAME_ENDS, name[k]))
-            return FAULT("%s %" PRIu32 ": byte %d in its name; allowed are printable ASCII characters but %s",
-                         what, i, (unsigned char)name[k], PROGRAM_NAME_ENDS);
+            return FAULT("%s %" PRIu32 ": byte %d in its name; allowed are printable ASCII characters but %s", what, i,
+                         (unsigned char)name[k], PROGRAM_NAME_ENDS);
     return STATUS_OK;
 }
 #define CHECK_NAME(what, i, name) TRY(check_name(c, what, i, name, sizeof(name)))
@@ -62,8 +61,7 @@ static enum status check_counts(const struct check *c)
     if (p->role >= p->nroles)
         return FAULT("role %" PRIu32 " of %" PRIu32, p->role, p->nroles);
     if (p->arena_bytes > LIMIT_BYTES)
-        return FAULT("an arena of %" PRIu64 " bytes, at most %" PRIu64 " are allowed", p->arena_bytes,
-                     LIMIT_BYTES);
+        return FAULT("an arena of %" PRIu64 " bytes, at most %" PRIu64 " are allowed", p->arena_bytes, LIMIT_BYTES);
     return STATUS_OK;
 }
 
@@ -102,8 +100,8 @@ static enum status check_slots(const struct check *c)
         bool fine = false;
         CHECK_NAME("slot", i, s->name);
         if (s->most < 0 || s->most > UINT32_MAX)
-            return FAULT("slot %" PRIu32 " (%s): largest value %" PRId64 ", must be 0 to %" PRIu32, i,
-                         s->name, s->most, UINT32_MAX);
+            return FAULT("slot %" PRIu32 " (%s): largest value %" PRId64 ", must be 0 to %" PRIu32, i, s->name, s->most,
+                         UINT32_MAX);
         switch (s->kind) {
         case SLOT_COORD:
             fine = s->arg && !(s->arg & ~digits);
@@ -134,8 +132,7 @@ static enum status check_number_slot(const struct check *c, const char *what, ui
                                      uint32_t slot)
 {
     if (slot != NONE && !program_slot_counts(c->p, slot))
-        return FAULT("%s %" PRIu32 ": its %s slot %" PRIu32 " is not a coordinate or first slot", what, i,
-                     use, slot);
+        return FAULT("%s %" PRIu32 ": its %s slot %" PRIu32 " is not a coordinate or first slot", what, i, use, slot);
     return STATUS_OK;
 }
 
@@ -144,19 +141,17 @@ static enum status check_persistent(const struct check *c, uint32_t i)
 {
     const struct buffer *b = &c->p->buffers[i];
     if (b->bucket >= c->p->nbuckets)
-        return FAULT("buffer %" PRIu32 " (%s): bucket %" PRIu32 " of %" PRIu32, i, b->name, b->bucket,
-                     c->p->nbuckets);
+        return FAULT("buffer %" PRIu32 " (%s): bucket %" PRIu32 " of %" PRIu32, i, b->name, b->bucket, c->p->nbuckets);
     if (!isa_dtype_real((enum dtype)b->dtype))
-        return FAULT("buffer %" PRIu32 " (%s): a %s buffer can't hold %s", i, b->name,
-                     program_buffer_words[b->kind], isa_dtype_name(b->dtype));
+        return FAULT("buffer %" PRIu32 " (%s): a %s buffer can't hold %s", i, b->name, program_buffer_words[b->kind],
+                     isa_dtype_name(b->dtype));
     TRY(check_number_slot(c, "buffer", i, "shard", b->shard_slot));
     uint64_t size = isa_dtype_bytes(b->dtype), elements = c->p->buckets[b->bucket].elements;
     uint64_t shards = b->shard_slot == NONE ? 1 : (uint64_t)c->p->slots[b->shard_slot].most + 1;
     if (elements % shards || b->bytes != elements / shards * size)
-        return FAULT("buffer %" PRIu32 " (%s): %" PRIu64 " bytes of %s in %" PRIu64
-                     " shards are not the %" PRIu64 " elements of bucket %s",
-                     i, b->name, b->bytes, isa_dtype_name(b->dtype), shards, elements,
-                     c->p->buckets[b->bucket].name);
+        return FAULT("buffer %" PRIu32 " (%s): %" PRIu64 " bytes of %s in %" PRIu64 " shards are not the %" PRIu64
+                     " elements of bucket %s",
+                     i, b->name, b->bytes, isa_dtype_name(b->dtype), shards, elements, c->p->buckets[b->bucket].name);
     return STATUS_OK;
 }
 
@@ -203,21 +198,18 @@ static enum status check_size(const struct check *c, uint32_t i)
     const struct buffer *b = &c->p->buffers[i];
     uint64_t bytes = b->stride;
     if (!b->bytes || b->bytes > LIMIT_BYTES)
-        return FAULT("buffer %" PRIu32 " (%s): %" PRIu64 " bytes, must be 1 to %" PRIu64, i, b->name,
-                     b->bytes, LIMIT_BYTES);
+        return FAULT("buffer %" PRIu32 " (%s): %" PRIu64 " bytes, must be 1 to %" PRIu64, i, b->name, b->bytes,
+                     LIMIT_BYTES);
     if (b->ring != NONE) {
         if (b->ring >= c->p->nrings)
-            return FAULT("buffer %" PRIu32 " (%s): ring %" PRIu32 " of %" PRIu32, i, b->name, b->ring,
-                         c->p->nrings);
+            return FAULT("buffer %" PRIu32 " (%s): ring %" PRIu32 " of %" PRIu32, i, b->name, b->ring, c->p->nrings);
         uint32_t depth = c->p->rings[b->ring].depth;
         if (__builtin_mul_overflow(b->stride, depth, &bytes) || bytes != b->bytes)
-            return FAULT("buffer %" PRIu32 " (%s): %" PRIu64 " bytes are not %" PRIu32 " slots of %" PRIu64
-                         " bytes",
-                         i, b->name, b->bytes, depth, b->stride);
+            return FAULT("buffer %" PRIu32 " (%s): %" PRIu64 " bytes are not %" PRIu32 " slots of %" PRIu64 " bytes", i,
+                         b->name, b->bytes, depth, b->stride);
     } else if (bytes != b->bytes) {
-        return FAULT("buffer %" PRIu32 " (%s): stride %" PRIu64 " without a ring must be its %" PRIu64
-                     " bytes",
-                     i, b->name, b->stride, b->bytes);
+        return FAULT("buffer %" PRIu32 " (%s): stride %" PRIu64 " without a ring must be its %" PRIu64 " bytes", i,
+                     b->name, b->stride, b->bytes);
     }
     return STATUS_OK;
 }
@@ -229,12 +221,11 @@ static enum status check_place(const struct check *c, uint32_t i, uint64_t offse
     if (offset % 256)
         return FAULT("buffer %" PRIu32 " (%s): offset %" PRIu64 " is not a multiple of 256", i, b->name, offset);
     if (offset > c->p->arena_bytes || bytes > c->p->arena_bytes - offset)
-        return FAULT("buffer %" PRIu32 " (%s): %" PRIu64 " bytes from %" PRIu64
-                     " on lie beyond the arena's %" PRIu64,
+        return FAULT("buffer %" PRIu32 " (%s): %" PRIu64 " bytes from %" PRIu64 " on lie beyond the arena's %" PRIu64,
                      i, b->name, bytes, offset, c->p->arena_bytes);
     if (!b->host && offset < c->host_bytes)
-        return FAULT("buffer %" PRIu32 " (%s): offset %" PRIu64 " lies in the %" PRIu64 " bytes of host memory", i, b->name,
-                     offset, c->host_bytes);
+        return FAULT("buffer %" PRIu32 " (%s): offset %" PRIu64 " lies in the %" PRIu64 " bytes of host memory", i,
+                     b->name, offset, c->host_bytes);
     return STATUS_OK;
 }
 
@@ -245,11 +236,12 @@ static enum status check_places(const struct check *c, uint32_t i, uint32_t *nex
     if (b->scattered) {
         uint32_t depth = b->ring == NONE ? 0 : c->p->rings[b->ring].depth;
         if (b->kind != BUFFER_STEP || b->host || !depth)
-            return FAULT("buffer %" PRIu32 " (%s): only rings of the step on the device have slots in places of their own", i,
-                         b->name);
+            return FAULT("buffer %" PRIu32
+                         " (%s): only rings of the step on the device have slots in places of their own",
+                         i, b->name);
         if (b->place != *next || depth > c->p->nplaces - *next)
-            return FAULT("buffer %" PRIu32 " (%s): its %" PRIu32 " slots have not the places %" PRIu32 " and following", i, b->name,
-                         depth, *next);
+            return FAULT("buffer %" PRIu32 " (%s): its %" PRIu32 " slots have not the places %" PRIu32 " and following",
+                         i, b->name, depth, *next);
         const uint64_t *at = &c->p->places[b->place];
         bool follow = true;
         for (uint32_t k = 0; k < depth; k++) {
@@ -258,7 +250,8 @@ static enum status check_places(const struct check *c, uint32_t i, uint32_t *nex
         }
         if (follow || at[0] != b->offset)
             return FAULT("buffer %" PRIu32 " (%s): %s", i, b->name,
-                         follow ? "its slots follow one another and need no places" : "its offset is not its first slot's");
+                         follow ? "its slots follow one another and need no places"
+                                : "its offset is not its first slot's");
         *next += depth;
         return STATUS_OK;
     }
@@ -293,8 +286,8 @@ static enum status check_buffers(const struct check *c)
 }
 
 /* corner + slot's largest value times stride + extent, which must stay below LIMIT_BYTES; in *end */
-static bool corner_end(const struct program *p, uint64_t corner, uint32_t slot, uint64_t stride,
-                       uint32_t extent, uint64_t *end)
+static bool corner_end(const struct program *p, uint64_t corner, uint32_t slot, uint64_t stride, uint32_t extent,
+                       uint64_t *end)
 {
     uint64_t most = slot == NONE ? 0 : (uint64_t)p->slots[slot].most, span;
     if ((slot == NONE && stride) || corner > LIMIT_BYTES || __builtin_mul_overflow(most, stride, &span) ||
@@ -311,8 +304,8 @@ static enum status check_tensor(const struct check *c, uint32_t i, uint64_t elem
     CHECK_NAME("tensor", i, t->name);
     if (t->ndim < 1 || t->ndim > 2 || (t->ndim == 1 && t->shape[0] != 1) || !t->shape[0] || !t->shape[1] ||
         __builtin_mul_overflow(t->shape[0], t->shape[1], &product) || product > LIMIT_BYTES)
-        return FAULT("tensor %" PRIu32 " (%s): %" PRIu32 " dimensions of %" PRIu64 " x %" PRIu64, i, t->name,
-                     t->ndim, t->shape[0], t->shape[1]);
+        return FAULT("tensor %" PRIu32 " (%s): %" PRIu32 " dimensions of %" PRIu64 " x %" PRIu64, i, t->name, t->ndim,
+                     t->shape[0], t->shape[1]);
     uint64_t stored = 0, last = 0;
     bool boxes = tensor_boxes(t) && !__builtin_mul_overflow((uint64_t)t->rows * t->cols, tensor_boxes(t), &stored);
     if (!boxes || !stored || t->at > elements || stored > elements - t->at)
@@ -330,8 +323,8 @@ static enum status check_tensor(const struct check *c, uint32_t i, uint64_t elem
     if (!corner_end(c->p, t->row, t->row_slot, t->row_stride, t->transposed ? t->cols : t->rows, &row_end) ||
         !corner_end(c->p, t->col, t->col_slot, t->col_stride, t->transposed ? t->rows : t->cols, &col_end) ||
         (t->ndim == 2 ? col_end > t->shape[1] : row_end > 1))
-        return FAULT("tensor %" PRIu32 " (%s): its box does not lie in the tensor's %" PRIu64 " x %" PRIu64,
-                     i, t->name, t->shape[0], t->shape[1]);
+        return FAULT("tensor %" PRIu32 " (%s): its box does not lie in the tensor's %" PRIu64 " x %" PRIu64, i, t->name,
+                     t->shape[0], t->shape[1]);
     if ((unsigned)t->init >= NINIT_KINDS || !isfinite(t->std) || t->std < 0)
         return FAULT("tensor %" PRIu32 " (%s): bad initial rule", i, t->name);
     return STATUS_OK;
@@ -376,18 +369,17 @@ static enum status check_bucket_list(const struct check *c, struct extent *exten
             return FAULT("bucket %" PRIu32 " (%s): its %" PRIu32 " tensors from %" PRIu32
                          " on are not the next ones of %" PRIu32,
                          i, b->name, b->ntensors, b->tensor, c->p->ntensors);
-        if (b->count_slot != NONE &&
-            (b->count_slot >= c->p->nslots || c->p->slots[b->count_slot].kind != SLOT_FIRST))
-            return FAULT("bucket %" PRIu32 " (%s): its count slot %" PRIu32 " is not a first slot", i,
-                         b->name, b->count_slot);
+        if (b->count_slot != NONE && (b->count_slot >= c->p->nslots || c->p->slots[b->count_slot].kind != SLOT_FIRST))
+            return FAULT("bucket %" PRIu32 " (%s): its count slot %" PRIu32 " is not a first slot", i, b->name,
+                         b->count_slot);
         tensor += b->ntensors;
         for (uint32_t k = 0; k < b->ntensors; k++)
             TRY(check_tensor(c, b->tensor + k, b->elements));
         TRY(check_overlap(c, b, extents));
     }
     if (tensor != c->p->ntensors)
-        return FAULT("tensor %" PRIu32 " (%.*s): it belongs to no bucket", tensor,
-                     (int)sizeof c->p->tensors->name, c->p->tensors[tensor].name);
+        return FAULT("tensor %" PRIu32 " (%.*s): it belongs to no bucket", tensor, (int)sizeof c->p->tensors->name,
+                     c->p->tensors[tensor].name);
     return STATUS_OK;
 }
 

@@ -2,9 +2,9 @@
  *
  * Shapes are unified as isa.def writes them.  The table's strings are compiled once per call into dimension
  * rules: first those that are a plain name, which bind it or compare with it, then products and constants,
- * where one unbound factor is found by exact division (ALL_TO_ALL: rows = group_n * t).  Then come the ranges and relations
- * without which a kernel would divide by zero or read outside its operands.  Cost per instruction is linear in its
- * operands, attributes and waits. */
+ * where one unbound factor is found by exact division (ALL_TO_ALL: rows = group_n * t).  Then come the ranges and
+ * relations without which a kernel would divide by zero or read outside its operands.  Cost per instruction is linear
+ * in its operands, attributes and waits. */
 
 #include "runtime/program.h"
 #include "runtime/program_share.h"
@@ -122,8 +122,8 @@ static enum status insn_fault(const struct check *c, uint32_t i, const char *fmt
         program_print_insn(c->p, i, f);
         fclose(f);
     }
-    enum status st =
-        error_set(c->error, STATUS_INPUT, "instruction %" PRIu32 " (%.400s): %s", i, text ? text : "", fault);
+    enum status st = error_set(c->error, STATUS_INPUT, "instruction %" PRIu32 " (%.400s): %s", i, text ? text : "",
+                               fault);
     free(text);
     return st;
 }
@@ -203,8 +203,7 @@ static enum status check_operands(const struct check *c, uint32_t i, const struc
             continue;
         }
         if (o->buffer >= c->p->nbuffers)
-            return insn_fault(c, i, "operand %s: buffer %" PRIu32 " of %" PRIu32, t->name, o->buffer,
-                              c->p->nbuffers);
+            return insn_fault(c, i, "operand %s: buffer %" PRIu32 " of %" PRIu32, t->name, o->buffer, c->p->nbuffers);
         if (c->p->buffers[o->buffer].kind == BUFFER_WORKSPACE)
             return insn_fault(c, i, "operand %s: a workspace holds no operands", t->name);
         if (c->p->buffers[o->buffer].host && (in->op != OP_COPY || in->queue != QUEUE_COPY))
@@ -216,8 +215,7 @@ static enum status check_operands(const struct check *c, uint32_t i, const struc
             return insn_fault(c, i, "operand %s: mark %u is not what the table says", t->name, o->mark);
         if (t->mark == MARK_ADD) {
             if (add != MARK_NONE && o->mark != add)
-                return insn_fault(c, i, "operand %s: all outputs must be written or all accumulated",
-                                  t->name);
+                return insn_fault(c, i, "operand %s: all outputs must be written or all accumulated", t->name);
             add = o->mark;
         }
         const char *fault = check_footprint(c, o);
@@ -235,8 +233,7 @@ static bool bind_fits(const struct program *p, const struct attr *a)
         if (a->stride)
             return false;
     } else {
-        if (!program_slot_counts(p, a->slot) ||
-            __builtin_mul_overflow(a->stride, p->slots[a->slot].most, &last) ||
+        if (!program_slot_counts(p, a->slot) || __builtin_mul_overflow(a->stride, p->slots[a->slot].most, &last) ||
             __builtin_add_overflow(last, a->u.i, &last))
             return false;
     }
@@ -255,8 +252,7 @@ static enum status check_attrs(const struct check *c, uint32_t i, const struct r
         switch (t->kind) {
         case ATTR_INT:
             if (a->u.i < r->least || a->u.i > r->most)
-                return insn_fault(c, i, "attribute %s must be %" PRId64 " to %" PRId64, t->name, r->least,
-                                  r->most);
+                return insn_fault(c, i, "attribute %s must be %" PRId64 " to %" PRId64, t->name, r->least, r->most);
             fine = a->slot == NONE && !a->stride;
             break;
         case ATTR_REAL:
@@ -340,7 +336,8 @@ static enum status check_shapes(const struct check *c, uint32_t i, const struct 
                 [RELATION_WHOLE] = "divisible by", [RELATION_MOST] = "at most", [RELATION_BELOW] = "less than"};
             return row->relation[k].right.kind == TERM_CONSTANT
                        ? insn_fault(c, i, "%s = %" PRIu64 " must be %s %s", r->x, x, words[r->kind], r->y)
-                       : insn_fault(c, i, "%s = %" PRIu64 " must be %s %s = %" PRIu64, r->x, x, words[r->kind], r->y, y);
+                       : insn_fault(c, i, "%s = %" PRIu64 " must be %s %s = %" PRIu64, r->x, x, words[r->kind], r->y,
+                                    y);
         }
     }
     return STATUS_OK;
@@ -358,8 +355,7 @@ static enum status check_waits(const struct check *c, uint32_t i)
         if (w->queue >= NQUEUES)
             return insn_fault(c, i, "it waits on queue %u of %d", w->queue, NQUEUES);
         if (w->position >= c->count[w->queue])
-            return insn_fault(c, i,
-                              "it waits for %s:%" PRIu32 ", but that queue has %" PRIu32 " instructions",
+            return insn_fault(c, i, "it waits for %s:%" PRIu32 ", but that queue has %" PRIu32 " instructions",
                               isa_queue_name((enum queue)w->queue), w->position, c->count[w->queue]);
         if (w->queue == in->queue && w->position >= c->position[in->queue])
             return insn_fault(c, i, "it waits for itself or a later instruction of its own queue");
@@ -377,8 +373,8 @@ static enum status check_body(struct check *c, uint32_t i, const struct row *row
         const struct insn *x = &p->insns[*body];
         if (x->op == in->op && x->queue == in->queue && x->attr == in->attr)
             return STATUS_OK;
-        return insn_fault(c, i, "it shares operands with instruction %" PRIu32 ", but not its opcode, queue and attributes",
-                          *body);
+        return insn_fault(
+            c, i, "it shares operands with instruction %" PRIu32 ", but not its opcode, queue and attributes", *body);
     }
     TRY(check_operands(c, i, row));
     TRY(check_attrs(c, i, row));

@@ -359,7 +359,7 @@ static enum status decode(struct decoder *d, struct error *error)
         const char *what;
         enum section section;
         void (*read)(struct decoder *);
-    } parts[] = {{"header fields", SECTION_HEAD, read_head},   {"tables", SECTION_TABLES, read_tables},
+    } parts[] = {{"header fields", SECTION_HEAD, read_head},    {"tables", SECTION_TABLES, read_tables},
                  {"segments", SECTION_SEGMENTS, read_segments}, {"frames", SECTION_FRAMES, read_frames},
                  {"waits", SECTION_WAITS, read_patterns},       {"calls", SECTION_CALLS, read_calls}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {

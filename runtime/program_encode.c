@@ -315,8 +315,8 @@ static void write_insn(struct encoder *e, const struct insn *in, uint32_t *last_
         const struct operand *o = &operand[k];
         if (o->buffer == NONE)
             continue;
-        bytes_number(b, o->dtype | (o->mark == MARK_ADD ? FORM_ADD : 0) |
-                            (o->slot != UINT16_MAX ? FORM_SLOT : 0) | (o->ld != o->cols ? FORM_LD : 0));
+        bytes_number(b, o->dtype | (o->mark == MARK_ADD ? FORM_ADD : 0) | (o->slot != UINT16_MAX ? FORM_SLOT : 0) |
+                            (o->ld != o->cols ? FORM_LD : 0));
         bytes_number(b, operand_symbol(e, o));
         if (o->slot != UINT16_MAX) {
             bytes_number(b, o->slot);
@@ -364,8 +364,7 @@ static void claim_classes(struct encoder *e, const struct insn *in, uint32_t mar
 }
 
 /* end of the run that starts at list[from]; counts its operands */
-static uint32_t run_end(struct encoder *e, const uint32_t *list, uint32_t from, uint32_t n,
-                        uint64_t *noperands)
+static uint32_t run_end(struct encoder *e, const uint32_t *list, uint32_t from, uint32_t n, uint64_t *noperands)
 {
     const struct insn *first = &e->p->insns[list[from]];
     uint32_t i = from, mark = ++e->run;
@@ -495,8 +494,7 @@ static void write_queue(struct encoder *e, const uint32_t *list, uint32_t n)
     bytes_raw(&calls, e->calls.at, e->calls.n);
     free(e->calls.at);
     e->calls = calls;
-    for (uint32_t i = 0; i < n;
-         i++) { /* seq grows along a queue: each is stored less what it must be at least */
+    for (uint32_t i = 0; i < n; i++) { /* seq grows along a queue: each is stored less what it must be at least */
         bytes_number(&e->seq, e->p->insns[list[i]].seq - seq);
         seq = (uint64_t)e->p->insns[list[i]].seq + 1;
     }

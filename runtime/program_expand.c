@@ -60,8 +60,7 @@ static void expand_waits(struct program *p, struct insn *in, struct queue_state 
     }
 }
 
-static void expand_operands(const struct decoder *d, const struct call *c, const struct insn *from,
-                            struct insn *in)
+static void expand_operands(const struct decoder *d, const struct call *c, const struct insn *from, struct insn *in)
 {
     const struct isa_info *info = isa_info(in->op);
     const struct frame *f = &d->frames[c->frame];

@@ -36,9 +36,9 @@ enum section {
 #define PROGRAM_HOST_BIT 16u /* of a buffer's kind */
 
 /* flags of an operand, after its dtype in the lowest three bits */
-#define FORM_ADD 8u  /* accumulates */
+#define FORM_ADD 8u   /* accumulates */
 #define FORM_SLOT 16u /* has a slot */
-#define FORM_LD 32u  /* ld differs from cols */
+#define FORM_LD 32u   /* ld differs from cols */
 _Static_assert(NDTYPES <= 8, "dtypes have three bits");
 
 /* microbatches and layers with NONE as -1, so that a difference of 1 is cheap everywhere */

@@ -147,8 +147,7 @@ static enum status parse_bucket(struct scan *s, struct program *p)
     return STATUS_OK;
 }
 
-static enum status parse_corner(struct scan *s, struct program *p, const char *word, uint32_t *slot,
-                                uint64_t *stride)
+static enum status parse_corner(struct scan *s, struct program *p, const char *word, uint32_t *slot, uint64_t *stride)
 {
     *slot = NONE;
     if (!scan_word(s, word))
@@ -314,8 +313,8 @@ static enum status parse_argument(struct scan *s, struct program *p, uint32_t i,
         while (k < info->noperands && strcmp(info->operand[k].name, name) != 0)
             k++;
         if (k == info->noperands || *seen >> k & 1)
-            return scan_fault(s, "%s has %s operand '%s'", info->name,
-                              k == info->noperands ? "no" : "already its", name);
+            return scan_fault(s, "%s has %s operand '%s'", info->name, k == info->noperands ? "no" : "already its",
+                              name);
         if (add && info->operand[k].mark != MARK_ADD)
             return scan_fault(s, "operand '%s' of %s can't be accumulated into", name, info->name);
         *seen |= 1u << k;
@@ -327,8 +326,7 @@ static enum status parse_argument(struct scan *s, struct program *p, uint32_t i,
     while (k < info->nattrs && strcmp(info->attr[k].name, name) != 0)
         k++;
     if (add || k == info->nattrs || *seen >> (ISA_MAX_OPERANDS + k) & 1)
-        return scan_fault(s, "%s has %s attribute '%s'", info->name, k == info->nattrs ? "no" : "already its",
-                          name);
+        return scan_fault(s, "%s has %s attribute '%s'", info->name, k == info->nattrs ? "no" : "already its", name);
     *seen |= 1u << (ISA_MAX_OPERANDS + k);
     return parse_attr(s, p, info->attr[k].kind, &p->attrs[in->attr + k]);
 }
@@ -449,8 +447,7 @@ static enum status parse_lines(struct scan *s, struct program *p, const char *te
             TRY(scan_expect(s, "llmc"));
             TRY(scan_keyword_u32(s, "program", &version));
             if (version != PROGRAM_TEXT_VERSION)
-                return scan_fault(s, "version %" PRIu32 ", this build reads version %d", version,
-                                  PROGRAM_TEXT_VERSION);
+                return scan_fault(s, "version %" PRIu32 ", this build reads version %d", version, PROGRAM_TEXT_VERSION);
             first = false;
         } else {
             TRY(parse_line(s, p));

@@ -64,8 +64,7 @@ enum { SECTION_COUNTS, SECTION_GROUPS, SECTION_RANKS, NSECTIONS };
 
 static struct container ranks_container(void)
 {
-    return (struct container){
-        .magic = RANKS_MAGIC, .what = "rank", .version = RANKS_VERSION, .nsections = NSECTIONS};
+    return (struct container){.magic = RANKS_MAGIC, .what = "rank", .version = RANKS_VERSION, .nsections = NSECTIONS};
 }
 
 /* Ranks are alike, so each is stored as its differences from the one before: mostly a byte per number. */
@@ -99,8 +98,7 @@ enum status ranks_encode(const struct ranks *r, uint8_t **bytes, size_t *size)
         bytes_number(b, k->gpu);
         bytes_number(b, n);
         for (uint32_t j = 0; j < n; j++)
-            bytes_signed(b,
-                         (int64_t)(r->values[nvalues + j] - (last + j < nvalues ? r->values[last + j] : 0)));
+            bytes_signed(b, (int64_t)(r->values[nvalues + j] - (last + j < nvalues ? r->values[last + j] : 0)));
         last = nvalues;
         nvalues += n;
     }
@@ -171,8 +169,7 @@ static void read_ranks(struct ranks *r, struct reader *s)
         k->slot = nvalues;
         uint32_t n = (uint32_t)read_below(s, r->nvalues - nvalues + 1u);
         for (uint32_t j = 0; j < n; j++)
-            r->values[nvalues + j] =
-                (uint64_t)read_signed(s) + (last + j < nvalues ? r->values[last + j] : 0);
+            r->values[nvalues + j] = (uint64_t)read_signed(s) + (last + j < nvalues ? r->values[last + j] : 0);
         last = nvalues;
         nvalues += n;
     }
@@ -257,8 +254,8 @@ static enum status check_value(const struct ranks *r, uint32_t rank, const struc
     case SLOT_FIRST:
     case SLOT_BEHIND:
         if (v > (uint64_t)s->most)
-            return FAULT("rank %u: slot %s is %llu, at most %lld is declared", rank, s->name,
-                         (unsigned long long)v, (long long)s->most);
+            return FAULT("rank %u: slot %s is %llu, at most %lld is declared", rank, s->name, (unsigned long long)v,
+                         (long long)s->most);
         break;
     case SLOT_PEER:
         if (v >= r->nranks || v > (uint64_t)s->most)
@@ -285,8 +282,8 @@ enum status ranks_check(const struct ranks *r, const struct program *const *prog
         const struct program *p = programs[r->ranks[i].role];
         uint32_t first = r->ranks[i].slot, end = i + 1 < r->nranks ? r->ranks[i + 1].slot : r->nvalues;
         if (first > end || end > r->nvalues || end - first != p->nslots)
-            return FAULT("rank %u: values %u to %u of %u, but its program has %u slots", i, first, end,
-                         r->nvalues, p->nslots);
+            return FAULT("rank %u: values %u to %u of %u, but its program has %u slots", i, first, end, r->nvalues,
+                         p->nslots);
         for (uint32_t k = 0; k < p->nslots; k++)
             TRY(check_value(r, i, &p->slots[k], r->values[first + k], error));
     }

@@ -1,10 +1,10 @@
 /* Sharing: equal instructions have one list of operands and one of attributes.
  *
  * A microbatch's work is the same as the one's before it, but for ring slots, so that a program of millions of
- * instructions has some thousand different bodies (opcode, queue, operands, attributes).  A hash table over bodies finds the
- * equal ones; lists that nothing uses any more are squeezed out.  Afterwards two instructions have the same first operand
- * only if their bodies are equal, which lets a pass keep per body what it has found out (program_check() proves it).
- * Linear in the operands looked at. */
+ * instructions has some thousand different bodies (opcode, queue, operands, attributes).  A hash table over bodies
+ * finds the equal ones; lists that nothing uses any more are squeezed out.  Afterwards two instructions have the same
+ * first operand only if their bodies are equal, which lets a pass keep per body what it has found out (program_check()
+ * proves it). Linear in the operands looked at. */
 
 #include "runtime/program_share.h"
 #include "runtime/program_words.h"

@@ -194,8 +194,7 @@ static void print_slots(const struct program *p, FILE *out)
 static void print_buffers(const struct program *p, FILE *out)
 {
     for (uint32_t i = 0; i < p->nrings; i++)
-        fprintf(out, "ring %" PRIu32 " %.*s depth %" PRIu32 "\n", i, NAME(p->rings[i].name),
-                p->rings[i].depth);
+        fprintf(out, "ring %" PRIu32 " %.*s depth %" PRIu32 "\n", i, NAME(p->rings[i].name), p->rings[i].depth);
     for (uint32_t i = 0; i < p->nbuffers; i++) {
         const struct buffer *b = &p->buffers[i];
         fprintf(out, "buffer %" PRIu32 " %.*s %s %s%s bytes %" PRIu64, i, NAME(b->name),
@@ -206,7 +205,8 @@ static void print_buffers(const struct program *p, FILE *out)
         if (b->stride != b->bytes)
             fprintf(out, " stride %" PRIu64, b->stride);
         fprintf(out, " offset %" PRIu64, b->offset);
-        for (uint32_t k = 1; b->scattered && b->ring < p->nrings && k < p->rings[b->ring].depth && b->place + k < p->nplaces; k++)
+        for (uint32_t k = 1;
+             b->scattered && b->ring < p->nrings && k < p->rings[b->ring].depth && b->place + k < p->nplaces; k++)
             fprintf(out, " %" PRIu64, p->places[b->place + k]);
         if (b->bucket != NONE)
             fprintf(out, " bucket %" PRIu32, b->bucket);
@@ -249,8 +249,8 @@ static void print_buckets(const struct program *p, FILE *out)
         fputs(" shape", out);
         if (t->ndim != 1)
             fprintf(out, " %" PRIu64, t->shape[0]);
-        fprintf(out, " %" PRIu64 " box %" PRIu32 " %" PRIu32 " at %" PRIu64 " corner %" PRIu64 " %" PRIu64,
-                t->shape[1], t->rows, t->cols, t->at, t->row, t->col);
+        fprintf(out, " %" PRIu64 " box %" PRIu32 " %" PRIu32 " at %" PRIu64 " corner %" PRIu64 " %" PRIu64, t->shape[1],
+                t->rows, t->cols, t->at, t->row, t->col);
         print_corner(p, "row", t->row_slot, t->row_stride, out);
         print_corner(p, "col", t->col_slot, t->col_stride, out);
         fprintf(out, "%s %s ", t->transposed ? " transposed" : "",
@@ -283,8 +283,8 @@ static void print_job(const struct job_info *job, FILE *out)
 
 void program_print(const struct program *p, FILE *out)
 {
-    fprintf(out, "llmc program %d\nrole %" PRIu32 " of %" PRIu32 "\nevaluation %s\n", PROGRAM_TEXT_VERSION,
-            p->role, p->nroles, p->evaluation ? "yes" : "no");
+    fprintf(out, "llmc program %d\nrole %" PRIu32 " of %" PRIu32 "\nevaluation %s\n", PROGRAM_TEXT_VERSION, p->role,
+            p->nroles, p->evaluation ? "yes" : "no");
     print_job(&p->job, out);
     fprintf(out, "arena %" PRIu64 "\n", p->arena_bytes);
     print_slots(p, out);

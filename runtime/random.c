@@ -40,8 +40,7 @@ static void quartet(uint64_t seed, uint64_t key, uint64_t block, double out[4])
     }
 }
 
-void random_normals(uint64_t seed, const char *name, uint64_t first, uint64_t step, uint32_t n, double std,
-                    float *out)
+void random_normals(uint64_t seed, const char *name, uint64_t first, uint64_t step, uint32_t n, double std, float *out)
 {
     uint64_t key = hash64(name, strlen(name), 0), have = UINT64_MAX;
     double four[4] = {0};

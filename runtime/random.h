@@ -10,7 +10,6 @@
 void random_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
 /* out[i] = std * standard normal number of element first + i * step of the tensor of that name */
-void random_normals(uint64_t seed, const char *name, uint64_t first, uint64_t step, uint32_t n, double std,
-                    float *out);
+void random_normals(uint64_t seed, const char *name, uint64_t first, uint64_t step, uint32_t n, double std, float *out);
 
 #endif

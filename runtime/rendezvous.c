@@ -1,9 +1,9 @@
-/* Meeting over TCP.  Rank 0's process has a thread that serves all ranks, its own included, one request after the other:
- * nothing here is fast, and nothing needs to be.
+/* Meeting over TCP.  Rank 0's process has a thread that serves all ranks, its own included, one request after the
+ * other: nothing here is fast, and nothing needs to be.
  *
- * A secret is never sent: each side sends a random number and proves that it knows the secret by SHA-256 over secret, both
- * numbers, its role and the plan's hash (RFC 2104's construction is not needed, as lengths are fixed).  What comes from the
- * network is checked before use: sizes are fixed, counts bounded. */
+ * A secret is never sent: each side sends a random number and proves that it knows the secret by SHA-256 over secret,
+ * both numbers, its role and the plan's hash (RFC 2104's construction is not needed, as lengths are fixed).  What comes
+ * from the network is checked before use: sizes are fixed, counts bounded. */
 
 #include "runtime/rendezvous.h"
 #include "runtime/hash.h"
@@ -121,7 +121,8 @@ static const char *admit(struct server *v, int fd, struct hello *h, char *text, 
     else if (h->nranks != v->s.nranks || h->rank >= v->s.nranks)
         snprintf(text, size, "rank %u of %u wants to join, the run has %u ranks", h->rank, h->nranks, v->s.nranks);
     else if (memcmp(h->plan_hash, v->plan_hash, sizeof h->plan_hash) != 0)
-        snprintf(text, size, "rank %u has another plan than rank 0: %.16s..., not %.16s...", h->rank, h->plan_hash, v->plan_hash);
+        snprintf(text, size, "rank %u has another plan than rank 0: %.16s..., not %.16s...", h->rank, h->plan_hash,
+                 v->plan_hash);
     else if (v->client[h->rank] >= 0)
         snprintf(text, size, "rank %u was started twice", h->rank);
     return text;
@@ -136,8 +137,8 @@ static void send_answer(int fd, const char *words, const uint64_t *values, uint3
         transfer(fd, (void *)(uintptr_t)values, n * sizeof *values, true, end);
 }
 
-/* The last words to every client have been sent: wait, not long, until each has read them and gone.  A socket closed with
- * unread bytes would reset the connection under the words. */
+/* The last words to every client have been sent: wait, not long, until each has read them and gone.  A socket closed
+ * with unread bytes would reset the connection under the words. */
 static void part(int *fds, uint32_t n)
 {
     int64_t end = deadline(FAREWELL_S);
@@ -154,8 +155,8 @@ static void part(int *fds, uint32_t n)
     }
 }
 
-/* false: somebody did not come, or should not have: v->failed says it.  A run that cannot be still waits a moment for the
- * ranks on their way, so that each of them prints the reason. */
+/* false: somebody did not come, or should not have: v->failed says it.  A run that cannot be still waits a moment for
+ * the ranks on their way, so that each of them prints the reason. */
 static bool gather(struct server *v)
 {
     int64_t end = deadline(v->s.timeout_s);
@@ -165,7 +166,8 @@ static bool gather(struct server *v)
         char text[WORDS] = "";
         if (world_now_ns() > end) {
             if (!v->failed[0])
-                snprintf(v->failed, sizeof v->failed, "%u of %u ranks came within %.0f s", come, v->s.nranks, v->s.timeout_s);
+                snprintf(v->failed, sizeof v->failed, "%u of %u ranks came within %.0f s", come, v->s.nranks,
+                         v->s.timeout_s);
             break;
         }
         if (poll(&p, 1, 100) <= 0)

@@ -83,12 +83,12 @@ static enum status open_existing(struct routing *r, const char *path, struct err
     if (why)
         return error_set(error, STATUS_INPUT, "%s: %s", path, why);
     enum status st = STATUS_OK;
-    if (read(fd, header, HEADER) != HEADER || !read_header(header, &has) ||
-        !size_of(&has, &r->bytes) || bytes != r->bytes)
+    if (read(fd, header, HEADER) != HEADER || !read_header(header, &has) || !size_of(&has, &r->bytes) ||
+        bytes != r->bytes)
         st = error_set(error, STATUS_INPUT,
                        "%s: it does not hold choices of experts ('llmrun --routing-save' writes them)", path);
-    else if (has.layers != r->shape.layers || has.choices != r->shape.choices ||
-             has.sequence != r->shape.sequence || has.experts != r->shape.experts)
+    else if (has.layers != r->shape.layers || has.choices != r->shape.choices || has.sequence != r->shape.sequence ||
+             has.experts != r->shape.experts)
         st = error_set(error, STATUS_INPUT, "%s: its choices are those of another model", path);
     else if (has.samples < r->shape.samples)
         st = error_set(error, STATUS_INPUT, "%s: it holds fewer steps than are to be run", path);
@@ -137,8 +137,8 @@ static bool among(const int32_t *chosen, uint32_t n, uint32_t e)
 }
 
 /* counts the token, and by how much what was chosen exceeds what the file says instead */
-static void compare(struct routing *r, const uint16_t *at, const int32_t *chosen, uint32_t n,
-                    const float *value, uint32_t experts)
+static void compare(struct routing *r, const uint16_t *at, const int32_t *chosen, uint32_t n, const float *value,
+                    uint32_t experts)
 {
     float low = INFINITY, high = -INFINITY, most = -INFINITY, least = INFINITY;
     r->compared++;
@@ -163,8 +163,7 @@ static void compare(struct routing *r, const uint16_t *at, const int32_t *chosen
     r->margin = margin > r->margin ? margin : r->margin;
 }
 
-void routing_token(struct routing *r, uint16_t *at, int32_t *chosen, uint32_t n, const float *value,
-                   uint32_t experts)
+void routing_token(struct routing *r, uint16_t *at, int32_t *chosen, uint32_t n, const float *value, uint32_t experts)
 {
     if (!at || n > r->shape.choices || experts > r->shape.experts)
         return;

@@ -29,7 +29,8 @@ struct routing {
     double margin;            /* the largest margin of a differing choice */
 };
 
-/* SAVE makes the file; the others need one of the same shape with as many samples or more.  Before ranks are started. */
+/* SAVE makes the file; the others need one of the same shape with as many samples or more.  Before ranks are started.
+ */
 enum status routing_open(struct routing *r, enum routing_use use, const char *path, const struct routing_shape *shape,
                          struct error *error);
 void routing_close(struct routing *r);

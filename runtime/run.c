@@ -99,8 +99,8 @@ enum status run_open_device(struct run *r, struct error *error)
     return r->o.nccl ? nccl_load(&r->nccl, error) : STATUS_OK;
 }
 
-/* With d2d all ranks are threads of this process; with NCCL each has one of its own, on the GPU of its place in the node unless
- * the launcher says which. */
+/* With d2d all ranks are threads of this process; with NCCL each has one of its own, on the GPU of its place in the
+ * node unless the launcher says which. */
 static enum status choose_player(struct run *r)
 {
     const char *local = getenv("LOCAL_RANK");
@@ -108,7 +108,9 @@ static enum status choose_player(struct run *r)
                                  .nccl = r->o.nccl ? &r->nccl : NULL,
                                  .meet = r->o.nccl ? meet_nccl() : meet_d2d(),
                                  .world = &r->world,
-                                 .device = !r->o.nccl ? 0 : local ? atoi(local) : -1,
+                                 .device = !r->o.nccl ? 0
+                                           : local    ? atoi(local)
+                                                      : -1,
                                  .n = r->o.nccl ? 1 : r->folder->ranks->nranks,
                                  .replay = (enum replay)r->o.replay,
                                  .deterministic = !r->o.free_order,
@@ -182,8 +184,8 @@ struct world_sizes run_sizes(const struct run *r)
     return s;
 }
 
-/* what ranks share otherwise is this rank's alone: it has room for one arena, and the rendezvous carries barriers, the weights'
- * coverage and the first failure */
+/* what ranks share otherwise is this rank's alone: it has room for one arena, and the rendezvous carries barriers, the
+ * weights' coverage and the first failure */
 enum status run_remote(struct run *r, const struct launch *l, const char *host, uint16_t port, struct error *error)
 {
     const char *secret = getenv("LLMRUN_SECRET");
@@ -208,8 +210,7 @@ enum status run_remote(struct run *r, const struct launch *l, const char *host, 
 void run_describe(const struct run *r, uint32_t rank, char *out, size_t size)
 {
     const struct world_rank *face = &r->world.ranks[rank];
-    const struct program *const *set =
-        r->programs[atomic_load(&face->evaluating) ? ROUTINE_EVAL : ROUTINE_TRAIN];
+    const struct program *const *set = r->programs[atomic_load(&face->evaluating) ? ROUTINE_EVAL : ROUTINE_TRAIN];
     uint32_t state = atomic_load(&face->state), i = atomic_load(&face->running);
     const struct program *p = set[r->folder->ranks->ranks[rank].role];
     *out = 0;

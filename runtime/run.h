@@ -34,7 +34,7 @@ struct run {
     /* --device cuda */
     const struct cuda_plugin *plugin;
     struct nccl_functions nccl; /* --transport nccl */
-    struct gang *gang; /* of this process's ranks; with d2d these are threads with copies of this structure */
+    struct gang *gang;          /* of this process's ranks; with d2d these are threads with copies of this structure */
 };
 
 /* --device cuda: finds the plugin and NCCL; requires only the run's settings */

@@ -30,15 +30,14 @@ static const struct {
     const char *name;
     uint32_t bits;
     enum weight_dtype dtype;
-} dtypes[] = {
-    {"F32", 32, WEIGHT_F32},          {"BF16", 16, WEIGHT_BF16},    {"F16", 16, WEIGHT_F16},
-    {"F64", 64, WEIGHT_OTHER},        {"I64", 64, WEIGHT_OTHER},    {"I32", 32, WEIGHT_OTHER},
-    {"I16", 16, WEIGHT_OTHER},        {"I8", 8, WEIGHT_OTHER},      {"U64", 64, WEIGHT_OTHER},
-    {"U32", 32, WEIGHT_OTHER},        {"U16", 16, WEIGHT_OTHER},    {"U8", 8, WEIGHT_OTHER},
-    {"BOOL", 8, WEIGHT_OTHER},        {"C64", 64, WEIGHT_OTHER},    {"F8_E5M2", 8, WEIGHT_OTHER},
-    {"F8_E4M3", 8, WEIGHT_OTHER},     {"F8_E8M0", 8, WEIGHT_OTHER}, {"F8_E4M3FNUZ", 8, WEIGHT_OTHER},
-    {"F8_E5M2FNUZ", 8, WEIGHT_OTHER}, {"F6_E2M3", 6, WEIGHT_OTHER}, {"F6_E3M2", 6, WEIGHT_OTHER},
-    {"F4", 4, WEIGHT_OTHER}};
+} dtypes[] = {{"F32", 32, WEIGHT_F32},          {"BF16", 16, WEIGHT_BF16},    {"F16", 16, WEIGHT_F16},
+              {"F64", 64, WEIGHT_OTHER},        {"I64", 64, WEIGHT_OTHER},    {"I32", 32, WEIGHT_OTHER},
+              {"I16", 16, WEIGHT_OTHER},        {"I8", 8, WEIGHT_OTHER},      {"U64", 64, WEIGHT_OTHER},
+              {"U32", 32, WEIGHT_OTHER},        {"U16", 16, WEIGHT_OTHER},    {"U8", 8, WEIGHT_OTHER},
+              {"BOOL", 8, WEIGHT_OTHER},        {"C64", 64, WEIGHT_OTHER},    {"F8_E5M2", 8, WEIGHT_OTHER},
+              {"F8_E4M3", 8, WEIGHT_OTHER},     {"F8_E8M0", 8, WEIGHT_OTHER}, {"F8_E4M3FNUZ", 8, WEIGHT_OTHER},
+              {"F8_E5M2FNUZ", 8, WEIGHT_OTHER}, {"F6_E2M3", 6, WEIGHT_OTHER}, {"F6_E3M2", 6, WEIGHT_OTHER},
+              {"F4", 4, WEIGHT_OTHER}};
 
 static bool natural(const json_t *j, uint64_t *out)
 {
@@ -54,8 +53,8 @@ static const char *read_entry(const json_t *entry, const uint8_t *data, uint64_t
     const json_t *dtype = json_object_get(entry, "dtype"), *shape = json_object_get(entry, "shape");
     const json_t *offsets = json_object_get(entry, "data_offsets");
     uint64_t begin, end, elements = 1, bits = 0, all;
-    if (json_object_size(entry) != 3 || !json_is_string(dtype) || !json_is_array(shape) ||
-        !json_is_array(offsets) || json_array_size(offsets) != 2)
+    if (json_object_size(entry) != 3 || !json_is_string(dtype) || !json_is_array(shape) || !json_is_array(offsets) ||
+        json_array_size(offsets) != 2)
         return "must hold dtype, shape and two data_offsets, and nothing else";
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (strcmp(json_string_value(dtype), dtypes[i].name) == 0) {
@@ -75,8 +74,8 @@ static const char *read_entry(const json_t *entry, const uint8_t *data, uint64_t
     }
     if (__builtin_mul_overflow(elements, bits, &all) || all % 8)
         return "has a size that is no whole number of bytes";
-    if (!natural(json_array_get(offsets, 0), &begin) || !natural(json_array_get(offsets, 1), &end) ||
-        begin > end || end > room)
+    if (!natural(json_array_get(offsets, 0), &begin) || !natural(json_array_get(offsets, 1), &end) || begin > end ||
+        end > room)
         return "has data_offsets outside of the data";
     if (end - begin != all / 8)
         return "has data_offsets that do not fit its shape and dtype";

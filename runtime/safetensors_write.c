@@ -69,8 +69,8 @@ static bool make_header(struct weight_files *f, uint32_t i)
         fputs(":{\"dtype\":\"F32\",\"shape\":[", out);
         if (t[j].ndim == 2)
             fprintf(out, "%llu,", (unsigned long long)t[j].shape[0]);
-        fprintf(out, "%llu],\"data_offsets\":[%llu,%llu]}", (unsigned long long)t[j].shape[1],
-                (unsigned long long)at, (unsigned long long)(at + tensor_bytes(&t[j])));
+        fprintf(out, "%llu],\"data_offsets\":[%llu,%llu]}", (unsigned long long)t[j].shape[1], (unsigned long long)at,
+                (unsigned long long)(at + tensor_bytes(&t[j])));
         t[j].offset = at;
         at += tensor_bytes(&t[j]);
     }
@@ -164,8 +164,7 @@ enum status safetensors_create(const char *dir, const char *stem, const struct w
         if (f->nfiles == 1)
             snprintf(f->file[i].name, sizeof f->file[i].name, "%s.safetensors", f->stem);
         else
-            snprintf(f->file[i].name, sizeof f->file[i].name, "%s-%05u-of-%05u.safetensors", f->stem, i + 1,
-                     f->nfiles);
+            snprintf(f->file[i].name, sizeof f->file[i].name, "%s-%05u-of-%05u.safetensors", f->stem, i + 1, f->nfiles);
         st = make_header(f, i) ? open_file(f, &f->file[i], make, error) : STATUS_WORLD;
     }
     if (st != STATUS_OK) {

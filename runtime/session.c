@@ -1,4 +1,5 @@
-/* One rank's way through a run: fill the arena, step, log, evaluate, save, report.  Failures are recorded in the world. */
+/* One rank's way through a run: fill the arena, step, log, evaluate, save, report.  Failures are recorded in the world.
+ */
 
 #include "runtime/run.h"
 #include "runtime/allocations.h"
@@ -50,12 +51,12 @@ static void measure(struct session *s, uint32_t when)
     const void *scratch = exec_scratch(s->exec, &scratch_bytes),
                *data = s->run->data ? data_mapping(s->run->data, &data_bytes) : NULL;
     const void *held = s->run->held_out ? data_mapping(s->run->held_out, &held_bytes) : NULL;
-    const struct memory_range ranges[] = {{s->world->map, s->world->control_bytes, MEMORY_CONTROL},
-                                          {s->world->map + s->world->control_bytes,
-                                           s->world->map_bytes - s->world->control_bytes, MEMORY_ARENA},
-                                          {scratch, scratch_bytes, MEMORY_SCRATCH},
-                                          {data, data_bytes, MEMORY_DATA},
-                                          {held, held_bytes, MEMORY_DATA}};
+    const struct memory_range ranges[] = {
+        {s->world->map, s->world->control_bytes, MEMORY_CONTROL},
+        {s->world->map + s->world->control_bytes, s->world->map_bytes - s->world->control_bytes, MEMORY_ARENA},
+        {scratch, scratch_bytes, MEMORY_SCRATCH},
+        {data, data_bytes, MEMORY_DATA},
+        {held, held_bytes, MEMORY_DATA}};
     memory_measure(ranges, sizeof ranges / sizeof *ranges, s->face->memory[when]);
     s->face->report[when ? REPORT_END : REPORT_LOADED] = memory_total();
 }
@@ -105,7 +106,8 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
 }
 
 /* taken: how many steps before this one changed the parameters */
-static void write_block(double *block, const struct job_info *job, uint64_t step, uint64_t taken, uint64_t total, uint64_t sample)
+static void write_block(double *block, const struct job_info *job, uint64_t step, uint64_t taken, uint64_t total,
+                        uint64_t sample)
 {
     memset(block, 0, STEP_WORDS * sizeof *block);
     block[STEP_NUMBER] = (double)step;
@@ -150,15 +152,15 @@ static enum status evaluate(struct session *s, uint64_t step)
     return STATUS_OK;
 }
 
-static enum status create_files(struct session *s, struct weights_sink *sink, const char *dir,
-                                const char *stem, uint32_t which)
+static enum status create_files(struct session *s, struct weights_sink *sink, const char *dir, const char *stem,
+                                uint32_t which)
 {
     struct run *r = s->run;
     for (uint32_t turn = 0; turn < 2; turn++) { /* rank 0 makes the files, then the others open them */
         bool make = turn == 0;
         if ((s->world->rank == 0) == make)
-            TRY(report(s, safetensors_create(dir, stem, r->catalog, r->ncatalog, FILE_BYTES, make, &sink->files,
-                                             &s->error)));
+            TRY(report(
+                s, safetensors_create(dir, stem, r->catalog, r->ncatalog, FILE_BYTES, make, &sink->files, &s->error)));
         TRY(world_barrier(s->world));
     }
     sink->catalog = r->catalog;
@@ -214,7 +216,8 @@ static enum status first_step_done(struct session *s)
     return STATUS_OK;
 }
 
-/* seconds on cores of all ranks since it was last asked for: of the last step, but for what a rank is behind or ahead */
+/* seconds on cores of all ranks since it was last asked for: of the last step, but for what a rank is behind or ahead
+ */
 static double core_s(struct session *s)
 {
     int64_t all = 0, before = s->core_ns;
@@ -265,7 +268,8 @@ static void set_block(struct session *s, uint64_t step)
     const struct job_info *job = &exec_program(s->exec, ROUTINE_TRAIN)->job;
     double *block = exec_buffer(s->exec, ROUTINE_TRAIN, BUFFER_BLOCK);
     if (block)
-        write_block(block, job, step, step - s->skipped, job->steps_total ? job->steps_total : s->run->steps, step * job->batch);
+        write_block(block, job, step, step - s->skipped, job->steps_total ? job->steps_total : s->run->steps,
+                    step * job->batch);
 }
 
 /* where the last step's times go */

@@ -133,8 +133,7 @@ static const struct option long_options[] = {{"data", required_argument, NULL, O
 
 static enum status usage(const char *what, const char *value, const char *why)
 {
-    fprintf(stderr, "llmrun: %s%s%s: %s\nTry 'llmrun --help'.\n", what, value ? " " : "", value ? value : "",
-            why);
+    fprintf(stderr, "llmrun: %s%s%s: %s\nTry 'llmrun --help'.\n", what, value ? " " : "", value ? value : "", why);
     return STATUS_USAGE;
 }
 
@@ -180,9 +179,15 @@ static const char **path_of(struct settings *o, int option)
     const struct {
         int option;
         const char **path;
-    } paths[] = {{OPT_DATA, &o->data},          {OPT_INIT, &o->init}, {OPT_SAVE, &o->save},
-                 {OPT_EVAL, &o->eval},          {OPT_LOG, &o->log},   {OPT_TRACE, &o->trace},
-                 {OPT_RENDEZVOUS, &o->rendezvous}, {OPT_GRADIENTS, &o->gradients}, {OPT_PACED, &o->paced},
+    } paths[] = {{OPT_DATA, &o->data},
+                 {OPT_INIT, &o->init},
+                 {OPT_SAVE, &o->save},
+                 {OPT_EVAL, &o->eval},
+                 {OPT_LOG, &o->log},
+                 {OPT_TRACE, &o->trace},
+                 {OPT_RENDEZVOUS, &o->rendezvous},
+                 {OPT_GRADIENTS, &o->gradients},
+                 {OPT_PACED, &o->paced},
                  {OPT_ROUTING, &o->routing[ROUTING_REPLAY]},
                  {OPT_ROUTING_SAVE, &o->routing[ROUTING_SAVE]},
                  {OPT_ROUTING_COMPARE, &o->routing[ROUTING_COMPARE]}};
@@ -196,9 +201,8 @@ static enum status read_seconds(const char *name, const char *text, double *out)
 {
     char *end;
     *out = strtod(text, &end);
-    return *end || end == text || !(*out >= 0) || !isfinite(*out)
-               ? usage(name, text, "not a number of seconds")
-               : STATUS_OK;
+    return *end || end == text || !(*out >= 0) || !isfinite(*out) ? usage(name, text, "not a number of seconds")
+                                                                  : STATUS_OK;
 }
 
 static enum status apply(struct settings *o, int option, bool *done)
@@ -220,9 +224,8 @@ static enum status apply(struct settings *o, int option, bool *done)
         return read_seconds("--watchdog", optarg, &o->watchdog_s);
     case OPT_RANKS:
         o->local_ranks = strcmp(optarg, "local") == 0;
-        return o->local_ranks || strcmp(optarg, "all") == 0
-                   ? STATUS_OK
-                   : usage("--ranks", optarg, "neither local nor all");
+        return o->local_ranks || strcmp(optarg, "all") == 0 ? STATUS_OK
+                                                            : usage("--ranks", optarg, "neither local nor all");
     case OPT_DEVICE:
         TRY(read_choice("--device", optarg, "cpu cuda", "", &choice));
         o->cuda = choice == 1;

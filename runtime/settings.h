@@ -13,8 +13,8 @@ struct settings {
     const char *routing[4]; /* by enum routing_use; at most one */
     const char *rendezvous; /* host:port of rank 0 */
     uint64_t rank, ranks;   /* with --rendezvous: this rank of so many; 0 = taken from the launcher */
-    uint64_t steps;      /* 0 = the job's own length */
-    uint64_t eval_every; /* 0 = only at the end */
+    uint64_t steps;         /* 0 = the job's own length */
+    uint64_t eval_every;    /* 0 = only at the end */
     uint64_t shuffle_seed;
     double watchdog_s;
     bool json, quiet, local_ranks;

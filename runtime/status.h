@@ -6,7 +6,7 @@
 
 enum status {
     STATUS_OK = 0,
-    STATUS_NO_PLAN = 1,  /* no plan satisfies the constraints, or a check failed */
+    STATUS_NO_PLAN = 1, /* no plan satisfies the constraints, or a check failed */
     STATUS_USAGE = 2,
     STATUS_INPUT = 3,    /* a bad input file, or a changed plan folder */
     STATUS_WORLD = 4,    /* I/O, CUDA, NCCL, MPI; a static bound overflowed */
@@ -14,11 +14,11 @@ enum status {
     STATUS_BUG = 70
 };
 
-#define TRY(call)                                                                                            \
-    do {                                                                                                     \
-        enum status try_status_ = (call);                                                                    \
-        if (try_status_ != STATUS_OK)                                                                        \
-            return try_status_;                                                                              \
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        enum status try_status_ = (call);                                                                              \
+        if (try_status_ != STATUS_OK)                                                                                  \
+            return try_status_;                                                                                        \
     } while (0)
 
 #endif

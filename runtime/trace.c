@@ -3,7 +3,6 @@
 #include "runtime/trace.h"
 #include "runtime/file.h"
 
-
 /* threads are numbered as `llmc trace` does, which keeps 0 for whole actions */
 static uint32_t thread_of(uint32_t queue)
 {
@@ -15,8 +14,7 @@ static void write_time(FILE *out, const char *name, int64_t ns)
     fprintf(out, ",\"%s\":%lld.%03d", name, (long long)(ns / 1000), (int)(ns % 1000));
 }
 
-static void write_event(FILE *out, uint32_t rank, const struct insn *in, const struct trace_span *span,
-                        int64_t origin)
+static void write_event(FILE *out, uint32_t rank, const struct insn *in, const struct trace_span *span, int64_t origin)
 {
     fprintf(out, ",\n{\"ph\":\"X\",\"cat\":\"%s\",\"name\":\"", isa_queue_name((enum queue)in->queue));
     if (in->action && in->microbatch != NONE)
@@ -42,16 +40,14 @@ static void write_rank(FILE *out, uint32_t rank, const struct program *p, const 
                        int64_t origin, const char *comma)
 {
     uint32_t count[NQUEUES] = {0};
-    fprintf(out, "%s{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%u,\"args\":{\"name\":\"rank %u\"}}",
-            comma, rank, rank);
+    fprintf(out, "%s{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%u,\"args\":{\"name\":\"rank %u\"}}", comma, rank,
+            rank);
     for (uint32_t i = 0; i < p->ninsns; i++)
         count[p->insns[i].queue]++;
     for (uint32_t q = 0; q < NQUEUES; q++)
         if (count[q])
-            fprintf(
-                out,
-                ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":\"%s\"}}",
-                rank, thread_of(q), isa_queue_name((enum queue)q));
+            fprintf(out, ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":\"%s\"}}",
+                    rank, thread_of(q), isa_queue_name((enum queue)q));
     for (uint32_t q = 0; q < NQUEUES; q++)
         for (uint32_t i = 0; i < p->ninsns; i++)
             if (p->insns[i].queue == q)

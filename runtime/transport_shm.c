@@ -93,8 +93,8 @@ struct side {
     uint32_t cols, ld, bytes;
 };
 
-static struct side side_of(const struct transport *t, const struct line *l, const struct seat *s,
-                           uint32_t member, bool receiving)
+static struct side side_of(const struct transport *t, const struct line *l, const struct seat *s, uint32_t member,
+                           bool receiving)
 {
     const struct offer *o = &s->offer[member];
     struct side side = {t->world->arena[l->channel.members[member]] + (receiving ? o->y : o->x), o->cols,
@@ -127,8 +127,8 @@ static void copy_elements(const struct side *to, uint64_t f, const struct side *
 }
 
 /* elements [e, e + n) of the members' x, summed; to every member's x at e, or to one member's y at f */
-static void sum_elements(const struct transport *t, const struct line *l, const struct seat *s, uint64_t e,
-                         uint64_t n, uint32_t to, uint64_t f)
+static void sum_elements(const struct transport *t, const struct line *l, const struct seat *s, uint64_t e, uint64_t n,
+                         uint32_t to, uint64_t f)
 {
     union sums sums;
     const struct offer *o = s->offer;
@@ -237,15 +237,14 @@ static bool agree(const struct transport *t, const struct line *l, const struct 
     for (uint32_t m = 1; m < l->channel.nmembers; m++) {
         const struct offer *b = &s->offer[m];
         bool pair = is_pair(a->op) && is_pair(b->op) && a->op != b->op;
-        if ((a->op == b->op || pair) && a->dtype == b->dtype && a->cols == b->cols &&
-            a->x_rows == b->x_rows && a->y_rows == b->y_rows && a->argument == b->argument)
+        if ((a->op == b->op || pair) && a->dtype == b->dtype && a->cols == b->cols && a->x_rows == b->x_rows &&
+            a->y_rows == b->y_rows && a->argument == b->argument)
             continue;
-        world_fail(
-            t->world, STATUS_BUG,
-            "ranks %u and %u meet with different operations: %s %s %ux%u and %s %s %ux%u (argument %u, %u)",
-            l->channel.members[0], l->channel.members[m], isa_info((enum op)a->op)->name,
-            isa_dtype_name((enum dtype)a->dtype), a->x_rows, a->cols, isa_info((enum op)b->op)->name,
-            isa_dtype_name((enum dtype)b->dtype), b->x_rows, b->cols, a->argument, b->argument);
+        world_fail(t->world, STATUS_BUG,
+                   "ranks %u and %u meet with different operations: %s %s %ux%u and %s %s %ux%u (argument %u, %u)",
+                   l->channel.members[0], l->channel.members[m], isa_info((enum op)a->op)->name,
+                   isa_dtype_name((enum dtype)a->dtype), a->x_rows, a->cols, isa_info((enum op)b->op)->name,
+                   isa_dtype_name((enum dtype)b->dtype), b->x_rows, b->cols, a->argument, b->argument);
         return false;
     }
     return true;

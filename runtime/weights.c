@@ -51,8 +51,8 @@ static enum status walk(const struct weights_place *w, const struct bucket *b, u
 {
     for (uint32_t k = 0; k < b->ntensors; k++) {
         const struct tensor *t = &w->p->tensors[b->tensor + k];
-        uint64_t end = t->at + (uint64_t)t->rows * t->cols * tensor_boxes(t),
-                 lo = from > t->at ? from : t->at, hi = to < end ? to : end;
+        uint64_t end = t->at + (uint64_t)t->rows * t->cols * tensor_boxes(t), lo = from > t->at ? from : t->at,
+                 hi = to < end ? to : end;
         for (uint64_t e = lo; e < hi;) {
             uint64_t i = (e - t->at) / t->cols, c = (e - t->at) % t->cols;
             uint64_t n = t->cols - c < hi - e ? t->cols - c : hi - e;
@@ -77,8 +77,7 @@ enum { CHUNK = 512, NAME_ROOM = 112 };
  * up_proj, down_proj; false: not such a name */
 static bool mixtral_name(const char *name, char *out, size_t size)
 {
-    static const char *const kinds[][2] = {
-        {".gate_proj.", ".w1."}, {".up_proj.", ".w3."}, {".down_proj.", ".w2."}};
+    static const char *const kinds[][2] = {{".gate_proj.", ".w1."}, {".up_proj.", ".w3."}, {".down_proj.", ".w2."}};
     const char *mlp = strstr(name, ".mlp.");
     if (!mlp)
         return false;
@@ -94,8 +93,8 @@ static bool mixtral_name(const char *name, char *out, size_t size)
     }
     if (!*with && strncmp(rest, "gate.", 5) != 0)
         return false;
-    int n = snprintf(out, size, "%.*s.block_sparse_moe.%.*s%s%s", (int)(mlp - name), name, (int)(end - rest),
-                     rest, with, tail);
+    int n = snprintf(out, size, "%.*s.block_sparse_moe.%.*s%s%s", (int)(mlp - name), name, (int)(end - rest), rest,
+                     with, tail);
     return n > 0 && (size_t)n < size;
 }
 
@@ -136,8 +135,8 @@ static enum status check_weight(const struct tensor *t, const char *name, const 
                      (unsigned long long)t->shape[0], (unsigned long long)t->shape[1]);
 }
 
-static void initial_values(const struct tensor *t, const char *name, uint64_t seed, uint64_t first,
-                           uint64_t step, uint32_t n, float *out)
+static void initial_values(const struct tensor *t, const char *name, uint64_t seed, uint64_t first, uint64_t step,
+                           uint32_t n, float *out)
 {
     switch (t->init) {
     case INIT_NORMAL:
@@ -173,7 +172,8 @@ static enum status fill_run(void *context, const struct run *run)
             if (f->buffer->dtype == DTYPE_F32)
                 ((float *)(void *)f->data)[at + j] = values[j];
             else
-                ((uint16_t *)(void *)f->data)[at + j] = f->buffer->dtype == DTYPE_F16 ? f16_round(values[j]) : bf16_round(values[j]);
+                ((uint16_t *)(void *)f->data)[at + j] = f->buffer->dtype == DTYPE_F16 ? f16_round(values[j])
+                                                                                      : bf16_round(values[j]);
     }
     return STATUS_OK;
 }
@@ -198,16 +198,21 @@ static void *fill_share(void *context)
     return NULL;
 }
 
-/* A normal takes some 20 ns, so large buffers are shared by the cores that ranks leave; values depend on places alone. */
+/* A normal takes some 20 ns, so large buffers are shared by the cores that ranks leave; values depend on places alone.
+ */
 static enum status fill_buffer(const struct weights_place *w, const struct fill *fill, uint64_t n)
 {
     enum { SHARES = 64, LEAST = 1 << 20 };
     struct share share[SHARES];
     long cores = sysconf(_SC_NPROCESSORS_ONLN) / (long)w->ranks->nranks;
-    uint64_t most = cores < 1 || fill->from ? 1 : cores > SHARES ? SHARES : (uint64_t)cores, shares = n / LEAST < most ? n / LEAST : most;
+    uint64_t most = cores < 1 || fill->from ? 1
+                    : cores > SHARES        ? SHARES
+                                            : (uint64_t)cores,
+             shares = n / LEAST < most ? n / LEAST : most;
     shares = shares ? shares : 1;
     for (uint64_t i = 0; i < shares; i++) {
-        share[i] = (struct share){.w = w, .fill = *fill, .begin = fill->base + n / shares * i, .end = fill->base + n / shares * (i + 1)};
+        share[i] = (struct share){
+            .w = w, .fill = *fill, .begin = fill->base + n / shares * i, .end = fill->base + n / shares * (i + 1)};
         if (i + 1 == shares || pthread_create(&share[i].thread, NULL, fill_share, &share[i])) {
             share[i].end = fill->base + n; /* no more threads than there are: the rest is this one's */
             fill_share(&share[i]);
@@ -284,8 +289,8 @@ enum status weights_catalog(const struct program *const *programs, uint32_t nrol
             list[unique++] = list[i];
         } else if (last->ndim != list[i].ndim || last->shape[0] != list[i].shape[0] ||
                    last->shape[1] != list[i].shape[1]) {
-            enum status st =
-                error_set(error, STATUS_INPUT, "tensor '%s' has different shapes in two programs", list[i].name);
+            enum status st = error_set(error, STATUS_INPUT, "tensor '%s' has different shapes in two programs",
+                                       list[i].name);
             free(list);
             return st;
         }
@@ -349,16 +354,14 @@ static struct view master_view(const struct weights_place *w, uint32_t bucket, c
 
 /* the elements of a bucket that an optimizer instruction updates, with values from its operand `which`; NONE:
  * zeros */
-static void store_updated(const struct weights_place *w, uint32_t insn, uint32_t which,
-                          const struct weights_sink *sink)
+static void store_updated(const struct weights_place *w, uint32_t insn, uint32_t which, const struct weights_sink *sink)
 {
     const struct insn *in = &w->p->insns[insn];
     const struct operand
         *param = &w->p->operands[in->operand + OPND(ADAMW, p)],
         *copy = &w->p->operands[in->operand + (in->op == OP_ADAMW ? OPND(ADAMW, copy) : OPND(SGD, copy))];
     bool fetched = w->p->buffers[param->buffer].bucket == NONE; /* the master copy is kept in host memory */
-    if (fetched &&
-        (in->op == OP_BIAS_MOVE || copy->buffer == NONE || w->p->buffers[copy->buffer].bucket == NONE))
+    if (fetched && (in->op == OP_BIAS_MOVE || copy->buffer == NONE || w->p->buffers[copy->buffer].bucket == NONE))
         return;
     param = fetched ? copy : param;
     const struct buffer *b = &w->p->buffers[param->buffer];
@@ -381,8 +384,7 @@ static void store_updated(const struct weights_place *w, uint32_t insn, uint32_t
 
 static bool is_optimizer(const struct insn *in)
 {
-    return in->op == OP_ADAMW || in->op == OP_SGD ||
-           in->op == OP_BIAS_MOVE; /* what it updates is its first operand */
+    return in->op == OP_ADAMW || in->op == OP_SGD || in->op == OP_BIAS_MOVE; /* what it updates is its first operand */
 }
 
 void weights_save(const struct weights_place *w, const struct weights_sink *sink)

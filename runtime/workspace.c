@@ -1,15 +1,22 @@
 /* The rule of runtime/workspace.h, a case per instruction whose kernels need memory of their own.
  *
  * Products: cuBLASLt's algorithms split sums into what they are given.  Attention: to the byte
- * what plans of cuDNN 9.19 ask for, and what they refuse, by engine (the tests ask them again): the one of Hopper, sm_90;
- * that of Blackwell, sm_100 to sm_119, for more than WORKSPACE_TILE places a sequence or heads that only it takes; and the
- * first, of sm_80, for all the rest.  Backward has keys' and values' gradients per query head in bf16 where query heads
- * share keys, before it adds them; the first engine also has a second fp32 copy of queries' gradients, of a multiple of 8
- * places.  The rest is what the two launches of a sum hand each other. */
+ * what plans of cuDNN 9.19 ask for, and what they refuse, by engine (the tests ask them again): the one of Hopper,
+ * sm_90; that of Blackwell, sm_100 to sm_119, for more than WORKSPACE_TILE places a sequence or heads that only it
+ * takes; and the first, of sm_80, for all the rest.  Backward has keys' and values' gradients per query head in bf16
+ * where query heads share keys, before it adds them; the first engine also has a second fp32 copy of queries'
+ * gradients, of a multiple of 8 places.  The rest is what the two launches of a sum hand each other. */
 
 #include "runtime/workspace.h"
 
-enum { HOPPER_BYTES = 256, OTHER_BYTES = 128 /* of an engine itself */, CHUNK_ROWS = 16 /* at least */, MOST_CHUNKS = 128, TILE_BYTES = 16, GROUP_BYTES = 8 };
+enum {
+    HOPPER_BYTES = 256,
+    OTHER_BYTES = 128 /* of an engine itself */,
+    CHUNK_ROWS = 16 /* at least */,
+    MOST_CHUNKS = 128,
+    TILE_BYTES = 16,
+    GROUP_BYTES = 8
+};
 
 static uint64_t padded(uint64_t bytes)
 {
@@ -96,15 +103,22 @@ static uint64_t columns(uint64_t rows, uint64_t width, uint64_t cols)
 }
 
 /* What cuDNN needs, or else rows' sums of dout o for our own kernels.  ATTENTION's attributes are ATTENTION_I's. */
-static uint64_t attention(const struct workspace_of *w, size_t q, size_t v, const int64_t *attr, bool backward, uint32_t sm)
+static uint64_t attention(const struct workspace_of *w, size_t q, size_t v, const int64_t *attr, bool backward,
+                          uint32_t sm)
 {
     int64_t heads = attr[ATTR(ATTENTION, heads)], kv = attr[ATTR(ATTENTION, kv)], head = attr[ATTR(ATTENTION, head)];
     int64_t sequence = attr[ATTR(ATTENTION, sequence)];
     uint64_t own = backward && heads > 0 ? w->operand[q].rows * (uint64_t)heads * sizeof(float) : 0;
-    if (isa_dtype_bytes(w->operand[q].dtype) != 2 || heads < 1 || kv < 1 || head < 1 || head > UINT32_MAX || sequence < 1)
+    if (isa_dtype_bytes(w->operand[q].dtype) != 2 || heads < 1 || kv < 1 || head < 1 || head > UINT32_MAX ||
+        sequence < 1)
         return own;
-    const struct workspace_heads h = {w->operand[q].rows / (uint64_t)sequence, (uint64_t)sequence, (uint64_t)heads, (uint64_t)kv,
-                                      (uint32_t)head, w->operand[v].cols / (uint32_t)kv, attr[ATTR(ATTENTION, softcap)] != 0,
+    const struct workspace_heads h = {w->operand[q].rows / (uint64_t)sequence,
+                                      (uint64_t)sequence,
+                                      (uint64_t)heads,
+                                      (uint64_t)kv,
+                                      (uint32_t)head,
+                                      w->operand[v].cols / (uint32_t)kv,
+                                      attr[ATTR(ATTENTION, softcap)] != 0,
                                       attr[ATTR(ATTENTION, alibi)] != 0};
     return workspace_attention_refused(&h, backward, sm) ? own : workspace_attention(&h, backward, sm).total;
 }
@@ -177,9 +191,11 @@ const char *workspace_fp8(enum op op, const struct workspace_of *w, uint32_t sm,
         return "the GPU is older than sm_89";
     bool grouped = isa_grouped(op);
     eight_shapes(op, w, &a, &b);
-    if (COLS(MATMUL_NT, c) % 16 || COLS(MATMUL_NT, a) % 16 || COLS(MATMUL_NT, b) % 16 || (!grouped && (a.rows % 16 || a.ld % 16)))
+    if (COLS(MATMUL_NT, c) % 16 || COLS(MATMUL_NT, a) % 16 || COLS(MATMUL_NT, b) % 16 ||
+        (!grouped && (a.rows % 16 || a.ld % 16)))
         return "its dimensions are no multiples of 16";
-    out->before = padded(grouped ? workspace_experts(ROWS(GROUPED_NT, a), ROWS(GROUPED_NT, counts)) : WORKSPACE_PRODUCT);
+    out->before = padded(grouped ? workspace_experts(ROWS(GROUPED_NT, a), ROWS(GROUPED_NT, counts))
+                                 : WORKSPACE_PRODUCT);
     out->total = eight_place(eight_place(out->before, &a, &out->a), &b, &out->b);
     return NULL;
 }

@@ -55,8 +55,8 @@ struct world {
     /* for ranks on several machines, whose region is this rank's alone, while barriers and failures go through
      * runtime/rendezvous.h; else NULL */
     struct rendezvous *remote;
-    bool named;                      /* ranks were started from outside, so nobody else watches for dead ones */
-    uint32_t spins;                  /* polls before sleeping: few if ranks outnumber cores */
+    bool named;     /* ranks were started from outside, so nobody else watches for dead ones */
+    uint32_t spins; /* polls before sleeping: few if ranks outnumber cores */
 };
 
 struct world_sizes {
@@ -80,8 +80,7 @@ void world_sleep(const struct world *w, uint32_t event);
 void world_sleep_for(const struct world *w, uint32_t event, int64_t ns);
 
 /* records the first failure of the run and wakes everyone; later ones are ignored */
-void world_fail(const struct world *w, enum status st, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+void world_fail(const struct world *w, enum status st, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 enum status world_failed(const struct world *w);
 /* all ranks meet; returns the failure if the run fails meanwhile */
 enum status world_barrier(const struct world *w);

@@ -93,8 +93,8 @@ static bool check_free(struct command *c, const struct job *job, const struct to
     }
     if (!job->wishes.frees || !largest || job->wishes.free_bytes < largest->memory_bytes - largest->reserve_bytes)
         return true;
-    diag_error(c->diag, job->wishes.free_span, "memory", "%s free leaves a plan nothing of %s", units_show_bytes(job->wishes.free_bytes).s,
-               largest->model);
+    diag_error(c->diag, job->wishes.free_span, "memory", "%s free leaves a plan nothing of %s",
+               units_show_bytes(job->wishes.free_bytes).s, largest->model);
     diag_help(c->diag, "it has %s, %s of them in reserve", units_show_bytes(largest->memory_bytes).s,
               units_show_bytes(largest->reserve_bytes).s);
     return false;

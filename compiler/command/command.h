@@ -17,18 +17,20 @@ struct command {
     struct plan *plan; /* the command's plan, or NULL; released at the end, however the command ended */
 };
 
+/* clang-format off */
 #define COMMANDS(COMMAND) \
     COMMAND("plan", plan) COMMAND("estimate", estimate) COMMAND("explain", explain) COMMAND("check", check) \
     COMMAND("show", show) COMMAND("trace", trace) COMMAND("diff", diff) COMMAND("topo show", topo) \
     COMMAND("tokens", tokens) COMMAND("fmt", fmt) COMMAND("isa", isa) COMMAND("dump", dump) \
     COMMAND("version", version) COMMAND("help", help)
+/* clang-format on */
 
 #define COMMAND(name, function) enum status command_##function(struct command *c);
 COMMANDS(COMMAND)
 #undef COMMAND
 
-/* Diagnostics to stderr, or as JSON to stdout; the status they imply, which is `status` unless a file that the model names is
- * at fault. */
+/* Diagnostics to stderr, or as JSON to stdout; the status they imply, which is `status` unless a file that the model
+ * names is at fault. */
 enum status command_report(struct command *c, enum status status);
 /* what went wrong without a place in an input: one line; with --json a diagnostic like the others */
 enum status command_fail(struct command *c, enum status status, const char *message);

@@ -16,8 +16,7 @@
 #include <unistd.h>
 
 /* what the search would choose if everything that the language can say could be lowered */
-static void say_left_out(struct command *c, const struct job *job, const struct topo *topo,
-                         const struct plan *p)
+static void say_left_out(struct command *c, const struct job *job, const struct topo *topo, const struct plan *p)
 {
     if (!p->search.refused)
         return;
@@ -25,17 +24,15 @@ static void say_left_out(struct command *c, const struct job *job, const struct 
     struct search_result *r = search(c->arena, diag_new(c->arena), job, topo, 1, c->options->budget, false);
     struct estimate chosen;
     cost_estimate(c->arena, cost_new(c->arena, job, topo, &p->decision), &chosen);
-    if (r->ncandidates && !r->candidates[0].emittable &&
-        r->candidates[0].estimate.step_time_s < chosen.step_time_s)
-        fprintf(
-            stderr,
-            "left out: %s\n  would be %.1f %% faster by the same estimate, but %s cannot be emitted yet\n",
-            decision_text(c->arena, job, &r->candidates[0].decision),
-            100 * (chosen.step_time_s / r->candidates[0].estimate.step_time_s - 1), r->candidates[0].cannot);
+    if (r->ncandidates && !r->candidates[0].emittable && r->candidates[0].estimate.step_time_s < chosen.step_time_s)
+        fprintf(stderr, "left out: %s\n  would be %.1f %% faster by the same estimate, but %s cannot be emitted yet\n",
+                decision_text(c->arena, job, &r->candidates[0].decision),
+                100 * (chosen.step_time_s / r->candidates[0].estimate.step_time_s - 1), r->candidates[0].cannot);
     arena_reset(c->arena, mark);
 }
 
-/* how far the plan may be from the best one, where that is more than the model can tell, and what would close the gap */
+/* how far the plan may be from the best one, where that is more than the model can tell, and what would close the gap
+ */
 static void say_gap(const struct plan *p)
 {
     const struct plan_search *x = &p->search;
@@ -84,8 +81,7 @@ static void say_gain(struct command *c, const struct job *job, const struct topo
     struct search_result *r = search(c->arena, diag_new(c->arena), job, topo, 1, budget, false);
     uint32_t n = r->ncandidates ? search_relaxations(c->arena, &rest, topo, true, budget, &list) : 0;
     for (uint32_t i = 0; i < n; i++)
-        if (list[i].found &&
-            (!instead || list[i].candidate.estimate.step_time_s < instead->estimate.step_time_s)) {
+        if (list[i].found && (!instead || list[i].candidate.estimate.step_time_s < instead->estimate.step_time_s)) {
             instead = &list[i].candidate;
             without = list[i].wish;
         }
@@ -108,7 +104,8 @@ static void say_gain(struct command *c, const struct job *job, const struct topo
 /* a plan for GPUs that llmrun can play on CPU ranks alone: said now and not when the machine is there */
 static void say_cpu_only(struct command *c, const struct job *job, const struct topo *topo, const struct plan *p)
 {
-    static const char *const recipes[] = {[FP8_TENSOR] = NULL, [FP8_ROW] = "row", [FP8_BLOCK] = "block", [FP8_MX] = "mx"};
+    static const char *const recipes[] = {
+        [FP8_TENSOR] = NULL, [FP8_ROW] = "row", [FP8_BLOCK] = "block", [FP8_MX] = "mx"};
     const char *recipe = job->train.precision == DT_FP8 ? recipes[job->train.recipe] : NULL;
     if (!topo->types[0].gpu.sm)
         return;
@@ -124,16 +121,19 @@ static void say_cpu_only(struct command *c, const struct job *job, const struct 
     }
 }
 
-/* Blocks of experts' rows that had to give way to memory: llmrun stops at a step that sends a rank more, and a run is long. */
+/* Blocks of experts' rows that had to give way to memory: llmrun stops at a step that sends a rank more, and a run is
+ * long. */
 static void say_tight_room(struct command *c, const struct job *job, const struct topo *topo, const struct plan *p)
 {
     const struct topo_gpu *gpu = &topo->types[p->decision.type].gpu;
     double room = p->decision.room, usual = cost_usual_room(job, gpu);
     if (!cost_is_tight(job, gpu, &p->decision) || topo_is_cpu(gpu)) /* whose usual room is that for all rows */
         return;
-    diag_warning(c->diag, (struct span){0}, "tight-experts",
-                 "memory leaves experts room for %.4g times the mean of their rows, %.4g is usual: a step that sends a rank more is "
-                 "not taken, and the run stops", room, usual);
+    diag_warning(
+        c->diag, (struct span){0}, "tight-experts",
+        "memory leaves experts room for %.4g times the mean of their rows, %.4g is usual: a step that sends a rank more is "
+        "not taken, and the run stops",
+        room, usual);
     diag_help(c->diag, "'expert_room %.4g' in the train block makes a plan that has it", usual);
 }
 
@@ -204,8 +204,7 @@ enum status command_dump(struct command *c)
     if (s != STATUS_OK)
         return command_report(c, s);
     c->plan = p;
-    struct show_options show = {.rank = c->options->rank == UINT32_MAX ? -1 : (int64_t)c->options->rank,
-                                .stage = -1};
+    struct show_options show = {.rank = c->options->rank == UINT32_MAX ? -1 : (int64_t)c->options->rank, .stage = -1};
     if (!strcmp(stage, "sched"))
         schedule_print(schedule_new(c->arena, &p->decision), stdout);
     else

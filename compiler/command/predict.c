@@ -58,8 +58,7 @@ enum status command_estimate(struct command *c)
 enum status command_explain(struct command *c)
 {
     const struct options *o = c->options;
-    struct explain_options options = {
-        .all = o->all, .json = o->json, .colour = c->colour, .budget = o->budget};
+    struct explain_options options = {.all = o->all, .json = o->json, .colour = c->colour, .budget = o->budget};
     struct job *job;
     struct topo *topo;
     struct plan *p = NULL;
@@ -75,7 +74,7 @@ enum status command_explain(struct command *c)
     } else {
         if (o->nsets)
             return command_fail(c, STATUS_USAGE,
-                        "a plan folder has its statements already; --set goes with MODEL CLUSTER");
+                                "a plan folder has its statements already; --set goes with MODEL CLUSTER");
         TRY(command_open(c, &p));
         job = p->job;
         topo = p->topo;

@@ -50,14 +50,13 @@ enum status command_isa(struct command *c)
     if (found)
         return STATUS_OK;
     return command_fail(c, STATUS_USAGE,
-                arena_printf(c->arena, "no instruction is called '%s'; llmc isa lists them", name));
+                        arena_printf(c->arena, "no instruction is called '%s'; llmc isa lists them", name));
 }
 
 enum status command_version(struct command *c)
 {
     (void)c;
-    puts("llmc " LLMC_VERSION
-         "\nLicence: see LICENSE in the source; no warranty, to the extent permitted by law.");
+    puts("llmc " LLMC_VERSION "\nLicence: see LICENSE in the source; no warranty, to the extent permitted by law.");
     return STATUS_OK;
 }
 

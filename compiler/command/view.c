@@ -50,7 +50,8 @@ static void search_figures(struct command *c, struct plan *p)
 {
     struct arena_mark mark = arena_mark(c->arena);
     uint32_t top = p->search.top ? p->search.top : 1;
-    p->search = compile_found(p, search(c->arena, diag_new(c->arena), p->job, p->topo, top, p->search.budget, true), top);
+    p->search = compile_found(p, search(c->arena, diag_new(c->arena), p->job, p->topo, top, p->search.budget, true),
+                              top);
     arena_reset(c->arena, mark);
 }
 

@@ -1,14 +1,15 @@
-/* What lies on a rank for actions to come and of those before: inputs that the stage in front has sent, gradients that the stage
- * behind has, and what is not known to be sent yet.
+/* What lies on a rank for actions to come and of those before: inputs that the stage in front has sent, gradients that
+ * the stage behind has, and what is not known to be sent yet.
  *
- * Receives have a queue of their own, in the order in which things come while the schedule runs, and each waits for a place: there
- * are as many as are taken at a time in that run (compiler/lower/rings.c).  So something may be there as soon as all that comes
- * before it has a place, and it has.  A gradient's place is also what its stage sends on.  That a send is over is known to whoever
- * waits for a later one: a receive into its place, what needs what comes there, and a stage's next output.  All forwards are taken
- * to be as long, backwards twice that, and two actions that run together end together.
+ * Receives have a queue of their own, in the order in which things come while the schedule runs, and each waits for a
+ * place: there are as many as are taken at a time in that run (compiler/lower/rings.c).  So something may be there as
+ * soon as all that comes before it has a place, and it has.  A gradient's place is also what its stage sends on.  That
+ * a send is over is known to whoever waits for a later one: a receive into its place, what needs what comes there, and
+ * a stage's next output.  All forwards are taken to be as long, backwards twice that, and two actions that run together
+ * end together.
  *
- * Schedules that have a name are followed once through a search, for as few microbatches as show all.  Linear in the actions of all
- * ranks, and of each in its stages. */
+ * Schedules that have a name are followed once through a search, for as few microbatches as show all.  Linear in the
+ * actions of all ranks, and of each in its stages. */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/cost/moments_private.h"
@@ -24,7 +25,7 @@ struct clock {
     const struct decision *d;
     const struct schedule *s;
     const struct pipeline_stage *seconds; /* by stage; NULL: not known */
-    double *end[2]; /* of F, and of B or I, by stage and microbatch; INFINITY: not yet */
+    double *end[2];                       /* of F, and of B or I, by stage and microbatch; INFINITY: not yet */
 };
 
 static double *end_of(const struct clock *x, bool back, uint32_t stage, uint32_t microbatch)
@@ -40,7 +41,8 @@ static double ready(const struct clock *x, const struct action *a)
     return a->kind == 'W' || a->stage + 1 == x->d->nstages ? 0 : *end_of(x, true, a->stage + 1, a->microbatch);
 }
 
-/* of two that run together the first one needs nothing of the second, and its end is taken to be theirs if that does not wait */
+/* of two that run together the first one needs nothing of the second, and its end is taken to be theirs if that does
+ * not wait */
 static double takes(const struct clock *x, const struct action *t, bool second)
 {
     const struct action *f = second ? t - 1 : t; /* of a pair */
@@ -49,7 +51,11 @@ static double takes(const struct clock *x, const struct action *t, bool second)
     if (t->pair || second)
         return x->seconds[f->stage].forward_s + x->seconds[f[1].stage].backward_s;
     const struct pipeline_stage *s = &x->seconds[t->stage];
-    return t->kind == 'F' ? s->forward_s : t->kind == 'B' ? s->backward_s : t->kind == 'I' ? s->input_s : t->kind == 'W' ? s->weight_s : 0;
+    return t->kind == 'F'   ? s->forward_s
+           : t->kind == 'B' ? s->backward_s
+           : t->kind == 'I' ? s->input_s
+           : t->kind == 'W' ? s->weight_s
+                            : 0;
 }
 
 static void run_all(struct arena *a, struct clock *x)
@@ -92,10 +98,10 @@ struct rank {
     const struct clock *clock;
     uint32_t rank, m, nstages;
     struct comes comes[2][DECISION_MOST_VPP];
-    uint32_t *at[2][DECISION_MOST_VPP];   /* the action that is F, or B or I, by microbatch */
-    bool sends[2][DECISION_MOST_VPP];     /* does what it makes travel? */
-    uint32_t *sent;                       /* sends of the actions before, by action */
-    int32_t *change;                      /* of what has come, by action */
+    uint32_t *at[2][DECISION_MOST_VPP]; /* the action that is F, or B or I, by microbatch */
+    bool sends[2][DECISION_MOST_VPP];   /* does what it makes travel? */
+    uint32_t *sent;                     /* sends of the actions before, by action */
+    int32_t *change;                    /* of what has come, by action */
 };
 
 static void find_stages(struct arena *a, struct rank *x)
@@ -111,7 +117,8 @@ static void find_stages(struct arena *a, struct rank *x)
             y->when = none ? NULL : end_of(t, back, from, 0);
             y->here = !none && cost_stage_rank(t->d, from) == x->rank;
             x->at[back][c] = ARENA_ARRAY(a, uint32_t, x->m);
-            x->sends[back][c] = back ? s > 0 && cost_stage_rank(t->d, s - 1) != x->rank : s < last && cost_stage_rank(t->d, s + 1) != x->rank;
+            x->sends[back][c] = back ? s > 0 && cost_stage_rank(t->d, s - 1) != x->rank
+                                     : s < last && cost_stage_rank(t->d, s + 1) != x->rank;
         }
     }
 }
@@ -134,8 +141,8 @@ static void find_actions(struct arena *a, struct rank *x)
     }
 }
 
-/* As many places for what comes for a stage's passes as are taken at a time, until its backward pass is over, or what that sends is
- * on its way. */
+/* As many places for what comes for a stage's passes as are taken at a time, until its backward pass is over, or what
+ * that sends is on its way. */
 static void find_places(struct rank *x)
 {
     for (int kind = 0; kind < 2; kind++)
@@ -209,8 +216,8 @@ static uint32_t larger(uint32_t x, uint32_t y)
     return x > y ? x : y;
 }
 
-/* sends that are known to be over as an action begins: by what has come for it, or where nothing has by the place that its gradient
- * takes, which it sends on */
+/* sends that are known to be over as an action begins: by what has come for it, or where nothing has by the place that
+ * its gradient takes, which it sends on */
 static uint32_t known_by(const struct rank *x, bool back, uint32_t c, uint32_t microbatch)
 {
     const struct comes *y = &x->comes[back][c];
@@ -280,17 +287,19 @@ static bool loops(const struct decision *d)
     return d->schedule == SCHED_INTERLEAVED || d->schedule == SCHED_COMBINED_1F1B;
 }
 
-/* Microbatches that show all of a schedule: two rounds of chunks, or as many as are in flight, in front of what repeats and
- * behind. */
+/* Microbatches that show all of a schedule: two rounds of chunks, or as many as are in flight, in front of what repeats
+ * and behind. */
 static uint32_t microbatches_of(const struct decision *d, uint32_t group)
 {
     uint32_t most = loops(d) ? 4 * group : 4 * d->pp;
-    return d->listed || order_of(d->schedule) || d->microbatches <= most + group ? d->microbatches : most + (d->microbatches - most) % group;
+    return d->listed || order_of(d->schedule) || d->microbatches <= most + group
+               ? d->microbatches
+               : most + (d->microbatches - most) % group;
 }
 
 /* of some ranks */
-static void follow_all(struct arena *a, const struct decision *d, const struct pipeline_stage *seconds, uint32_t from, uint32_t to,
-                       struct waits *out)
+static void follow_all(struct arena *a, const struct decision *d, const struct pipeline_stage *seconds, uint32_t from,
+                       uint32_t to, struct waits *out)
 {
     uint32_t group = !loops(d) ? 1 : d->schedule_group ? d->schedule_group : d->pp;
     uint32_t each = (decision_pairs(d->schedule) ? 1 : loops(d) ? 2 : 3) * d->vpp; /* rounds of a microbatch */
@@ -301,7 +310,8 @@ static void follow_all(struct arena *a, const struct decision *d, const struct p
     run_all(own, &t);
     for (uint32_t r = from; r < to; r++) {
         uint32_t n = t.s->nactions[r];
-        out[r - from] = (struct waits){n, each * (d->microbatches - shorter.microbatches), each * group, ARENA_ARRAY(a, uint16_t, n + 1), 0};
+        out[r - from] = (struct waits){n, each * (d->microbatches - shorter.microbatches), each * group,
+                                       ARENA_ARRAY(a, uint16_t, n + 1), 0};
         out[r - from].n = n = follow(own, &t, r, out[r - from].at);
         for (uint32_t k = 0; k < n; k++)
             out[r - from].most = out[r - from].at[k] > out[r - from].most ? out[r - from].at[k] : out[r - from].most;
@@ -325,8 +335,8 @@ struct known_waits *waits_new(struct arena *a)
     return known;
 }
 
-struct waits waits_of(struct arena *a, struct known_waits *known, const struct decision *d, const struct pipeline_stage *seconds,
-                      uint32_t rank)
+struct waits waits_of(struct arena *a, struct known_waits *known, const struct decision *d,
+                      const struct pipeline_stage *seconds, uint32_t rank)
 {
     struct waits x;
     if (!known || d->listed) {

@@ -34,8 +34,7 @@ static double padded(double width, bool coarse)
     return fmax(64, part * ceil(width / part));
 }
 
-static double flash_s(const struct cost_device *dev, const struct cost_attention *a, bool backward,
-                      double element)
+static double flash_s(const struct cost_device *dev, const struct cost_attention *a, bool backward, double element)
 {
     const struct cost_flash *f = backward ? &dev->backward : &dev->forward;
     double rows = fmin(f->rows, a->context), longest, keys = tile_keys(a, rows, &longest);
@@ -64,23 +63,20 @@ static double unfused_s(const struct cost *c, const struct cost_attention *a, bo
     /* gradients of scores [s, s] and of values; then of keys and queries */
     double products = cost_batched_matmul_s(c, heads, s, s, v, dtype) + context +
                       2 * cost_batched_matmul_s(c, heads, s, qk, s, dtype);
-    return products + cost_stream_s(c, 3 * element * scores) +
-           cost_stream_s(c, (2 * element + mask) * scores);
+    return products + cost_stream_s(c, 3 * element * scores) + cost_stream_s(c, (2 * element + mask) * scores);
 }
 
 /* half of the score matrix is above the diagonal; what products reach, a share less, for heads of 128 and
  * long sequences */
-static double plain_s(const struct cost_device *dev, const struct cost_attention *a, bool backward,
-                      enum dtype dtype)
+static double plain_s(const struct cost_device *dev, const struct cost_attention *a, bool backward, enum dtype dtype)
 {
     double longest, keys = tile_keys(a, 1, &longest),
                     flops = 2 * a->tokens * keys * a->heads * (a->qk + a->v) * (backward ? 2.5 : 1);
     double width = fmin(1, 0.5 + a->qk / 256),
            peak = dev->clock_flop_s[isa_dtype_bytes(dtype) == 2 ? COST_HALF : COST_F32];
-    double rate = peak * dev->compute_factor * (backward ? dev->backward.flop_s : dev->forward.flop_s) *
-                  width * a->context / (a->context + 512);
-    double bytes =
-        isa_dtype_bytes(dtype) * a->tokens * a->heads * 2 * (a->qk + a->v) * (backward ? 2 : 1);
+    double rate = peak * dev->compute_factor * (backward ? dev->backward.flop_s : dev->forward.flop_s) * width *
+                  a->context / (a->context + 512);
+    double bytes = isa_dtype_bytes(dtype) * a->tokens * a->heads * 2 * (a->qk + a->v) * (backward ? 2 : 1);
     return fmax(flops / rate, bytes / dev->bytes_s) + dev->launch_s * (backward ? 3 : 1);
 }
 
@@ -97,12 +93,14 @@ static double formula_s(const struct cost *c, const struct cost_attention *a, en
 /* at the rate that was measured at p */
 static double at_rate_s(const struct cost *c, const struct cost_attention *a, const struct topo_point *p, bool backward)
 {
-    double longest, keys = tile_keys(a, 1, &longest), flops = 2 * a->tokens * keys * a->heads * (a->qk + a->v) * (backward ? 2.5 : 1);
+    double longest, keys = tile_keys(a, 1, &longest),
+                    flops = 2 * a->tokens * keys * a->heads * (a->qk + a->v) * (backward ? 2.5 : 1);
     return flops / ((backward ? p->backward_flop_s : p->flop_s) * c->device.compute_factor);
 }
 
 /* Where no formula leads from shape to shape, the rate of the nearest one. */
-static double measured_s(const struct cost *c, const struct cost_attention *a, const struct topo_point *p, enum dtype dtype, bool backward)
+static double measured_s(const struct cost *c, const struct cost_attention *a, const struct topo_point *p,
+                         enum dtype dtype, bool backward)
 {
     struct cost_attention there = *a;
     if (c->device.plain)

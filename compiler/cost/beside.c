@@ -1,6 +1,6 @@
-/* Memory of two actions that run together: the steps of their stages' blocks (lives_levels.c), one after the other as lower_pair()
- * of compiler/lower/lower.c has their instructions (strands.c), behind what both receive.  While a step runs, the other pass lies
- * between two of its own.
+/* Memory of two actions that run together: the steps of their stages' blocks (lives_levels.c), one after the other as
+ * lower_pair() of compiler/lower/lower.c has their instructions (strands.c), behind what both receive.  While a step
+ * runs, the other pass lies between two of its own.
  *
  * Linear in steps, some nanoseconds each; what a pair of stages comes to is remembered. */
 
@@ -17,12 +17,12 @@ struct side {
     const struct cost_levels *levels; /* of the block; NULL: behind all of them */
     struct walk_run steps;            /* at its next one */
     uint32_t run;
-    bool begun;                       /* the block has had a step */
-    double left;                      /* blocks of the run behind this one */
-    double kept;                      /* of blocks in front of it, and what it finds besides */
-    double now;                       /* bytes between two steps */
+    bool begun;  /* the block has had a step */
+    double left; /* blocks of the run behind this one */
+    double kept; /* of blocks in front of it, and what it finds besides */
+    double now;  /* bytes between two steps */
     const struct moments_shards *shards;
-    double uses;                      /* of gathered parameters, this block's among them */
+    double uses; /* of gathered parameters, this block's among them */
 };
 
 static void begin_block(struct side *x, bool back)
@@ -34,7 +34,8 @@ static void begin_block(struct side *x, bool back)
 }
 
 /* Of a pass that goes front to back or, `back`, back to front.  queue_s: of receives, which are asked for first. */
-static void begin_side(struct side *x, const struct moments_stage *s, bool back, const struct moments_shards *shards, double uses, double *queue_s)
+static void begin_side(struct side *x, const struct moments_stage *s, bool back, const struct moments_shards *shards,
+                       double uses, double *queue_s)
 {
     *x = (struct side){.stage = s, .shards = shards, .uses = s->uses[back] + uses};
     double all_s = s->receives_s[back] + s->sends_s[back];
@@ -92,8 +93,9 @@ static double take(struct side *x, double *queue_s)
     return x->kept + (double)bytes->during;
 }
 
-/* Bytes of places for gathered parameters that nothing is in: while fewer uses are left than there are places, and the last one's
- * behind a pass and in one that uses none.  Without transfers beside compute parameters are gathered as their block begins. */
+/* Bytes of places for gathered parameters that nothing is in: while fewer uses are left than there are places, and the
+ * last one's behind a pass and in one that uses none.  Without transfers beside compute parameters are gathered as
+ * their block begins. */
 static double unused(const struct side *x, bool back, bool rests)
 {
     const struct moments_shards *s = x->shards;
@@ -147,7 +149,8 @@ static struct moments_backward backward_of(const struct met *x, uint32_t makes)
     return b;
 }
 
-/* What a pass that is over leaves in places for copies: the next one's copies come there once those before them are through. */
+/* What a pass that is over leaves in places for copies: the next one's copies come there once those before them are
+ * through. */
 static double at_rest(const struct side *y, const double *queue_s)
 {
     bool later = !y->levels && y->stage->nruns && queue_s[WALK_COPY] > queue_s[WALK_COMPUTE];
@@ -171,8 +174,8 @@ static bool is_forward(const double *queue_s, const struct side *x, const struct
     return x->levels && walk_run_is_next(queue_s, &x->steps, &y->steps);
 }
 
-static void run_together(const struct moments_stage *f, const struct moments_stage *b, const struct moments_shards *shards,
-                         const double uses[2], struct pair *out)
+static void run_together(const struct moments_stage *f, const struct moments_stage *b,
+                         const struct moments_shards *shards, const double uses[2], struct pair *out)
 {
     double queue_s[NWALK_QUEUES + 1] = {0}, receives_s = 0;
     struct side x, y;
@@ -315,7 +318,8 @@ static double at_run(const struct met *x, const struct moments_stage *b, uint32_
     return r->converts ? cost_larger(most, x->end + shards->sent + sent + made) : most;
 }
 
-/* Behind the block that is looked at are the gradients of others, the sums of the one before not before they are converted back. */
+/* Behind the block that is looked at are the gradients of others, the sums of the one before not before they are
+ * converted back. */
 static double most_of(const struct run_met *run, const struct moments_stage *b, const struct moments_shards *shards,
                       const struct moments_at *at)
 {
@@ -323,7 +327,8 @@ static double most_of(const struct run_met *run, const struct moments_stage *b, 
     for (uint32_t k = b->nruns; k-- > 0;) {
         const struct moments_run *r = &b->runs[k];
         for (int last = 1; last >= (r->times <= 1); last--) {
-            double others = last ? behind - before : behind + (r->times - 1) * r->made - (shards->converted ? r->scattered : 0);
+            double others = last ? behind - before
+                                 : behind + (r->times - 1) * r->made - (shards->converted ? r->scattered : 0);
             note(&most, at_run(&run[k].block[last], b, k, last, shards, at) + (at->had ? 0 : others));
         }
         behind += r->times * r->made;
@@ -333,18 +338,26 @@ static double most_of(const struct run_met *run, const struct moments_stage *b, 
 }
 
 /* of such a pair: its stages, and what of places depends on more */
-static uint64_t mark_of(const struct moments_stage *f, const struct moments_stage *b, const struct moments_shards *s, const double uses[2])
+static uint64_t mark_of(const struct moments_stage *f, const struct moments_stage *b, const struct moments_shards *s,
+                        const double uses[2])
 {
     uint64_t mark = f->mark * 3 + b->mark;
     if (s->gathered <= 0)
         return mark;
-    const double left[] = {s->gathered, s->places, s->places_beside, s->blocks, uses[0] < s->places ? uses[0] : s->places,
-                           uses[1] < s->places_beside ? uses[1] : s->places_beside, f->uses[0], b->uses[1]};
+    const double left[] = {s->gathered,
+                           s->places,
+                           s->places_beside,
+                           s->blocks,
+                           uses[0] < s->places ? uses[0] : s->places,
+                           uses[1] < s->places_beside ? uses[1] : s->places_beside,
+                           f->uses[0],
+                           b->uses[1]};
     return cost_mark(mark, left, sizeof left);
 }
 
 double moments_beside(struct moments_pairs *known, const struct moments_stage *f, const struct moments_stage *b,
-                      const struct moments_shards *shards, const struct moments_at *at, const double uses[2], double others, double less)
+                      const struct moments_shards *shards, const struct moments_at *at, const double uses[2],
+                      double others, double less)
 {
     struct pair own;
     if (!known) {
@@ -364,7 +377,8 @@ double moments_beside(struct moments_pairs *known, const struct moments_stage *f
 
 /* ---- places for copies ---- */
 
-/* what the places of a stage hold in front of its first layer that takes one, where an action of stage `other` is next to it */
+/* what the places of a stage hold in front of its first layer that takes one, where an action of stage `other` is next
+ * to it */
 static void share_copies_of(struct moments_stage *s, const struct moments_stage *other)
 {
     const double *leaves = other->leaves;
@@ -378,8 +392,9 @@ static void share_copies_of(struct moments_stage *s, const struct moments_stage 
     s->mark = cost_mark(s->mark, leaves, sizeof other->leaves) + same;
 }
 
-/* The last layers of the F before are on their way as one begins, those of the B behind are fetched as one ends.  Both are of the
- * same stage or, F before and B behind, of the one in front of it on its rank; of the rank's other one where directions take turns. */
+/* The last layers of the F before are on their way as one begins, those of the B behind are fetched as one ends.  Both
+ * are of the same stage or, F before and B behind, of the one in front of it on its rank; of the rank's other one where
+ * directions take turns. */
 void moments_share_copies(const struct decision *d, uint32_t n, struct moments_stage *stages)
 {
     uint32_t group = d->schedule_group ? d->schedule_group : d->pp;

@@ -5,8 +5,8 @@
  * forward; in backward the gather of a product's input runs beside its input gradient, and the reduction of that
  * gradient beside the weight gradient, as far as the profile's stack does so.  Context parallelism by ring hides its
  * transfers behind attention, up to its length.  What an asked-for overlap leaves exposed is the profile's, but for
- * llmrun's own, whose plans cut rows into parts that travel by themselves (decision_cuts()): there it follows from the order
- * of kernels and transfers.  A block takes at least the host's time to launch its kernels. */
+ * llmrun's own, whose plans cut rows into parts that travel by themselves (decision_cuts()): there it follows from the
+ * order of kernels and transfers.  A block takes at least the host's time to launch its kernels. */
 
 #include "compiler/cost/block_private.h"
 
@@ -127,7 +127,8 @@ static bool copied(const struct block *b, const struct opr *o)
 }
 
 /* the three products of m rows, n outputs and k inputs */
-static void add_products(const struct block *b, bool head, const uint32_t parts[3], double m, double n, double k, double seconds[3])
+static void add_products(const struct block *b, bool head, const uint32_t parts[3], double m, double n, double k,
+                         double seconds[3])
 {
     const struct cost *c = b->c;
     for (enum product p = PRODUCT_FORWARD; p <= PRODUCT_WEIGHT; p++) {
@@ -181,14 +182,16 @@ static void linear(struct block *b, const struct opr *o)
     double forward = seconds[PRODUCT_FORWARD] + (fp8 ? f * operand_s(b, m / f, k, whole && !o->row_parallel) : 0);
     double input = seconds[PRODUCT_INPUT] + (fp8 ? x * operand_s(b, m / x, n, whole && o->row_parallel) : 0);
     double weight = seconds[PRODUCT_WEIGHT];
-    double sums = block_value_bytes(b, o->out), bias = o->nbiases ? stream_s(b, OP_BIAS_W, sums - joined(b, true, sums)) : 0;
+    double sums = block_value_bytes(b, o->out),
+           bias = o->nbiases ? stream_s(b, OP_BIAS_W, sums - joined(b, true, sums)) : 0;
     b->out.weight_s += expand_puts_off(b->e, o) ? weight + bias : 0;
     b->copies_s += !head && copied(b, o) ? cost_stream_s(c, 2 * block_value_bytes(b, o->out)) : 0;
     double products = keys > 0 ? 2 : 1;
     bool again = block_recomputes(b, o);
     block_add_time(b, forward, products, input + weight + bias, products * (2 + (bias > 0)), again);
     if (first->split != SPLIT_NONE && tp > 1) {
-        block_tensor_parallel(b, o, b->tokens * b->element * out, b->tokens * b->element * in, forward, input, weight + bias);
+        block_tensor_parallel(b, o, b->tokens * b->element * out, b->tokens * b->element * in, forward, input,
+                              weight + bias);
         return;
     }
     forward_kernels(b, o, forward, again ? forward : 0);
@@ -196,10 +199,12 @@ static void linear(struct block *b, const struct opr *o)
     walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | (expand_puts_off(b->e, o) ? WALK_W : WALK_I), weight + bias);
 }
 
-/* Kernels of llmrun's router that take as long as they take to start: logits, places, loads of experts and their balance. */
+/* Kernels of llmrun's router that take as long as they take to start: logits, places, loads of experts and their
+ * balance. */
 static double router_launches_s(const struct block *b, const struct moe *m)
 {
-    return b->c->profile->allocator < 0.5 ? (2 + (m->balance > 0 ? 2 : 0) + (m->bias ? 1 : 0)) * b->c->device.launch_s : 0;
+    return b->c->profile->allocator < 0.5 ? (2 + (m->balance > 0 ? 2 : 0) + (m->bias ? 1 : 0)) * b->c->device.launch_s
+                                          : 0;
 }
 
 /* loads of experts, of whole sequences for the balance loss, where several ranks have parts of them */
@@ -217,7 +222,8 @@ static void norm(struct block *b, const struct opr *o, double in, double out)
 {
     bool rms = b->c->job->model.norm.kind == NORM_RMS;
     const struct opr *made = maker(b, o->in[0]);
-    double forward = stream_s(b, rms ? OP_RMSNORM : OP_LAYERNORM, in + out - joined(b, !made || made->kind == OPR_ADD, in));
+    double forward = stream_s(b, rms ? OP_RMSNORM : OP_LAYERNORM,
+                              in + out - joined(b, !made || made->kind == OPR_ADD, in));
     double input = stream_s(b, rms ? OP_RMSNORM_I : OP_LAYERNORM_I, 2 * in + 2 * out);
     double weights = stream_s(b, rms ? OP_RMSNORM_W : OP_LAYERNORM_W, in + out - joined(b, true, in + out));
     block_add_time(b, forward, 1, input + weights, 2, block_recomputes(b, o));
@@ -225,8 +231,11 @@ static void norm(struct block *b, const struct opr *o, double in, double out)
 
 double block_act_s(const struct block *b, enum act act, bool back, double bytes)
 {
-    static const enum op ops[][2] = {[ACT_GELU] = {OP_GELU, OP_GELU_I}, [ACT_RELU] = {OP_RELU, OP_RELU_I}, [ACT_RELU2] = {OP_RELU, OP_RELU_I},
-                                     [ACT_SWIGLU] = {OP_SWIGLU, OP_SWIGLU_I}, [ACT_GEGLU] = {OP_GEGLU, OP_GEGLU_I}};
+    static const enum op ops[][2] = {[ACT_GELU] = {OP_GELU, OP_GELU_I},
+                                     [ACT_RELU] = {OP_RELU, OP_RELU_I},
+                                     [ACT_RELU2] = {OP_RELU, OP_RELU_I},
+                                     [ACT_SWIGLU] = {OP_SWIGLU, OP_SWIGLU_I},
+                                     [ACT_GEGLU] = {OP_GEGLU, OP_GEGLU_I}};
     return stream_s(b, ops[act][back], bytes);
 }
 
@@ -236,11 +245,13 @@ static void act(struct block *b, const struct opr *o, double in, double out)
     const struct opr *made = maker(b, o->in[0]);
     bool behind = o->ffn->act == ACT_GELU && made == o - 1 && made->kind == OPR_LINEAR;
     block_add_time(b, block_act_s(b, o->ffn->act, false, in + out - joined(b, behind, in)), 1,
-                   block_act_s(b, o->ffn->act, true, 2 * in + out - joined(b, behind, in + out)), 1, block_recomputes(b, o));
+                   block_act_s(b, o->ffn->act, true, 2 * in + out - joined(b, behind, in + out)), 1,
+                   block_recomputes(b, o));
 }
 
-/* Fused: maximum, sum and the gradient in place, half of it in backward; two small reductions of row statistics.  Without
- * these, of ranks that share a vocabulary, it is one call; the gradient is in it where the schedule lets it follow. */
+/* Fused: maximum, sum and the gradient in place, half of it in backward; two small reductions of row statistics.
+ * Without these, of ranks that share a vocabulary, it is one call; the gradient is in it where the schedule lets it
+ * follow. */
 static void loss(struct block *b)
 {
     const struct cost *c = b->c;
@@ -256,7 +267,8 @@ static void loss(struct block *b)
 static void stream(struct block *b, const struct opr *o)
 {
     const struct cost *c = b->c;
-    double in = block_value_bytes(b, o->in[0]), in2 = block_value_bytes(b, o->in[1]), out = block_value_bytes(b, o->out);
+    double in = block_value_bytes(b, o->in[0]), in2 = block_value_bytes(b, o->in[1]),
+           out = block_value_bytes(b, o->out);
     switch (o->kind) {
     case OPR_NORM:
         norm(b, o, in, out);
@@ -266,13 +278,14 @@ static void stream(struct block *b, const struct opr *o)
         break;
     case OPR_HEADNORM: /* in and out also hold the other half */
         block_add_time(b, cost_stream_s(c, in + out) / 2, 1, cost_stream_s(c, 3 * out) / 2 + cost_stream_s(c, out), 2,
-                 block_recomputes(b, o));
+                       block_recomputes(b, o));
         break;
     case OPR_CONCAT:
         block_add_time(b, cost_stream_s(c, 2 * out), 1, cost_stream_s(c, 2 * out), 1, block_recomputes(b, o));
         break;
     case OPR_KEYS:
-        block_add_time(b, cost_stream_s(c, in + in2 + out), 1, cost_stream_s(c, in + in2 + out), 1, block_recomputes(b, o));
+        block_add_time(b, cost_stream_s(c, in + in2 + out), 1, cost_stream_s(c, in + in2 + out), 1,
+                       block_recomputes(b, o));
         break;
     case OPR_SCALE:
         block_add_time(b, cost_stream_s(c, 2 * in), 1, cost_stream_s(c, 2 * in), 1, block_recomputes(b, o));
@@ -284,14 +297,16 @@ static void stream(struct block *b, const struct opr *o)
         act(b, o, in, out);
         break;
     case OPR_ADD:
-        block_add_time(b, stream_s(b, OP_ADD, in + in2 + out), 1, o->nbiases ? stream_s(b, OP_BIAS_W, out - joined(b, true, out)) : 0, o->nbiases > 0,
-                 block_recomputes(b, o));
+        block_add_time(b, stream_s(b, OP_ADD, in + in2 + out), 1,
+                       o->nbiases ? stream_s(b, OP_BIAS_W, out - joined(b, true, out)) : 0, o->nbiases > 0,
+                       block_recomputes(b, o));
         break;
     case OPR_EMBED:
         block_add_time(b, cost_stream_s(c, 2 * out), 1, cost_stream_s(c, 5 * out), 2, false);
         b->out.weight_s += cost_stream_s(c, 5 * out);
         if (b->d->tp > 1)
-            b->out.forward_comm_s += b->runs * cost_collective_s(c, b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE,
+            b->out.forward_comm_s += b->runs *
+                                     cost_collective_s(c, b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE,
                                                        b->tokens * b->element * (double)c->job->model.width / b->runs,
                                                        AXIS_BIT(AXIS_TP));
         break;
@@ -303,8 +318,8 @@ static void stream(struct block *b, const struct opr *o)
         loss(b);
         break;
     case OPR_ROUTER:
-        block_add_time(b, cost_stream_s(c, in + 6 * out) + router_launches_s(b, o->moe), 4, cost_stream_s(c, 2 * in + 6 * out), 6,
-                       block_recomputes(b, o));
+        block_add_time(b, cost_stream_s(c, in + 6 * out) + router_launches_s(b, o->moe), 4,
+                       cost_stream_s(c, 2 * in + 6 * out), 6, block_recomputes(b, o));
         b->out.forward_comm_s += balance_s(b, o->moe);
         break;
     case OPR_LINEAR:
@@ -317,8 +332,8 @@ static void stream(struct block *b, const struct opr *o)
 /* Seconds of kernels with the waits for a host that launches them and the transfers between them as it goes: all of it
  * takes at least as long as the host, and more where both are alike, because small kernels then wait for the host while
  * large ones let it run ahead.  Runs of one model with growing microbatches (vTrain's, tp 1 to 8, one node and many)
- * follow the root of the sum of squares.  A host that waits for each kernel in turn never runs ahead (BLOOM's runs on more
- * than 160 GPUs, which hung otherwise: its chronicles, "dealing with JZ hanging on the large model"). */
+ * follow the root of the sum of squares.  A host that waits for each kernel in turn never runs ahead (BLOOM's runs on
+ * more than 160 GPUs, which hung otherwise: its chronicles, "dealing with JZ hanging on the large model"). */
 static double waits(const struct profile *p, double kernels_s, double transfers_s, double host_s)
 {
     double device_s = kernels_s + transfers_s;
@@ -327,8 +342,9 @@ static double waits(const struct profile *p, double kernels_s, double transfers_
     return sqrt(device_s * device_s + host_s * host_s) - transfers_s;
 }
 
-/* What passes do not hide of their transfers; other stacks hide in F, B and I what their profiles say.  With rows to experts on
- * a queue of their own less may be exposed, as much as there is apart.  Without them F waits for all that is not a ring's. */
+/* What passes do not hide of their transfers; other stacks hide in F, B and I what their profiles say.  With rows to
+ * experts on a queue of their own less may be exposed, as much as there is apart.  Without them F waits for all that is
+ * not a ring's. */
 static void expose(struct block *b, const struct walk_strand strand[NPASSES], bool layer)
 {
     struct cost_block *out = &b->out;
@@ -347,11 +363,12 @@ static void expose(struct block *b, const struct walk_strand strand[NPASSES], bo
     out->apart_input_s = fmin(out->apart_backward_s, out->input_comm_s);
 }
 
-/* Schedules in pairs run one microbatch's transfers beside another one's kernels.  How many, pairs.c says for a decision's
- * stages, and never more than this, which is what hides of one more block in a row of them. */
+/* Schedules in pairs run one microbatch's transfers beside another one's kernels.  How many, pairs.c says for a
+ * decision's stages, and never more than this, which is what hides of one more block in a row of them. */
 static void hide(struct arena *a, struct block *b, const struct walk_strand strand[NPASSES])
 {
-    double both_s = b->out.forward_comm_s + b->out.backward_comm_s, whole_s = both_s + b->out.forward_s + b->out.backward_s;
+    double both_s = b->out.forward_comm_s + b->out.backward_comm_s,
+           whole_s = both_s + b->out.forward_s + b->out.backward_s;
     if (both_s <= 0 || b->c->job->wishes.never_overlap & OVERLAP_ALL_TO_ALL)
         return;
     struct walk_strand forward = walk_strand_join(a, &strand[PASS_F], 1, b->out.forward_s);
@@ -386,10 +403,12 @@ static void plain(struct block *b, const struct opr *o)
         return;
     }
     forward_kernels(b, o, now->forward_s - before.forward_s, again_s);
-    walk_forward(&b->walk, WALK_BLOCK, 0, now->forward_comm_s - before.forward_comm_s, runs_again && o->kind == OPR_ROUTER);
+    walk_forward(&b->walk, WALK_BLOCK, 0, now->forward_comm_s - before.forward_comm_s,
+                 runs_again && o->kind == OPR_ROUTER);
     if (o->kind == OPR_EMBED && b->d->sp && b->d->tp > 1) { /* with the weights' gradients */
         double bytes = b->tokens * b->element * (double)b->c->job->model.width / b->runs;
-        walk_add(&b->walk, WALK_BLOCK, 0, WALK_B | WALK_W, b->runs * cost_collective_s(b->c, OP_ALL_GATHER, bytes, AXIS_BIT(AXIS_TP)));
+        walk_add(&b->walk, WALK_BLOCK, 0, WALK_B | WALK_W,
+                 b->runs * cost_collective_s(b->c, OP_ALL_GATHER, bytes, AXIS_BIT(AXIS_TP)));
     }
     if (own && o->kind == OPR_NORM && strcmp(o->name, "mla.kv_norm"))
         walk_add(&b->walk, WALK_USE, WALK_REDUCED, WALK_B | late, 0);

@@ -11,13 +11,13 @@ struct context {
     bool turns; /* transfers on the kernels' queue, all between them */
 };
 
-/* The ring of compiler/lower/context.c: keys and values go a step while those at hand are attended to; backward the sums of
- * their gradients, in fp32, follow them and come home with a step of their own.  Keys that F left are sent on as soon as their
- * queue comes to it.  Parts are merged and summed in fp32. */
+/* The ring of compiler/lower/context.c: keys and values go a step while those at hand are attended to; backward the
+ * sums of their gradients, in fp32, follow them and come home with a step of their own.  Keys that F left are sent on
+ * as soon as their queue comes to it.  Parts are merged and summed in fp32. */
 struct ring_costs {
-    double step, sums;        /* transfers */
-    double narrow;            /* kernel forward, of the result */
-    double add, back;         /* the same backward */
+    double step, sums; /* transfers */
+    double narrow;     /* kernel forward, of the result */
+    double add, back;  /* the same backward */
 };
 
 /* as cost_shift_s(), of the axis, which digits of the program's mesh may cut */
@@ -70,9 +70,10 @@ static void ring(struct block *b, const struct context *x)
         block_add_time(b, r.narrow, r.narrow > 0, (cp - 1) * r.add + r.back, cp, false);
         b->out.forward_comm_s += (cp - 1) * fmax(0, r.step - under);
         block_add_backward_comm(b, (cp - 1) * fmax(0, r.step + r.sums - under_back) + r.sums);
-    } else { /* A ring moves what an all-gather moves, in cp - 1 steps under cp steps of attention; backward the first keys come
-              * while gradients are made of what attention is followed by. */
-        double moved = cost_collective_s(b->c, OP_ALL_GATHER, x->kv * cp, AXIS_BIT(AXIS_CP)), hides = x->turns ? 0 : (cp - 1) / cp;
+    } else { /* A ring moves what an all-gather moves, in cp - 1 steps under cp steps of attention; backward the first
+              * keys come while gradients are made of what attention is followed by. */
+        double moved = cost_collective_s(b->c, OP_ALL_GATHER, x->kv * cp, AXIS_BIT(AXIS_CP)),
+               hides = x->turns ? 0 : (cp - 1) / cp;
         double early = x->turns || x->again ? 0 : moved / (cp - 1);
         b->out.forward_comm_s += fmax(0, moved - x->forward * hides);
         block_add_backward_comm(b, fmax(0, 2 * moved - early - x->backward * hides));
@@ -153,9 +154,13 @@ void block_attention(struct block *b, const struct opr *o)
     const struct attn *t = o->attn;
     double tp = b->d->tp, s = b->sequence;
     /* rows are balanced over cp: every rank has tokens/cp of them, each with s keys */
-    struct cost_attention a = {.tokens = b->tokens, .context = (double)attn_reach(t, (uint64_t)s), .window = t->window,
-                               .heads = t->heads / tp, .kv = (double)t->kv / model_key_parts(t->kv, b->d->tp),
-                               .qk = t->head, .v = t->kind == ATTN_MLA ? t->v : t->head};
+    struct cost_attention a = {.tokens = b->tokens,
+                               .context = (double)attn_reach(t, (uint64_t)s),
+                               .window = t->window,
+                               .heads = t->heads / tp,
+                               .kv = (double)t->kv / model_key_parts(t->kv, b->d->tp),
+                               .qk = t->head,
+                               .v = t->kind == ATTN_MLA ? t->v : t->head};
     double forward = cost_attention_s(b->c, &a, b->dtype, false), backward = cost_attention_s(b->c, &a, b->dtype, true);
     bool others = b->d->cp > 1 && !attn_local(t, (uint64_t)s, b->d->cp); /* have keys, too */
     if (others && b->d->context == CONTEXT_RING) {
@@ -165,7 +170,8 @@ void block_attention(struct block *b, const struct opr *o)
     bool again = block_recomputes(b, o);
     block_flush_own(b);
     block_add_time(b, forward, 1, backward, 3, again);
-    double pass = t->sinks ? cost_stream_s(b->c, 2 * block_value_bytes(b, o->out)) : 0; /* its output; that and its gradient */
+    double pass = t->sinks ? cost_stream_s(b->c, 2 * block_value_bytes(b, o->out))
+                           : 0; /* its output; that and its gradient */
     block_add_time(b, pass, pass > 0, pass, pass > 0, again);
     walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, pass);
     double before_f = b->out.forward_comm_s, kernels_s = b->out.forward_s;

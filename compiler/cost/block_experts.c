@@ -6,17 +6,17 @@
 
 /* seconds of one layer's experts on this rank */
 struct experts {
-    double up[3], down[3];    /* grouped products in and out, by product */
-    double act, act_back;     /* the activation; gradients of its inputs */
-    double weigh;             /* rows weighed, their gradients and those of weights */
-    double biases[2];         /* sums of rows' gradients, for products in and out */
-    double there_s, back_s;   /* kernels that place rows and sum them, but for what nodes do (cost_exchange.copies_s); */
-    double came_s;            /* that make numbers of those that came in 8 bits */
-    double fixed_s;           /* counting and sorting by the profile */
-    double offsets;           /* kernels more backward, of biases */
+    double up[3], down[3];  /* grouped products in and out, by product */
+    double act, act_back;   /* the activation; gradients of its inputs */
+    double weigh;           /* rows weighed, their gradients and those of weights */
+    double biases[2];       /* sums of rows' gradients, for products in and out */
+    double there_s, back_s; /* kernels that place rows and sum them, but for what nodes do (cost_exchange.copies_s); */
+    double came_s;          /* that make numbers of those that came in 8 bits */
+    double fixed_s;         /* counting and sorting by the profile */
+    double offsets;         /* kernels more backward, of biases */
     struct cost_exchange to, from;
-    double share;             /* of the rows' transfers that is seen */
-    bool again, unread;       /* they run again; and then nothing reads what they bring home */
+    double share;       /* of the rows' transfers that is seen */
+    bool again, unread; /* they run again; and then nothing reads what they bring home */
 };
 
 static void price_products(const struct block *b, const struct opr *o, double moved, double routed, struct experts *x)
@@ -58,8 +58,8 @@ static double near_s(const struct experts *x, const struct cost_exchange *way)
     return x->share * (way->way_s - way->far_s + way->shared_s);
 }
 
-/* A transfer of rows of so many seconds.  Where keys or sequences travel too, those within nodes are on the other queue if they go
- * straight; else those between nodes are. */
+/* A transfer of rows of so many seconds.  Where keys or sequences travel too, those within nodes are on the other queue
+ * if they go straight; else those between nodes are. */
 static void travel(struct walk *w, enum walk_queue queue, uint32_t passes, double seconds)
 {
     w->queue = queue;
@@ -147,12 +147,13 @@ static void add_steps(struct block *b, const struct experts *x)
 /* Seconds of rows' way home that gradients of weights hide in the emitted programs, whatever a profile's stack does. */
 static double hidden_s(const struct experts *x)
 {
-    double down = x->down[PRODUCT_WEIGHT] + x->biases[1], up = x->up[PRODUCT_WEIGHT] + x->biases[0], far = far_s(x, &x->from);
+    double down = x->down[PRODUCT_WEIGHT] + x->biases[1], up = x->up[PRODUCT_WEIGHT] + x->biases[0],
+           far = far_s(x, &x->from);
     return far > 0 ? fmin(near_s(x, &x->from), down) + fmin(far, up) : fmin(near_s(x, &x->from), down + up);
 }
 
-/* Kernels that move rows within memory.  Rows that travel in 8 bits are made so before, and into numbers behind; other stacks'
- * products read them as they come.  Returns how many kernels more that takes. */
+/* Kernels that move rows within memory.  Rows that travel in 8 bits are made so before, and into numbers behind; other
+ * stacks' products read them as they come.  Returns how many kernels more that takes. */
 static double price_moves(const struct block *b, double chosen, double came, struct experts *x)
 {
     const struct cost *c = b->c;
@@ -165,8 +166,8 @@ static double price_moves(const struct block *b, double chosen, double came, str
     return converts ? 2 : 0;
 }
 
-/* What runs again in front of gradients: forward's kernels and transfers of rows.  llmrun's programs end at what the backward pass
- * reads (compiler/lower/moe.c), other stacks run the way home, too. */
+/* What runs again in front of gradients: forward's kernels and transfers of rows.  llmrun's programs end at what the
+ * backward pass reads (compiler/lower/moe.c), other stacks run the way home, too. */
 static void run_again(struct block *b, const struct experts *x, double forward_s, double kernels, double dispatch_s)
 {
     bool over_nodes = x->from.rows > 0;
@@ -193,7 +194,8 @@ void block_experts(struct block *b, const struct opr *o)
     const struct profile *p = c->profile;
     double chosen = b->tokens / b->d->tp * m->active; /* token copies that start here */
     double moved = chosen * cost_rows_moved(c, m), routed = fmin(chosen * c->job->train.imbalance, moved) * b->d->etp;
-    bool inside = b->d->recompute == RECOMPUTE_SELECTIVE && backward_act_only(o, b->d->parts), again = block_recomputes(b, o);
+    bool inside = b->d->recompute == RECOMPUTE_SELECTIVE && backward_act_only(o, b->d->parts),
+         again = block_recomputes(b, o);
     struct experts x = {.again = again && !inside};
     x.unread = x.again && b->plan.unread[o - b->e->oprs];
     price_products(b, o, moved, routed, &x);

@@ -1,5 +1,6 @@
 /* Tensor parallelism in a block: its transfers around products, whole or cut into parts that hide behind these
- * (decision_cuts(), compiler/lower/collect.c), and what the other operators do to the order of kernels and transfers then. */
+ * (decision_cuts(), compiler/lower/collect.c), and what the other operators do to the order of kernels and transfers
+ * then. */
 
 #include "compiler/cost/block_private.h"
 
@@ -16,16 +17,18 @@ double cost_tp_shown(const struct cost *c)
  * forward and, split over the sequence, gathers that gradient in backward; a column-parallel one gathers its input in
  * forward and again beside its input gradient, and reduces its input's gradient beside its weight gradient.  What is
  * gathered for 8-bit products is converted before it travels (Transformer Engine), what is reduced is not. */
-static void whole_transfers(struct block *b, const struct opr *o, double out, double in, double forward_s, double input_s,
-                            double weight_s)
+static void whole_transfers(struct block *b, const struct opr *o, double out, double in, double forward_s,
+                            double input_s, double weight_s)
 {
     const struct cost *c = b->c;
     struct walk *w = &b->walk;
     bool turns = c->job->wishes.never_overlap & OVERLAP_TP;
-    double share = cost_tp_shown(b->c), hidden = b->d->sp ? c->profile->sp_backward_hidden : c->profile->tp_backward_hidden;
+    double share = cost_tp_shown(b->c),
+           hidden = b->d->sp ? c->profile->sp_backward_hidden : c->profile->tp_backward_hidden;
     hidden *= c->job->wishes.never_overlap & OVERLAP_TP ? 0 : 1;
     bool runs_again = block_recomputes(b, o);
-    bool again = runs_again && (!o->row_parallel || b->d->recompute == RECOMPUTE_FULL); /* no part needs its sum again */
+    bool again = runs_again &&
+                 (!o->row_parallel || b->d->recompute == RECOMPUTE_FULL); /* no part needs its sum again */
     enum op reduce_op = b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE;
     bool own = c->profile->allocator < 0.5; /* llmrun's gathers come before conversions */
     double gathered = c->job->train.precision == DT_FP8 && !own ? 0.5 : 1;
@@ -92,8 +95,8 @@ static bool makes_queries(const struct opr *o)
     return !strcmp(o->name, "mla.q_up");
 }
 
-/* The same where rows are cut: every part of an input is gathered while the product works on the part before, every part of
- * an output reduced while it works on the next. */
+/* The same where rows are cut: every part of an input is gathered while the product works on the part before, every
+ * part of an output reduced while it works on the next. */
 static void cut_transfers(struct block *b, const struct opr *o, double out, double in, double forward_s, double input_s,
                           double weight_s)
 {
@@ -133,8 +136,8 @@ static void cut_transfers(struct block *b, const struct opr *o, double out, doub
     b->out.again_s += again ? o->row_parallel ? reduce : gather : 0;
 }
 
-void block_tensor_parallel(struct block *b, const struct opr *o, double out, double in, double forward_s, double input_s,
-                           double weight_s)
+void block_tensor_parallel(struct block *b, const struct opr *o, double out, double in, double forward_s,
+                           double input_s, double weight_s)
 {
     (b->cuts > 1 ? cut_transfers : whole_transfers)(b, o, out, in, forward_s, input_s, weight_s);
 }
@@ -149,7 +152,9 @@ void block_keys(struct block *b, const struct opr *o, double forward_s, double b
     uint32_t n = b->runs, forward = WALK_F | (again ? WALK_AGAIN : 0), back = WALK_B | WALK_I;
     bool own = c->profile->allocator < 0.5 && b->d->tp > 1;
     double gather = own && b->d->sp ? cost_collective_s(c, OP_ALL_GATHER, bytes / n, AXIS_BIT(AXIS_TP)) : 0;
-    double reduce = own ? cost_collective_s(c, b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE, bytes / n, AXIS_BIT(AXIS_TP)) : 0;
+    double reduce = own ? cost_collective_s(c, b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE, bytes / n,
+                                            AXIS_BIT(AXIS_TP))
+                        : 0;
     block_flush_own(b);
     for (uint32_t i = 0; i < n; i++)
         walk_add(w, n > 1 ? WALK_ONWARD : WALK_BLOCK, i, forward, gather);

@@ -56,7 +56,8 @@ static const struct cost_line *fastest(const struct cost_group *g, enum cost_mov
 }
 
 /* the same for any group of several members */
-static struct cost_line choose(const struct cost *c, const struct cost_group *g, enum cost_move move, double bytes, double *seconds)
+static struct cost_line choose(const struct cost *c, const struct cost_group *g, enum cost_move move, double bytes,
+                               double *seconds)
 {
     const struct cost_line *line = fastest(g, move, bytes, seconds);
     if (line)
@@ -181,7 +182,8 @@ void cost_collective_why(const struct cost *c, enum op op, double bytes, const s
         return;
     }
     struct cost_line line = choose(c, g, move, bytes, &seconds);
-    int used = snprintf(text, size, "%s over %u", op == OP_SEND || op == OP_RECV ? "send" : cost_way_name(line.way), g->n);
+    int used = snprintf(text, size, "%s over %u", op == OP_SEND || op == OP_RECV ? "send" : cost_way_name(line.way),
+                        g->n);
     if (used >= 0 && (size_t)used < size && g->level)
         used += snprintf(text + used, size - (size_t)used, ", %u a domain", g->below[0]);
     if (used >= 0 && (size_t)used < size)

@@ -1,7 +1,7 @@
-/* Activations in host memory, value by value: what a layer keeps is copied out as its forward pass makes it, and back in the
- * same order for each backward pass, to one of two places that every value of a name has (compiler/lower/park.c).  When a pass
- * makes, needs and is through with each of them follows from its kernels and transfers, one after the other.  Linear in the
- * steps of a block and in operators times values. */
+/* Activations in host memory, value by value: what a layer keeps is copied out as its forward pass makes it, and back
+ * in the same order for each backward pass, to one of two places that every value of a name has
+ * (compiler/lower/park.c).  When a pass makes, needs and is through with each of them follows from its kernels and
+ * transfers, one after the other.  Linear in the steps of a block and in operators times values. */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/cost/walk.h"
@@ -31,7 +31,8 @@ static void widen(struct share *x, double begin, double end)
 
 static struct shares shares_new(struct arena *a, const struct expansion *e, const struct walk *w, uint32_t pass)
 {
-    struct shares t = {.forward = ARENA_ARRAY(a, struct share, e->noprs), .backward = ARENA_ARRAY(a, struct share, e->noprs)};
+    struct shares t = {.forward = ARENA_ARRAY(a, struct share, e->noprs),
+                       .backward = ARENA_ARRAY(a, struct share, e->noprs)};
     struct walk_strand x = walk_strand_new(a, w, pass);
     size_t again = 0;
     double now = 0, whole = x.all_s > 0 ? x.all_s : 1;
@@ -86,8 +87,8 @@ static void find_readers(const struct reader *m, uint32_t value, struct pipeline
     }
 }
 
-/* What an operator keeps besides its output.  Of experts the rows that came are there first; the activation's output is made
- * in front of the last product. */
+/* What an operator keeps besides its output.  Of experts the rows that came are there first; the activation's output is
+ * made in front of the last product. */
 static void find_reader(const struct reader *m, uint32_t opr, uint32_t part, struct pipeline_copy *c)
 {
     const struct opr *o = &m->e->oprs[opr];
@@ -109,7 +110,8 @@ static void find_reader(const struct reader *m, uint32_t opr, uint32_t part, str
 }
 
 /* of a stack whose blocks nobody follows: all at once, out from the begin of F on, in before a backward pass */
-static const struct pipeline_copy *whole(struct arena *a, const struct cost_block *b, double park_s, double fetch_s, uint32_t *n)
+static const struct pipeline_copy *whole(struct arena *a, const struct cost_block *b, double park_s, double fetch_s,
+                                         uint32_t *n)
 {
     struct pipeline_copy *c = ARENA_ARRAY(a, struct pipeline_copy, 2);
     c[0].copy_s = park_s;
@@ -125,7 +127,8 @@ static const struct pipeline_copy *whole(struct arena *a, const struct cost_bloc
     return c;
 }
 
-static void reader_init(struct reader *m, struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_block *b)
+static void reader_init(struct reader *m, struct arena *a, const struct cost *c, const struct cost_shape *s,
+                        const struct cost_block *b)
 {
     static const uint32_t passes[] = {WALK_F, WALK_B, WALK_I, WALK_W};
     const struct cost_lives_later *later = b->lives;
@@ -138,8 +141,9 @@ static void reader_init(struct reader *m, struct arena *a, const struct cost *c,
         m->pass[k] = shares_new(a, b->e, &w, passes[k]);
 }
 
-const struct pipeline_copy *cost_copies(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_block *b,
-                                        bool received, double park_s, double fetch_s, uint32_t *n)
+const struct pipeline_copy *cost_copies(struct arena *a, const struct cost *c, const struct cost_shape *s,
+                                        const struct cost_block *b, bool received, double park_s, double fetch_s,
+                                        uint32_t *n)
 {
     if (!b->lives)
         return whole(a, b, park_s, fetch_s, n);

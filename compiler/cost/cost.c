@@ -62,7 +62,8 @@ static double matmul_insn_s(const struct cost *c, const struct program *p, const
     return converts + cost_matmul_s(c, product, out->rows, out->cols, k, (enum dtype)in->dtype);
 }
 
-/* Rows of an expert that its products take on average, not all that its blocks have room for: kernels go by the counts. */
+/* Rows of an expert that its products take on average, not all that its blocks have room for: kernels go by the counts.
+ */
 static double expert_rows(const struct cost *c, uint64_t experts)
 {
     const struct decision *d = c->decision;
@@ -88,7 +89,10 @@ static double grouped_insn_s(const struct cost *c, const struct program *p, cons
     if (p->attrs[x->attr + ATTR(GROUPED_NT, fp8)].u.i && !weight)
         converts = quantize_insn_s(c, p, x, rows * (double)experts * a->cols);
     return converts + cost_grouped_matmul_s(c, product, experts, rows, forward ? out->cols : a->cols,
-                                            forward ? a->cols : weight ? b->cols : out->cols, (enum dtype)a->dtype);
+                                            forward  ? a->cols
+                                            : weight ? b->cols
+                                                     : out->cols,
+                                            (enum dtype)a->dtype);
 }
 
 static double attention_insn_s(const struct cost *c, const struct program *p, const struct insn *x)
@@ -98,14 +102,19 @@ static double attention_insn_s(const struct cost *c, const struct program *p, co
     double kv = (double)at[ATTR(ATTENTION, kv)].u.i;
     const struct operand *q = operand_at(p, x, backward ? OPND(ATTENTION_I, q) : OPND(ATTENTION, q));
     const struct operand *v = operand_at(p, x, backward ? OPND(ATTENTION_I, v) : OPND(ATTENTION, v));
-    struct cost_attention a = {.tokens = q->rows, .context = (double)at[ATTR(ATTENTION, sequence)].u.i,
-                               .window = (double)at[ATTR(ATTENTION, window)].u.i, .heads = (double)at[ATTR(ATTENTION, heads)].u.i,
-                               .kv = kv, .qk = (double)at[ATTR(ATTENTION, head)].u.i, .v = v->cols / kv};
+    struct cost_attention a = {.tokens = q->rows,
+                               .context = (double)at[ATTR(ATTENTION, sequence)].u.i,
+                               .window = (double)at[ATTR(ATTENTION, window)].u.i,
+                               .heads = (double)at[ATTR(ATTENTION, heads)].u.i,
+                               .kv = kv,
+                               .qk = (double)at[ATTR(ATTENTION, head)].u.i,
+                               .v = v->cols / kv};
     return cost_attention_s(c, &a, (enum dtype)q->dtype, backward);
 }
 
-/* Attention to some keys.  The kernels skip what the mask hides, so the ranks' and the steps' shares are equal: keys of all
- * ranks are the whole sequence, those of one rank a step of a ring, with the profile's speed there, merge included. */
+/* Attention to some keys.  The kernels skip what the mask hides, so the ranks' and the steps' shares are equal: keys of
+ * all ranks are the whole sequence, those of one rank a step of a ring, with the profile's speed there, merge included.
+ */
 static double attention_part_s(const struct cost *c, const struct program *p, const struct insn *x)
 {
     bool backward = x->op == OP_ATTENTION_PART_I;
@@ -118,8 +127,13 @@ static double attention_part_s(const struct cost *c, const struct program *p, co
     double parts = (double)at[ATTR(ATTENTION_PART, kparts)].u.i;
     double sequence = (double)c->job->train.sequence;
     const struct operand *v = operand_at(p, x, backward ? OPND(ATTENTION_PART_I, v) : OPND(ATTENTION_PART, v));
-    struct cost_attention a = {.tokens = q->rows, .context = sequence, .window = window, .heads = q->cols / head, .kv = kv,
-                               .qk = head, .v = v->cols / kv};
+    struct cost_attention a = {.tokens = q->rows,
+                               .context = sequence,
+                               .window = window,
+                               .heads = q->cols / head,
+                               .kv = kv,
+                               .qk = head,
+                               .v = v->cols / kv};
     double whole = cost_attention_s(c, &a, (enum dtype)q->dtype, backward);
     return part * parts < sequence ? whole * part * parts / sequence / c->profile->cp_attention : whole;
 }
@@ -172,9 +186,8 @@ static double collective_insn_s(const struct cost *c, const struct program *p, c
         bytes = fmax(bytes, operand_bytes(operand_at(p, x, i)));
     for (size_t i = 0; i < info->nattrs; i++)
         if (info->attr[i].kind == ATTR_GROUP)
-            return x->op == OP_SHIFT
-                       ? cost_shift_s(c, bytes, p->slots[p->attrs[x->attr + i].slot].arg)
-                       : cost_digits_s(c, x->op, bytes, p->slots[p->attrs[x->attr + i].slot].arg);
+            return x->op == OP_SHIFT ? cost_shift_s(c, bytes, p->slots[p->attrs[x->attr + i].slot].arg)
+                                     : cost_digits_s(c, x->op, bytes, p->slots[p->attrs[x->attr + i].slot].arg);
     return 0;
 }
 
@@ -194,7 +207,8 @@ static bool in_8_bits(const struct program *p, const struct insn *x)
     return p->attrs[x->attr + (isa_grouped(x->op) ? ATTR(GROUPED_NT, fp8) : ATTR(MATMUL_NT, fp8))].u.i != 0;
 }
 
-/* A body takes its own time, but for what joins its neighbours; products in 8 bits take two, with and without the conversion. */
+/* A body takes its own time, but for what joins its neighbours; products in 8 bits take two, with and without the
+ * conversion. */
 int64_t cost_insn_once(const struct cost *c, const struct program *p, uint32_t i, bool first, int64_t *known)
 {
     const struct insn *x = &p->insns[i];
@@ -218,7 +232,7 @@ int64_t cost_insn_ns(const struct cost *c, const struct program *p, uint32_t i, 
         break;
     case UNIT_ATTENTION:
         seconds = x->op == OP_ATTENTION_PART || x->op == OP_ATTENTION_PART_I ? attention_part_s(c, p, x)
-                                                                               : attention_insn_s(c, p, x);
+                                                                             : attention_insn_s(c, p, x);
         break;
     case UNIT_STREAM:
         seconds = stream_insn_s(c, p, x);

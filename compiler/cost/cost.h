@@ -31,7 +31,7 @@ enum cost_move { MOVE_ALL_REDUCE, MOVE_GATHER, MOVE_BROADCAST, MOVE_EXCHANGE, NM
 #define COST_LINES 18
 struct cost_group {
     uint32_t n, level, below[COST_LEVELS];
-    uint32_t beyond; /* 1: reaches beyond a scale-up domain that is smaller than a node */
+    uint32_t beyond;            /* 1: reaches beyond a scale-up domain that is smaller than a node */
     uint32_t first[NMOVES + 1]; /* lines of a move: first[move] .. first[move + 1] - 1; none = not made yet */
     struct cost_line lines[COST_LINES];
     uint16_t curve[6]; /* all-reduce, all-gather, reduce-scatter, all-to-all, broadcast, send; 0 = none */
@@ -54,17 +54,18 @@ struct cost {
     struct cost_device device;
     struct cost_net net;
     struct mesh mesh;
-    const struct mesh_runs *runs; /* of the nodes, where a search has them; NULL: none */
+    const struct mesh_runs *runs;   /* of the nodes, where a search has them; NULL: none */
     struct cost_products *products; /* of a search: products that it has asked for; NULL: none */
     struct moments_pairs *pairs;    /* the same of stages that run beside one another (beside.c) */
     struct cost_unit unit;
-    double crowd; /* CPU ranks per core of a node, 1 where each has its own */
-    struct cost_group group[1u << NAXES]; /* by axis mask */
-    const struct cost_group *digits;      /* by mask of the folded mesh's digits; NULL where these are the axes */
+    double crowd;                               /* CPU ranks per core of a node, 1 where each has its own */
+    struct cost_group group[1u << NAXES];       /* by axis mask */
+    const struct cost_group *digits;            /* by mask of the folded mesh's digits; NULL where these are the axes */
     struct cost_group tie, shard, replicas, ep; /* first-last stage; of ZeRO state; of its replicas; of experts */
-    struct cost_group near, far; /* of experts: on one node; with the same number there; n = 1 where rows cannot but go straight */
-    struct cost_group next;     /* worst pair of neighbouring stages */
-    uint32_t next_level;        /* = next.level */
+    struct cost_group near,
+        far; /* of experts: on one node; with the same number there; n = 1 where rows cannot but go straight */
+    struct cost_group next; /* worst pair of neighbouring stages */
+    uint32_t next_level;    /* = next.level */
 };
 
 /* d: legal, with its nodes */
@@ -77,7 +78,8 @@ struct cost_products *cost_products_new(struct arena *a);
 struct moments_pairs *moments_pairs_new(struct arena *a);
 struct arena *moments_arena(struct moments_pairs *known); /* it lies in */
 
-/* Is a compute instruction its action's first?  Instructions of two actions may alternate (a pair).  Start with zeros. */
+/* Is a compute instruction its action's first?  Instructions of two actions may alternate (a pair).  Start with zeros.
+ */
 struct cost_actions {
     struct insn last[2];
 };
@@ -93,7 +95,8 @@ static inline bool cost_starts_action(struct cost_actions *t, const struct insn 
 
 /* duration of instruction i; first: the first compute instruction of its action */
 int64_t cost_insn_ns(const struct cost *c, const struct program *p, uint32_t i, bool first);
-/* the same, remembered by first operand (program_share.h); known: one per operand of the program, zeros to begin with */
+/* the same, remembered by first operand (program_share.h); known: one per operand of the program, zeros to begin with
+ */
 int64_t cost_insn_once(const struct cost *c, const struct program *p, uint32_t i, bool first, int64_t *known);
 /* op: the collective's opcode; bytes: of the largest operand; mask of axes, or GROUP_TIE */
 double cost_collective_s(const struct cost *c, enum op op, double bytes, uint32_t mask);
@@ -132,31 +135,35 @@ void cost_estimate(struct arena *a, const struct cost *c, struct estimate *e);
 struct cost_stack {
     const struct cost *c;
     struct mesh mesh;
-    double (*stage_s)[8]; /* by stage: kernels of its F, B, I and W; then copies of activations to host memory and back */
-    double (*own_s)[8], (*factor)[8]; /* a program's instructions of that; what they take as a multiple of their own time */
+    double (
+        *stage_s)[8]; /* by stage: kernels of its F, B, I and W; then copies of activations to host memory and back */
+    double (*own_s)[8],
+        (*factor)[8]; /* a program's instructions of that; what they take as a multiple of their own time */
     uint32_t (*nactions)[4];
-    double slow, experts;        /* the same for the slowest node alone; of rows to experts */
-    double held;                 /* of a transfer between stages: share that the sender computes nothing in */
-    double tp, cp, ep, shards;   /* of transfers among ranks of one stage: what their own time is multiplied with */
-    double step_s;               /* host work of a step, and what is not hidden of data-parallel transfers */
+    double slow, experts;      /* the same for the slowest node alone; of rows to experts */
+    double held;               /* of a transfer between stages: share that the sender computes nothing in */
+    double tp, cp, ep, shards; /* of transfers among ranks of one stage: what their own time is multiplied with */
+    double step_s;             /* host work of a step, and what is not hidden of data-parallel transfers */
 };
 struct cost_stack *cost_stack_new(struct arena *a, const struct cost *c);
-/* Nanoseconds of all instructions of a program, as the stack has them (NULL: by themselves).  A SEND holds up its rank's
- * kernels for its share of the transfer: the last one before it takes so much longer. */
+/* Nanoseconds of all instructions of a program, as the stack has them (NULL: by themselves).  A SEND holds up its
+ * rank's kernels for its share of the transfer: the last one before it takes so much longer. */
 void cost_program_ns(struct arena *a, const struct cost *c, struct cost_stack *s, const struct program *p, int64_t *ns);
 /* uses ahead that parameters should be gathered under ZeRO 3; 0 where nothing is gathered */
 uint32_t cost_prefetch(struct arena *a, const struct cost *c);
-/* Rows that blocks of experts' rows have room for where nobody says, over the mean; 0: all that can come.  Blocks travel
- * whole, so room costs time: on GPUs half as much again as the expected unevenness. */
+/* Rows that blocks of experts' rows have room for where nobody says, over the mean; 0: all that can come.  Blocks
+ * travel whole, so room costs time: on GPUs half as much again as the expected unevenness. */
 double cost_usual_room(const struct job *job, const struct topo_gpu *gpu);
 #define COST_NEARLY_USUAL 0.9 /* the share of it that is not called tight */
 /* May a plan of d have less, because nothing else fits?  Has one? */
 bool cost_may_be_tight(const struct job *job, const struct decision *d);
 bool cost_is_tight(const struct job *job, const struct topo_gpu *gpu, const struct decision *d);
-/* The stack whose memory a step takes: the one that the job's profile describes, or, where programs are written, llmrun. */
+/* The stack whose memory a step takes: the one that the job's profile describes, or, where programs are written,
+ * llmrun. */
 const struct profile *cost_buffers(const struct job *job);
 
-/* bytes of a GPU that peak_bytes is compared with: decision_gpu_bytes(), and the reserve too where the profile itemises context */
+/* bytes of a GPU that peak_bytes is compared with: decision_gpu_bytes(), and the reserve too where the profile itemises
+ * context */
 uint64_t cost_memory_limit(const struct job *job, const struct topo_gpu *gpu);
 /* forward and backward seconds of each layer, the embedding and the head, for cutting stages */
 void cost_layers(struct arena *a, const struct cost *c, double *layer_s, double *embed_s, double *head_s);

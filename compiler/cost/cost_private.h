@@ -2,8 +2,8 @@
 #define LLMC_COST_PRIVATE_H
 
 /* Between the files of cost/ and the search: blocks, the cached unit of the closed form.  A block is a layer, the
- * embedding or the head as one rank runs it for one microbatch; it depends on (tp, sp, cp, context, ep, etp, microbatch,
- * recompute) and on nothing else of a decision, so a search makes it once for thousands of decisions. */
+ * embedding or the head as one rank runs it for one microbatch; it depends on (tp, sp, cp, context, ep, etp,
+ * microbatch, recompute) and on nothing else of a decision, so a search makes it once for thousands of decisions. */
 
 #include "compiler/cost/cost.h"
 #include "compiler/cost/pipeline.h"
@@ -23,28 +23,31 @@ struct cost_parked {
 };
 /* lives.c: bytes over a block's passes as llmrun has them, what the forward pass left among them */
 enum lives_kind { LIVES_LAYER, LIVES_EMBED, LIVES_HEAD, LIVES_PREDICT };
-/* A pass in steps, transfers between its kernels among them.  Of kernels: bytes while they run, and behind them; in a backward pass
- * walk_step.passes says whether gradients of matrices are made by then (1), of experts (2), and its parameters have been used for
- * the last time (4).  front: bytes in front of the first. */
+/* A pass in steps, transfers between its kernels among them.  Of kernels: bytes while they run, and behind them; in a
+ * backward pass walk_step.passes says whether gradients of matrices are made by then (1), of experts (2), and its
+ * parameters have been used for the last time (4).  front: bytes in front of the first. */
 struct cost_levels {
     uint32_t n;
-    double front, all_s, fetch_s; /* fetch_s: of what a backward pass finds in host memory, which the block behind it has copied back */
+    double front, all_s,
+        fetch_s; /* fetch_s: of what a backward pass finds in host memory, which the block behind it has copied back */
     struct walk_step *step;
     struct cost_level {
         float during, behind;
-    } *bytes;
+    } * bytes;
 };
 struct cost_lives {
-    double keep, left;                      /* what F leaves for B or I; what I leaves for W */
+    double keep, left;                        /* what F leaves for B or I; what I leaves for W */
     double parked, left_parked, parked_input; /* of them: in host memory meanwhile; of that the block's input */
-    double copied, fetched, fetched_input;    /* bytes that go to host memory; of them, what W has copied back, and its input */
+    double copied, fetched,
+        fetched_input; /* bytes that go to host memory; of them, what W has copied back, and its input */
     double forward, backward, input, weight; /* at the fullest moment of F, B, I and W */
-    double backward_of[8], input_of[8]; /* of B and I, by bits: gradients of matrices are made, of experts; behind the last use of
-                                         * both as they were gathered */
+    double backward_of[8], input_of[8]; /* of B and I, by bits: gradients of matrices are made, of experts; behind the
+                                         * last use of both as they were gathered */
     double sent[2];                     /* of B and W: behind the last product that makes gradients of matrices */
-    double moved, ahead[3];             /* of F: from its last transfer on; what transfers bring in front of B, I and W */
+    double moved, ahead[3]; /* of F: from its last transfer on; what transfers bring in front of B, I and W */
     double workspace;
-    const struct cost_levels *levels; /* of F and of B, where two actions run together; NULL: nobody has asked for them */
+    const struct cost_levels
+        *levels;   /* of F and of B, where two actions run together; NULL: nobody has asked for them */
     uint64_t mark; /* of levels: those of other ones have another */
 };
 /* those of a block, followed when they are asked for: most blocks of a search never are */
@@ -62,27 +65,29 @@ struct cost_block {
     double forward_s, backward_s;           /* kernels; recomputation counts as backward */
     double forward_comm_s, backward_comm_s; /* exposed transfers of tp, cp, ep */
     double own_forward_s, own_backward_s;   /* of kernels: by themselves, without a host that launches them */
-    double loss_late_s;                     /* more in backward where the loss's gradient does not follow its forward pass */
-    double tail;                            /* share of forward behind the last value that is kept */
-    double again_s;                         /* of backward: what runs again before any gradient is needed */
-    double kept_s;                          /* of forward: made for what is kept alone, so that recomputation may leave it out */
+    double loss_late_s; /* more in backward where the loss's gradient does not follow its forward pass */
+    double tail;        /* share of forward behind the last value that is kept */
+    double again_s;     /* of backward: what runs again before any gradient is needed */
+    double kept_s;      /* of forward: made for what is kept alone, so that recomputation may leave it out */
     double weight_s, weight_comm_s, input_s, input_comm_s; /* the same of a backward in two, of weights and of inputs */
-    double unread_s;                        /* of both kinds' transfers: that of what only a stack runs again, for nobody */
-    double apart_forward_s, apart_backward_s, apart_input_s; /* of them: hidden where rows to experts have their own queue */
-    double forward_hidden_s, backward_hidden_s; /* of transfers: what another microbatch hides at most under schedules in pairs */
-    double keep_bytes;                      /* from F to B, per microbatch in flight */
-    double late_bytes;                      /* where the backward is split: from I to W, besides what F kept */
-    double waits_bytes;                     /* of what F kept, what W needs; */
-    double stack_bytes;                     /* of what is no value: what only other stacks keep */
-    double eager_bytes;                     /* the same of copies that only operators without fusion keep */
-    double forward_bytes, backward_bytes;   /* temporaries at their fullest */
-    double loss_bytes[NLOSSES];             /* of the head: temporaries while the loss is made; 0: as the lines above */
-    struct cost_lives_later *lives;         /* llmrun's alone */
-    double shapes;                          /* elements of its matrices, one of several experts */
-    double whole_matrices;                  /* of matrices: those that tp does not split */
-    double early_matrices;                  /* elements of buckets of matrices that I makes gradients of */
-    bool early;                             /* where the backward is split, some of its matrices' gradients are made with I */
-    bool whole_late;                        /* and some of whole_matrices' with W */
+    double unread_s; /* of both kinds' transfers: that of what only a stack runs again, for nobody */
+    double apart_forward_s, apart_backward_s,
+        apart_input_s; /* of them: hidden where rows to experts have their own queue */
+    double forward_hidden_s,
+        backward_hidden_s; /* of transfers: what another microbatch hides at most under schedules in pairs */
+    double keep_bytes;     /* from F to B, per microbatch in flight */
+    double late_bytes;     /* where the backward is split: from I to W, besides what F kept */
+    double waits_bytes;    /* of what F kept, what W needs; */
+    double stack_bytes;    /* of what is no value: what only other stacks keep */
+    double eager_bytes;    /* the same of copies that only operators without fusion keep */
+    double forward_bytes, backward_bytes; /* temporaries at their fullest */
+    double loss_bytes[NLOSSES];           /* of the head: temporaries while the loss is made; 0: as the lines above */
+    struct cost_lives_later *lives;       /* llmrun's alone */
+    double shapes;                        /* elements of its matrices, one of several experts */
+    double whole_matrices;                /* of matrices: those that tp does not split */
+    double early_matrices;                /* elements of buckets of matrices that I makes gradients of */
+    bool early;      /* where the backward is split, some of its matrices' gradients are made with I */
+    bool whole_late; /* and some of whole_matrices' with W */
     /* parameter elements on this rank: matrices split or whole, vectors split or whole over tp, experts */
     double matrices, vectors_split, vectors_whole, experts;
     double key_matrices, key_vectors; /* of matrices and vectors_split: of key heads that several tp ranks hold */
@@ -118,7 +123,8 @@ static inline uint64_t cost_mark(uint64_t seed, const void *bytes, size_t n)
     return mark;
 }
 
-/* of a block's transfers, what schedules in pairs hide at most: behind another microbatch, or on a queue of their own */
+/* of a block's transfers, what schedules in pairs hide at most: behind another microbatch, or on a queue of their own
+ */
 static inline double cost_paired_forward_s(const struct cost_block *b)
 {
     return cost_larger(b->forward_hidden_s, b->apart_forward_s);
@@ -137,7 +143,7 @@ struct cost_stage {
     double forward_s, backward_s, forward_comm_s, backward_comm_s, forward_hidden_s, backward_hidden_s;
     double input_s, weight_s; /* of a backward in two, with transfers */
     double own_forward_s, own_backward_s;
-    double kept_s; /* of forward: recomputation may leave it out */
+    double kept_s;                    /* of forward: recomputation may leave it out */
     double matrices, experts, blocks; /* parameter elements; matrices with all vectors */
     struct cost_updated first[2];     /* what is updated first, then; of state in host memory alone */
 };
@@ -158,11 +164,12 @@ void cost_tune(const struct cost *c, struct cost_group *g, uint32_t moves);
 /* floor.c: n members placed so that nothing is slower than where they really are, as a bound; its level says so */
 #define COST_FLOOR COST_LEVELS
 struct cost_group cost_floor_group(const struct cost *c, uint32_t n);
-/* exchange.c: c->near and c->far, of the decision's ep_nodes or of those that its nodes make; n = 1 where there are none */
+/* exchange.c: c->near and c->far, of the decision's ep_nodes or of those that its nodes make; n = 1 where there are
+ * none */
 void cost_split_experts(struct cost *c);
-/* of a microbatch's tokens in a layer: seconds of their rows one way; what else travels forward and backward; memory traffic,
- * one way, that straight ones do without; rows that lie on this node's rank once per node, 0 where they go straight; of way_s,
- * what travels between nodes then; of ranks that share an expert, beside it */
+/* of a microbatch's tokens in a layer: seconds of their rows one way; what else travels forward and backward; memory
+ * traffic, one way, that straight ones do without; rows that lie on this node's rank once per node, 0 where they go
+ * straight; of way_s, what travels between nodes then; of ranks that share an expert, beside it */
 struct cost_exchange {
     double way_s, forward_s, backward_s, copies_s, rows, far_s, shared_s;
 };
@@ -170,7 +177,8 @@ struct cost_exchange cost_exchange(const struct cost *c, const struct moe *m, do
 /* n expert ranks, `stride` apart: for all-to-all */
 struct cost_group cost_expert_group(const struct cost *c, uint32_t n, uint32_t stride);
 /* of such a group, with once_per_node */
-double cost_floor_dispatch_s(const struct cost *c, double bytes, double copies, uint32_t groups, uint32_t pick, uint32_t n);
+double cost_floor_dispatch_s(const struct cost *c, double bytes, double copies, uint32_t groups, uint32_t pick,
+                             uint32_t n);
 /* share of a NIC's bandwidth that many short sends reach, of what a ring does (dispatch over 16 to 64 H100) */
 #define DIRECT_NET 0.94
 /* c->net, after c->device.nic_factor */
@@ -184,7 +192,7 @@ uint32_t cost_curve_slot(enum op op);
 /* distinct layers by pointer, and their expansions: made once per job */
 struct cost_kinds {
     uint32_t n;
-    uint32_t *kind, *run; /* by layer */
+    uint32_t *kind, *run;                                     /* by layer */
     const struct expansion **layers, *embed, *head, *predict; /* layers: by kind */
 };
 struct cost_kinds cost_kinds_new(struct arena *a, const struct model *m);
@@ -217,19 +225,19 @@ uint32_t cost_parked(struct arena *a, const struct cost *c, const struct cost_bl
 /* exchange.c: rows of experts that travel and are kept for each that is expected on average */
 double cost_rows_moved(const struct cost *c, const struct moe *m);
 double cost_rows_kept(const struct cost *c, const struct moe *m);
-/* Room for experts' rows in memory, over the mean, 0: for all that can come.  Where nothing fits with the usual one, a plan that
- * is too large gets less, down to the mean. */
+/* Room for experts' rows in memory, over the mean, 0: for all that can come.  Where nothing fits with the usual one, a
+ * plan that is too large gets less, down to the mean. */
 double cost_room_kept(const struct cost *c);
 /* of `tokens` tokens, those that lie on their way between nodes, before they are spread there; 0: they go straight */
 double cost_far_rows(const struct cost *c, const struct moe *m, double tokens);
-/* Rows of a microbatch to the experts of a layer and back, as the profile's stack sends them, with what ranks that share an
- * expert gather and sum: seconds by themselves; each of the ways. */
+/* Rows of a microbatch to the experts of a layer and back, as the profile's stack sends them, with what ranks that
+ * share an expert gather and sum: seconds by themselves; each of the ways. */
 double cost_travel_s(const struct cost *c, const struct moe *m, struct cost_exchange *to, struct cost_exchange *from);
 /* the same seconds of another stack's in the ways of the emitted programs: far_s of each */
 void cost_emitted_ways(const struct cost *c, const struct moe *m, struct cost_exchange *to, struct cost_exchange *from);
 double cost_sent_bytes(const struct cost *c); /* of a token's row, or its gradient, on its way to an expert */
-/* words.c: conversions of a layer's values to 8 bits and back, of operator i: forward, when it runs again, and backward; kernels,
- * and seconds.  NULL: there are none.  Bytes of rows in 8 bits, in parts side by side */
+/* words.c: conversions of a layer's values to 8 bits and back, of operator i: forward, when it runs again, and
+ * backward; kernels, and seconds.  NULL: there are none.  Bytes of rows in 8 bits, in parts side by side */
 struct cost_words {
     struct backward plan;
     uint32_t again;       /* what it was made of */
@@ -239,7 +247,8 @@ struct cost_conversions {
     double forward_s, again_s, backward_s;
     uint32_t forward, again, backward;
 };
-struct cost_words *cost_words(struct arena *a, const struct cost *c, const struct decision *d, const struct expansion *e, bool layer);
+struct cost_words *cost_words(struct arena *a, const struct cost *c, const struct decision *d,
+                              const struct expansion *e, bool layer);
 struct cost_conversions cost_conversions(const struct cost *c, const struct decision *d, const struct expansion *e,
                                          const struct cost_words *w, uint32_t i);
 double cost_word_bytes(double rows, double cols, uint32_t parts);
@@ -265,7 +274,8 @@ void cost_clear_transfers(const struct decision *d, struct pipeline_stage *stage
 /* stages' times without copies to host memory, which cost_pipeline() has beside them */
 void cost_clear_copies(const struct cost *c, const struct cost_shape *s, struct pipeline_stage *stages);
 /* the step's items from a pipeline of pipeline_s seconds, of which free_s are left if transfers cost nothing */
-void cost_step(const struct cost *c, const struct cost_stage *ranks, double pipeline_s, double free_s, struct estimate *e);
+void cost_step(const struct cost *c, const struct cost_stage *ranks, double pipeline_s, double free_s,
+               struct estimate *e);
 /* The same in parts: what no schedule of the stages changes, no more than of the same stages with layers that
  * recompute; what ZeRO and shards leave alone; both with a pipeline's seconds.  For schedules that are too
  * long to be run. */
@@ -279,8 +289,7 @@ struct cost_least {
 struct cost_least cost_least(const struct cost *c, const struct pipeline_times *times, bool longer);
 /* Actions no longer than with what travels beside them, into stages, one for each of times'; returns seconds
  * that the run takes at least beyond these alone, 0: they are the same. */
-double cost_least_stretch(const struct cost *c, const struct pipeline_times *times,
-                          struct pipeline_stage *stages);
+double cost_least_stretch(const struct cost *c, const struct pipeline_times *times, struct pipeline_stage *stages);
 /* does the decision's schedule run gradients of inputs and of weights apart? */
 bool cost_splits(const struct decision *d);
 /* prefetch.c: uses ahead that ZeRO 3 gathers parameters, as the decision says or its shape suggests */
@@ -304,15 +313,16 @@ struct cost_movers {
     struct cost_mover dense, keys, experts;
 };
 struct cost_movers cost_movers(const struct cost *c);
-void cost_moves_by(struct arena *a, const struct cost *c, const struct cost_shape *s,
-                   const struct cost_stage *ranks, const struct cost_movers *by,
-                   struct pipeline_times *times);
+void cost_moves_by(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_stage *ranks,
+                   const struct cost_movers *by, struct pipeline_times *times);
 /* Seconds of copies of what a layer keeps to host memory, or back; fetch_s: of what weights need, back.  received: its
  * input is another rank's output, which stays. */
-double cost_park_s(const struct cost *c, const struct cost_shape *s, const struct cost_block *b, bool received, double *fetch_s);
+double cost_park_s(const struct cost *c, const struct cost_shape *s, const struct cost_block *b, bool received,
+                   double *fetch_s);
 /* copies.c: the same value by value; n: how many */
-const struct pipeline_copy *cost_copies(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_block *b,
-                                        bool received, double park_s, double fetch_s, uint32_t *n);
+const struct pipeline_copy *cost_copies(struct arena *a, const struct cost *c, const struct cost_shape *s,
+                                        const struct cost_block *b, bool received, double park_s, double fetch_s,
+                                        uint32_t *n);
 /* elements of parameters and gradients that travel at a time, of whatever pieces of the model; 0: a piece's */
 double cost_bucket(const struct cost *c);
 /* of a pipeline rank; what all ranks sum of the norm between */
@@ -358,16 +368,18 @@ struct own_stages; /* what stages of a decision come to, of equal ones once */
 struct own_stages *cost_stages_new(struct arena *a);
 /* the same rank by rank of one decision, whose stages may spare more or fewer layers from call to call */
 struct cost_held {
-    double dense, experts, largest; /* of a block: parameter elements, buckets padded; of both what is gathered at a time */
-    double own, vectors[2];         /* of dense: matrices; vectors split over tp, whole */
-    /* those that stay until the update, without vectors': of matrices, of experts, of tables that a block in front completes or
-     * another rank; are they summed between ranks once complete; all of them after all other actions of the step */
+    double dense, experts,
+        largest;            /* of a block: parameter elements, buckets padded; of both what is gathered at a time */
+    double own, vectors[2]; /* of dense: matrices; vectors split over tp, whole */
+    /* those that stay until the update, without vectors': of matrices, of experts, of tables that a block in front
+     * completes or another rank; are they summed between ranks once complete; all of them after all other actions of
+     * the step */
     double gradients[3];
     bool sums[3], tied;
     double begun; /* the head's, whose first product a prediction module begins with, and which the head completes */
-    double made, part;              /* gradients of a microbatch that are scattered; a rank's part of them */
-    double state, expert_state;     /* elements whose state this rank has, of matrices and of experts; */
-    double whole_state;             /* of matrices that are whole on every rank of tp */
+    double made, part;          /* gradients of a microbatch that are scattered; a rank's part of them */
+    double state, expert_state; /* elements whose state this rank has, of matrices and of experts; */
+    double whole_state;         /* of matrices that are whole on every rank of tp */
 };
 #define COST_HELD 8
 struct cost_rooms {
@@ -378,11 +390,11 @@ struct cost_rooms {
     double place;                            /* of state that is fetched from the host */
     double limit, buckets;                   /* bytes of the GPU; elements that buckets are padded to */
     uint64_t communicator_bytes;
-    bool splits, least;      /* I and W; bounds for any schedule */
-    double kept;             /* activations of the rank that is asked for, where they are known; else 0 */
+    bool splits, least; /* I and W; bounds for any schedule */
+    double kept;        /* activations of the rank that is asked for, where they are known; else 0 */
     uint32_t expert_shard, expert_shares, ahead; /* shares: ranks that have the same experts */
     struct own_stages *known;                    /* where they are kept for the next call; NULL: nowhere */
-    uint32_t nlayers; /* distinct ones that are here */
+    uint32_t nlayers;                            /* distinct ones that are here */
     struct cost_held layers[COST_HELD], embed, head, predict;
 };
 void cost_rooms_init(struct cost_rooms *x, const struct cost *c, const struct cost_shape *s);
@@ -403,12 +415,15 @@ double cost_layer_buffers(const struct cost_rooms *x, uint32_t kind, double temp
 /* of the fullest rank; false: some rank needs more than most_bytes, by how much is not told */
 bool cost_rooms_fullest(const struct cost_rooms *x, uint64_t most_bytes, struct estimate *e);
 
-/* measured.c: of the cluster file, 0 or NULL = nothing: operations per second of a product; its seconds as a multiple of a
- * formula's; the nearest attention; seconds of a memory-bound instruction */
+/* measured.c: of the cluster file, 0 or NULL = nothing: operations per second of a product; its seconds as a multiple
+ * of a formula's; the nearest attention; seconds of a memory-bound instruction */
 double cost_measured_product_flop_s(const struct cost *c, double m, double n, double k, enum cost_number number);
 double cost_measured_product_share(const struct cost *c, double m, double n, double k, enum cost_number number,
-                                   double (*formula_s)(const struct cost *c, const struct topo_point *at, void *context), void *context);
-const struct topo_point *cost_measured_attention(const struct cost *c, double places, double head, enum cost_number number);
+                                   double (*formula_s)(const struct cost *c, const struct topo_point *at,
+                                                       void *context),
+                                   void *context);
+const struct topo_point *cost_measured_attention(const struct cost *c, double places, double head,
+                                                 enum cost_number number);
 double cost_measured_stream_s(const struct cost *c, enum op op, double bytes, bool half);
 double cost_crowd(const struct cost *c);
 

@@ -111,8 +111,8 @@ static void init_tiles(struct cost_device *dev, const struct generation *g)
 }
 
 /* rates of one number format; stated: the cluster file's efficiency of large products, 0 = none */
-static void init_rate(struct cost_device *dev, enum cost_number number, double peak, double clock,
-                      double power, double stated, double factor)
+static void init_rate(struct cost_device *dev, enum cost_number number, double peak, double clock, double power,
+                      double stated, double factor)
 {
     if (peak <= 0 || clock <= 0)
         return;
@@ -131,8 +131,8 @@ uint32_t cost_device_sms(const struct topo_gpu *gpu)
     return 128;
 }
 
-/* Multiprocessors that are left to communication compute nothing all step long (DeepSeek-V3's report, section 3.2.2); what
- * the power supply sustains is for the others to use. */
+/* Multiprocessors that are left to communication compute nothing all step long (DeepSeek-V3's report, section 3.2.2);
+ * what the power supply sustains is for the others to use. */
 static void leave_sms(struct cost_device *dev, const struct generation *g, double sms)
 {
     if (!(sms < dev->sms))
@@ -146,8 +146,8 @@ static void leave_sms(struct cost_device *dev, const struct generation *g, doubl
     dev->backward.flop_s *= share;
 }
 
-static void init_known(struct cost *c, const struct topo_gpu *gpu, const struct generation *g,
-                       enum topo_dtype low, enum topo_dtype full)
+static void init_known(struct cost *c, const struct topo_gpu *gpu, const struct generation *g, enum topo_dtype low,
+                       enum topo_dtype full)
 {
     struct cost_device *dev = &c->device;
     const struct profile *p = c->profile;
@@ -164,13 +164,10 @@ static void init_known(struct cost *c, const struct topo_gpu *gpu, const struct 
     init_tiles(dev, g);
     double half = gpu->sm >= 100 ? p->matmul_sm100 : gpu->sm >= 90 ? p->matmul_sm90 : p->matmul_sm80;
     double fp8 = gpu->sm >= 100 ? p->matmul_fp8_sm100 : p->matmul_fp8_sm90;
-    double attention = gpu->sm >= 100  ? p->attention_sm100
-                       : gpu->sm >= 90 ? p->attention_sm90
-                                       : p->attention_sm80;
+    double attention = gpu->sm >= 100 ? p->attention_sm100 : gpu->sm >= 90 ? p->attention_sm90 : p->attention_sm80;
     init_rate(dev, COST_HALF, gpu->peak_flop_s[low], g->clock, power, gpu->efficiency[low], half);
     init_rate(dev, COST_F32, gpu->peak_flop_s[full], 0.9, 0.9, gpu->efficiency[full], half);
-    init_rate(dev, COST_FP8, gpu->peak_flop_s[TOPO_FP8], g->clock_fp8, power_fp8, gpu->efficiency[TOPO_FP8],
-              fp8);
+    init_rate(dev, COST_FP8, gpu->peak_flop_s[TOPO_FP8], g->clock_fp8, power_fp8, gpu->efficiency[TOPO_FP8], fp8);
     double large = gpu->peak_flop_s[low] * sustained(g->clock, power);
     dev->fill = g->fill;
     dev->split_s = g->split_s;
@@ -205,8 +202,7 @@ static void init_plain(struct cost *c, const struct topo_gpu *gpu, enum topo_dty
     double peaks[COST_NNUMBERS] = {[COST_F32] = gpu->peak_flop_s[full],
                                    [COST_HALF] = gpu->peak_flop_s[low],
                                    [COST_FP8] = gpu->peak_flop_s[TOPO_FP8]};
-    const enum topo_dtype names[COST_NNUMBERS] = {
-        [COST_F32] = full, [COST_HALF] = low, [COST_FP8] = TOPO_FP8};
+    const enum topo_dtype names[COST_NNUMBERS] = {[COST_F32] = full, [COST_HALF] = low, [COST_FP8] = TOPO_FP8};
     for (int i = 0; i < COST_NNUMBERS; i++) {
         double stated = gpu->efficiency[names[i]];
         dev->clock_flop_s[i] = dev->power_flop_s[i] = peaks[i] * (stated > 0 ? stated : 0.8);

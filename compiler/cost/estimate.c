@@ -30,9 +30,10 @@ static void add_block(const struct cost *c, struct cost_stage *st, const struct 
     st->blocks += times;
 }
 
-/* Weight gradients of a microbatch that are made in half precision and added to the step's by kernels of their own: read,
- * and the step's read and written.  Products that add to fp32 gradients themselves (Megatron-LM's fused accumulation) did so
- * outside ZeRO's optimizers only: DeepSpeed's add, sharded or not, and so did sums in half precision. */
+/* Weight gradients of a microbatch that are made in half precision and added to the step's by kernels of their own:
+ * read, and the step's read and written.  Products that add to fp32 gradients themselves (Megatron-LM's fused
+ * accumulation) did so outside ZeRO's optimizers only: DeepSpeed's add, sharded or not, and so did sums in half
+ * precision. */
 static void add_gradients(const struct cost *c, struct cost_stage *st)
 {
     if (c->profile->gradients_added < 0.5 || (c->decision->zero == 0 && c->device.gradient_bytes > 2))
@@ -142,7 +143,8 @@ static double rank_x(const struct cost_stage *st)
     return st->backward_s + st->backward_comm_s;
 }
 
-/* between two stages: what every rank of a tensor-parallel group holds alike may be sent in shares and gathered there */
+/* between two stages: what every rank of a tensor-parallel group holds alike may be sent in shares and gathered there
+ */
 static double boundary_transfer_s(const struct cost *c, double bytes)
 {
     const struct decision *d = c->decision;
@@ -170,7 +172,8 @@ void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost
         for (uint32_t j = 0; j < d->vpp; j++) {
             uint32_t i = cost_rank_stage(d, r, j);
             bool plain = plain_stage(s, &d->stages[i]);
-            struct cost_stage st = plain && known && same_stages(s, known, &d->stages[i]) ? sums : cost_sum_stage(c, s, i);
+            struct cost_stage st = plain && known && same_stages(s, known, &d->stages[i]) ? sums
+                                                                                          : cost_sum_stage(c, s, i);
             if (plain) {
                 known = &d->stages[i];
                 sums = st;
@@ -178,16 +181,21 @@ void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost
             add_stage(&ranks[r], &st);
             double copy_s = cost_stage_parked(c, s, i) / cost_host_bytes_s(c); /* out beside F, in beside B */
             double x = fmax(rank_x(&st), copy_s);
-            stages[i] = (struct pipeline_stage){.forward_s = fmax(rank_f(&st), copy_s), .backward_s = x,
-                                                .input_s = fmax(st.input_s, copy_s), .weight_s = st.weight_s,
-                                                .lead_s = stage_lead_s(s, &d->stages[i]), .kept_s = st.kept_s,
-                                                .next_s = transfer_s, .back_s = transfer_s,
+            stages[i] = (struct pipeline_stage){.forward_s = fmax(rank_f(&st), copy_s),
+                                                .backward_s = x,
+                                                .input_s = fmax(st.input_s, copy_s),
+                                                .weight_s = st.weight_s,
+                                                .lead_s = stage_lead_s(s, &d->stages[i]),
+                                                .kept_s = st.kept_s,
+                                                .next_s = transfer_s,
+                                                .back_s = transfer_s,
                                                 .forward_hidden_s = st.forward_hidden_s,
                                                 .backward_hidden_s = st.backward_hidden_s};
         }
     }
-    *times = (struct pipeline_times){.stages = stages, .skewed = decision_skews(c->job, d) || c->profile->post_validation > 0.5,
-                                      .validated = decision_skews(c->job, d)};
+    *times = (struct pipeline_times){.stages = stages,
+                                     .skewed = decision_skews(c->job, d) || c->profile->post_validation > 0.5,
+                                     .validated = decision_skews(c->job, d)};
     times->held = w->never_overlap & OVERLAP_PP ? 1 : w->overlap & OVERLAP_PP ? 0 : c->profile->pp_shown;
 }
 
@@ -213,10 +221,11 @@ static double pieces_s(const struct cost *c, enum op op, double bytes, double pi
     return pieces * cost_group_s(c, op, bytes / pieces, g);
 }
 
-/* Seconds of one reduction and one gather of everything that a rank holds; experts: the group of theirs, where it has any.  ZeRO 2 and 3 move block by block; else gradients
- * travel in buckets of 40 million elements, of a million per member where they are many (Megatron-LM's default). */
-static void dp_transfers(const struct cost *c, const struct cost_stage *st, const struct cost_group *experts, double *reduce,
-                         double *gather)
+/* Seconds of one reduction and one gather of everything that a rank holds; experts: the group of theirs, where it has
+ * any.  ZeRO 2 and 3 move block by block; else gradients travel in buckets of 40 million elements, of a million per
+ * member where they are many (Megatron-LM's default). */
+static void dp_transfers(const struct cost *c, const struct cost_stage *st, const struct cost_group *experts,
+                         double *reduce, double *gather)
 {
     const struct decision *d = c->decision;
     const struct train *t = &c->job->train;
@@ -242,7 +251,8 @@ static void dp_transfers(const struct cost *c, const struct cost_stage *st, cons
     }
 }
 
-/* seconds of one microbatch's pass in which the NICs carry other transfers than data-parallel ones, which wait for them */
+/* seconds of one microbatch's pass in which the NICs carry other transfers than data-parallel ones, which wait for them
+ */
 static double nic_taken_s(const struct cost *c, double layer_comm_s)
 {
     const struct decision *d = c->decision;
@@ -264,9 +274,9 @@ static uint32_t passes_beside(const struct cost *c)
     return group < d->microbatches ? group : d->microbatches;
 }
 
-/* Of one reduction or gather of moved_s, what can run beside kernels that take pass_s for a microbatch.  Looped stages go
- * through a group of microbatches chunk by chunk: the transfers of all chunks but one have the group's kernels of the other
- * chunks beside them, those of the last one its own last microbatch. */
+/* Of one reduction or gather of moved_s, what can run beside kernels that take pass_s for a microbatch.  Looped stages
+ * go through a group of microbatches chunk by chunk: the transfers of all chunks but one have the group's kernels of
+ * the other chunks beside them, those of the last one its own last microbatch. */
 static double dp_hides(const struct cost *c, double moved_s, double pass_s)
 {
     double passes = passes_beside(c), v = c->decision->vpp;
@@ -293,7 +303,8 @@ static struct cost_stage rank_state(const struct cost *c, const struct cost_stag
         st.experts += other->experts;
         st.blocks += other->blocks;
         if (c->job->model.tied && (r == 0 || r + 1 == c->decision->pp)) /* one table for both ends */
-            st.matrices -= (double)expand_padded_vocab(c->job->model.vocab, c->decision->tp) / c->decision->tp * (double)c->job->model.width;
+            st.matrices -= (double)expand_padded_vocab(c->job->model.vocab, c->decision->tp) / c->decision->tp *
+                           (double)c->job->model.width;
     }
     return st;
 }
@@ -304,9 +315,9 @@ static struct cost_stage rank_state(const struct cost *c, const struct cost_stag
  * beside them down.  Under ZeRO 2 gradients are scattered for every microbatch, under ZeRO 3 parameters are
  * gathered twice for each. Copies on mirror ranks add theirs at the end.
  *
- * longer: from below, of these stages or of any whose forward passes make what is kept as well, and whose backward passes are
- * longer by such a forward pass at most.  More hides there and less is exposed, so what hides is taken of the shorter ones,
- * what is exposed of the longer ones. */
+ * longer: from below, of these stages or of any whose forward passes make what is kept as well, and whose backward
+ * passes are longer by such a forward pass at most.  More hides there and less is exposed, so what hides is taken of
+ * the shorter ones, what is exposed of the longer ones. */
 struct dp_transfers {
     double exposed_s, shown_s, stolen_s; /* shown: of that, for the profile's share */
 };
@@ -329,15 +340,16 @@ static struct dp_transfers dp_exposed(const struct cost *c, const struct cost_st
             dp_transfers(c, &st, &experts, &reduce, &gather);
         last = st;
         if (mirrors)
-            late = cost_group_s(c, OP_ALL_REDUCE, 4 * (st.matrices + st.experts) / (d->zero >= 2 ? d->shard : 1), &c->tie) +
+            late = cost_group_s(c, OP_ALL_REDUCE, 4 * (st.matrices + st.experts) / (d->zero >= 2 ? d->shard : 1),
+                                &c->tie) +
                    (d->zero >= 2 ? 0 : reduce);
         double times_x = d->zero >= 2 ? d->microbatches : 1, times_f = d->zero == 3 ? d->microbatches : 1;
         double moved_x = (mirrors && d->zero < 2 ? 0 : reduce) + (d->zero == 3 ? gather : 0);
         double free_x = fmax(0, x - nic_taken_s(c, st.backward_comm_s));
         double free_f = fmax(0, f - nic_taken_s(c, st.forward_comm_s));
         double more_f = longer ? st.kept_s : 0, more_x = longer ? f + st.kept_s : 0;
-        double hidden = times_x * dp_hides(c, moved_x, free_x) + times_f * dp_hides(c, gather, free_f), shown = share * hidden,
-               most = hidden;
+        double hidden = times_x * dp_hides(c, moved_x, free_x) + times_f * dp_hides(c, gather, free_f),
+               shown = share * hidden, most = hidden;
         if (longer)
             most = times_x * dp_hides(c, moved_x, free_x + more_x) + times_f * dp_hides(c, gather, free_f + more_f);
         double exposed = times_x * moved_x + times_f * gather - most + share * most;
@@ -364,7 +376,8 @@ double cost_host_bytes_s(const struct cost *c)
 }
 
 /* Bytes of a gradient as the update finds it: what was summed between ranks at the end stays in the format of that sum
- * (lower_own_gradient() of compiler/lower/shard.c).  shard of n ranks that hold copies: its state is split over so many. */
+ * (lower_own_gradient() of compiler/lower/shard.c).  shard of n ranks that hold copies: its state is split over so
+ * many. */
 static double summed_bytes(const struct cost *c, uint32_t n, uint32_t shard)
 {
     const struct decision *d = c->decision;
@@ -372,8 +385,8 @@ static double summed_bytes(const struct cost *c, uint32_t n, uint32_t shard)
     return (at_end ? c->job->train.reduce : c->job->train.grads) == DT_FP32 ? 4 : 2;
 }
 
-/* bytes of a rank's share of elements as the update finds them: gradients, state, a working copy beside it; of the state, what
- * may be kept in host memory */
+/* bytes of a rank's share of elements as the update finds them: gradients, state, a working copy beside it; of the
+ * state, what may be kept in host memory */
 struct update_bytes {
     double gradients, state, copy, parked;
 };
@@ -388,7 +401,8 @@ static struct update_bytes update_bytes(const struct cost *c, const struct cost_
     uint32_t shard = d->zero ? decision_expert_shard(d) : 1;
     double dense = x->matrices / d->shard, experts = x->experts / shard, own = dense + experts;
     return (struct update_bytes){
-        .gradients = summed_bytes(c, d->dp * d->cp, d->shard) * dense + summed_bytes(c, decision_expert_dp(d), shard) * experts,
+        .gradients = summed_bytes(c, d->dp * d->cp, d->shard) * dense +
+                     summed_bytes(c, decision_expert_dp(d), shard) * experts,
         .state = (weight + moment * moments) * own,
         .copy = (apart ? 2 : 0) * own,
         .parked = ((apart ? weight : 0) + moment * moments) * own,
@@ -401,8 +415,8 @@ static double updated_s(const struct cost *c, const struct update_bytes *x, doub
     return cost_stream_of_s(c, op, x->gradients + 2 * x->state + x->copy, x->copy > 0) + buckets * c->device.launch_s;
 }
 
-/* The state comes and goes on one queue: that of the first two buckets comes ahead, before the norm is known, and the first
- * one's is updated before anything else moves. */
+/* The state comes and goes on one queue: that of the first two buckets comes ahead, before the norm is known, and the
+ * first one's is updated before anything else moves. */
 static void fetch_state(const struct cost *c, const struct cost_stage *st, double parked, struct pipeline_update *u)
 {
     const struct update_bytes first = update_bytes(c, &st->first[0]), second = update_bytes(c, &st->first[1]);
@@ -416,7 +430,8 @@ struct pipeline_update cost_rank_update(const struct cost *c, const struct cost_
     const struct cost_stage st = rank_state(c, ranks, r);
     const struct update_bytes x = update_bytes(c, &(struct cost_updated){st.matrices, st.experts});
     double buckets = st.blocks * (st.experts > 0 ? 3 : 1) + 2; /* launches */
-    struct pipeline_update u = {.norm_s = cost_stream_of_s(c, OP_SQNORM, x.gradients, c->job->train.grads != DT_FP32) + buckets * c->device.launch_s};
+    struct pipeline_update u = {.norm_s = cost_stream_of_s(c, OP_SQNORM, x.gradients, c->job->train.grads != DT_FP32) +
+                                          buckets * c->device.launch_s};
     u.last_norm_s = u.norm_s / buckets;
     u.update_s = updated_s(c, &x, buckets);
     if (decision_skews(c->job, c->decision)) /* foretells what the next step begins with */
@@ -510,8 +525,8 @@ struct cost_body cost_body(const struct cost *c, const struct cost_stage *ranks)
     x.compute_s = c->crowd * compute / d->pp * d->microbatches;
     x.comm_s = c->crowd * comm / d->pp * d->microbatches;
     x.least_s = c->crowd > 1 ? x.compute_s + x.comm_s : 0;
-    /* Everyone waits for the slowest node at every synchronisation, and for the host at the step's seam.  A node that is slow
-     * on a stage with slack holds nobody up. */
+    /* Everyone waits for the slowest node at every synchronisation, and for the host at the step's seam.  A node that
+     * is slow on a stage with slack holds nobody up. */
     double straggle = c->profile->straggle, slack = slowest * d->pp / (compute + comm) - 1;
     x.slow = fmax(cost_slow_least(c), straggle * log2(fmax(1, d->nnodes)) - slack);
     return x;
@@ -534,7 +549,8 @@ void cost_items(const struct cost_body *x, double pipeline_s, double free_s, str
     e->step_time_s = e->compute_s + e->tp_comm_s + e->pp_comm_s + e->bubble_s + e->dp_comm_s + e->optimizer_s;
 }
 
-void cost_step(const struct cost *c, const struct cost_stage *ranks, double pipeline_s, double free_s, struct estimate *e)
+void cost_step(const struct cost *c, const struct cost_stage *ranks, double pipeline_s, double free_s,
+               struct estimate *e)
 {
     struct cost_body x = cost_body(c, ranks);
     plain_tail(c, ranks, e);

@@ -1,10 +1,11 @@
 /* Rows to experts that lie on several nodes: straight to every expert's rank, or once per node and spread there
  * (compiler/lower/moe.c); which of the two a decision takes, and what each costs.
  *
- * Straight, k rows of a token travel among all expert ranks, most of them between nodes.  Once per node, as many rows as a token
- * meets nodes (model_sets_met(), with room as blocks have it) travel among the ranks with the same number on each node, and then k
- * rows over the links of a node, one after the other.  The faster one for a microbatch's rows in one layer is taken, of whole
- * blocks and by plain all-to-all: that is how llmrun moves them, whatever stack a profile describes. */
+ * Straight, k rows of a token travel among all expert ranks, most of them between nodes.  Once per node, as many rows
+ * as a token meets nodes (model_sets_met(), with room as blocks have it) travel among the ranks with the same number on
+ * each node, and then k rows over the links of a node, one after the other.  The faster one for a microbatch's rows in
+ * one layer is taken, of whole blocks and by plain all-to-all: that is how llmrun moves them, whatever stack a profile
+ * describes. */
 
 #include "compiler/cost/cost_private.h"
 
@@ -95,7 +96,8 @@ struct cost_exchange cost_exchange(const struct cost *c, const struct moe *m, do
     bool stack = c->profile->ep_once_per_node > 0.5, ours = c->profile->allocator < 0.5 && c->decision->ep > 1;
     double dispatch = cost_dispatch_s(c, moved / m->active * row_bytes, m->active, m->groups, m->pick, &c->ep, stack);
     struct cost_exchange x = {.way_s = dispatch};
-    if (c->ep.level == COST_FLOOR && ours && !stack) { /* on no nodes yet: no slower than either way, without what starts them */
+    if (c->ep.level == COST_FLOOR && ours &&
+        !stack) { /* on no nodes yet: no slower than either way, without what starts them */
         double once = cost_floor_dispatch_s(c, tokens * row_bytes, m->active, m->groups, m->pick, c->ep.n);
         x.way_s = fmin(dispatch, 0.9 * fmax(0, once - 50e-6));
         return x;
@@ -108,10 +110,12 @@ struct cost_exchange cost_exchange(const struct cost *c, const struct moe *m, do
         x.far_s = far;
         x.copies_s = copies_s(c, m, tokens, row_bytes);
         x.rows = far_rows(c, c->profile, m, tokens);
-        /* choices and their weights go once, with the counts of rows within the node; gradients of the weights come back */
+        /* choices and their weights go once, with the counts of rows within the node; gradients of the weights come
+         * back */
         x.forward_s = 2 * cost_group_s(c, OP_ALL_TO_ALL, choices, &c->far) +
                       cost_group_s(c, OP_ALL_TO_ALL, 4.0 * m->experts / nodes, &c->near);
-        x.backward_s = cost_group_s(c, OP_ALL_TO_ALL, choices, &c->far) + 2 * cost_group_s(c, OP_ALL_TO_ALL, 4 * moved, &c->near);
+        x.backward_s = cost_group_s(c, OP_ALL_TO_ALL, choices, &c->far) +
+                       2 * cost_group_s(c, OP_ALL_TO_ALL, 4 * moved, &c->near);
     } else if (ours) { /* counts; in backward rows' weights and their gradients: latency mostly */
         x.forward_s = cost_group_s(c, OP_ALL_TO_ALL, 4 * m->experts, &c->ep);
         x.backward_s = 2 * cost_group_s(c, OP_ALL_TO_ALL, 4 * moved, &c->ep);
@@ -167,7 +171,8 @@ double cost_rows_kept(const struct cost *c, const struct moe *m)
 double cost_sent_bytes(const struct cost *c)
 {
     uint64_t h = (uint64_t)c->job->model.width;
-    return c->job->train.fp8_sent ? 4.0 * (double)isa_eight_words(h) : (c->job->train.precision == DT_FP32 ? 4.0 : 2.0) * (double)h;
+    return c->job->train.fp8_sent ? 4.0 * (double)isa_eight_words(h)
+                                  : (c->job->train.precision == DT_FP32 ? 4.0 : 2.0) * (double)h;
 }
 
 double cost_travel_s(const struct cost *c, const struct moe *m, struct cost_exchange *to, struct cost_exchange *from)
@@ -199,7 +204,8 @@ void cost_emitted_ways(const struct cost *c, const struct moe *m, struct cost_ex
     for (int k = 0; k < 2; k++) {
         double bytes = k ? row : cost_sent_bytes(c);
         double far = cost_group_s(c, OP_ALL_TO_ALL, far_rows(c, c->buffers, m, tokens) * bytes, &c->far);
-        double near = cost_group_s(c, OP_ALL_TO_ALL, tokens * m->active * rows_of(c, c->buffers, m, room_of(c)) * bytes, &c->near);
+        double near = cost_group_s(c, OP_ALL_TO_ALL, tokens * m->active * rows_of(c, c->buffers, m, room_of(c)) * bytes,
+                                   &c->near);
         each[k]->far_s = each[k]->way_s * far / (far + near);
     }
 }

@@ -1,9 +1,10 @@
 /* What no placement of a group beats: transfers from below, for the bounds of a search.
  *
  * Where the members of a group sit follows from the mesh and its order of axes; before an order is looked at only their
- * number is known.  A floor has, of every way to communicate, the least start and the least slopes of any placement: every
- * number of members in a domain is tried, and above it they sit as close as the switches allow.  That is least, for upper levels
- * of a network are neither faster nor nearer, unless a curve was measured: then a floor costs nothing. */
+ * number is known.  A floor has, of every way to communicate, the least start and the least slopes of any placement:
+ * every number of members in a domain is tried, and above it they sit as close as the switches allow.  That is least,
+ * for upper levels of a network are neither faster nor nearer, unless a curve was measured: then a floor costs nothing.
+ */
 
 #include "compiler/cost/cost_private.h"
 
@@ -38,8 +39,8 @@ static uint32_t count_places(const struct cost *c, uint32_t n)
     return most_together(c, n) * (bridged && bridged < c->type->gpus ? 2 : 1) + 1;
 }
 
-/* The i-th of them: every number together; the same with bridged GPUs that meet beyond their bridges; and the first group
- * together where others cross the end of a domain. */
+/* The i-th of them: every number together; the same with bridged GPUs that meet beyond their bridges; and the first
+ * group together where others cross the end of a domain. */
 static struct cost_group nth_place(const struct cost *c, uint32_t n, uint32_t i)
 {
     uint32_t most = most_together(c, n);
@@ -96,7 +97,8 @@ struct cost_group cost_floor_group(const struct cost *c, uint32_t n)
     return floor;
 }
 
-double cost_floor_dispatch_s(const struct cost *c, double bytes, double copies, uint32_t groups, uint32_t pick, uint32_t n)
+double cost_floor_dispatch_s(const struct cost *c, double bytes, double copies, uint32_t groups, uint32_t pick,
+                             uint32_t n)
 {
     double least = INFINITY;
     for (uint32_t i = 0; i < count_places(c, n); i++) {

@@ -2,7 +2,8 @@
  *
  * A group is described by how many of its first group's members sit together at or below each level; all groups of a
  * mask are translates of one another, so one stands for all.  Its ways to communicate are tuned once, here, because a
- * search asks for them a hundred thousand times.  Curves of the cluster file that fit a group exactly are found here too.
+ * search asks for them a hundred thousand times.  Curves of the cluster file that fit a group exactly are found here
+ * too.
  *
  * The groups of one mask run at the same time on every GPU: each is given only its members' own share of links, NICs
  * and uplinks, so contention among them needs no further factor. */
@@ -11,7 +12,8 @@
 
 #include <string.h>
 
-static const char *const curve_names[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"};
+static const char *const curve_names[] = {"all_reduce", "all_gather", "reduce_scatter",
+                                          "all_to_all", "broadcast",  "send_recv"};
 
 uint32_t cost_curve_slot(enum op op)
 {
@@ -54,12 +56,13 @@ static bool beyond_domain(const struct cost *c, uint32_t last)
     return domain && domain < c->type->gpus && last >= domain;
 }
 
-/* Groups lie one behind the other, `extent` ranks each, and the first one within its domain at a level.  Where they don't fill
- * domains, one lies across the end of the first: the level at which its members meet. */
+/* Groups lie one behind the other, `extent` ranks each, and the first one within its domain at a level.  Where they
+ * don't fill domains, one lies across the end of the first: the level at which its members meet. */
 static uint32_t across(const struct cost *c, uint32_t level, uint64_t extent, uint64_t last)
 {
     const struct decision *d = c->decision;
-    uint64_t span = level ? c->topo->tiers[level - 1].span : c->type->scale_up.span, domain = (span ? span : 1) * c->type->gpus;
+    uint64_t span = level ? c->topo->tiers[level - 1].span : c->type->scale_up.span,
+             domain = (span ? span : 1) * c->type->gpus;
     uint64_t all = c->mesh.nranks / c->mesh.size[AXIS_PP], first = (domain - 1) / extent * extent;
     if (domain % extent == 0 || all % extent || first + extent > c->mesh.nranks || mesh_run(&c->mesh, all) != all)
         return level; /* or pp lies between them */
@@ -77,7 +80,8 @@ static struct cost_group run_group(const struct cost *c, uint32_t n, uint32_t st
         uint32_t low = 1, high = n;
         while (low < high) {
             uint32_t middle = low + (high - low) / 2;
-            if (mesh_level(c->topo, d->nodes, per_node, 0, (uint32_t)mesh_unfold(&c->mesh, (uint64_t)middle * stride)) <= level)
+            if (mesh_level(c->topo, d->nodes, per_node, 0,
+                           (uint32_t)mesh_unfold(&c->mesh, (uint64_t)middle * stride)) <= level)
                 low = middle + 1;
             else
                 high = middle;
@@ -87,7 +91,8 @@ static struct cost_group run_group(const struct cost *c, uint32_t n, uint32_t st
         if (low == n)
             break;
     }
-    for (uint32_t level = across(c, g.level, (uint64_t)n * stride, (uint64_t)(n - 1) * stride); g.level < level && g.level + 1 < COST_LEVELS;)
+    for (uint32_t level = across(c, g.level, (uint64_t)n * stride, (uint64_t)(n - 1) * stride);
+         g.level < level && g.level + 1 < COST_LEVELS;)
         g.below[++g.level] = n;
     g.beyond = beyond_domain(c, (uint32_t)mesh_unfold(&c->mesh, (uint64_t)(g.below[0] - 1) * stride));
     finish(c, &g, moves);
@@ -105,7 +110,8 @@ struct cost_group cost_expert_group(const struct cost *c, uint32_t n, uint32_t s
     return run_group(c, n, stride, 1u << MOVE_EXCHANGE);
 }
 
-/* The first n of a rank's dp * cp: in the order of ranks, so as many of them as of all are together at a level, n at most. */
+/* The first n of a rank's dp * cp: in the order of ranks, so as many of them as of all are together at a level, n at
+ * most. */
 struct cost_group cost_shard_group(const struct cost *c, uint32_t n)
 {
     uint32_t mask = AXIS_BIT(AXIS_DP) | AXIS_BIT(AXIS_CP);
@@ -130,7 +136,8 @@ static struct cost_group mesh_cost_group(const struct cost *c, const struct mesh
     struct cost_group g = {.n = mesh_group_size(m, mask)};
     if (g.n < 2)
         return g;
-    g.level = c->runs ? mesh_runs_group_level(c->runs, m, mask) : mesh_group_level(m, c->topo, d->nodes, c->type->gpus, mask);
+    g.level = c->runs ? mesh_runs_group_level(c->runs, m, mask)
+                      : mesh_group_level(m, c->topo, d->nodes, c->type->gpus, mask);
     g.level = g.level < COST_LEVELS ? g.level : COST_LEVELS - 1;
     for (uint32_t level = 0; level < g.level; level++)
         g.below[level] = mesh_group_below(m, c->topo, d->nodes, c->type->gpus, mask, level);
@@ -146,8 +153,8 @@ struct cost_group cost_mask_group(const struct cost *c, const struct mesh *m, ui
     return mask ? mesh_cost_group(c, m, mask) : (struct cost_group){.n = 1};
 }
 
-/* Two neighbouring stages at the worst place.  What leaves a switch group at its end is one stage's ranks out of all that sit
- * in it: these few share its uplinks, oversubscribed or not, as a ring's one member does. */
+/* Two neighbouring stages at the worst place.  What leaves a switch group at its end is one stage's ranks out of all
+ * that sit in it: these few share its uplinks, oversubscribed or not, as a ring's one member does. */
 static struct cost_group next_group(const struct cost *c)
 {
     struct cost_group g = {.n = c->decision->pp > 1 ? 2 : 1};
@@ -211,8 +218,13 @@ const struct profile *cost_buffers(const struct job *job)
 static void init(struct cost *c, const struct job *job, const struct topo *topo, const struct decision *d,
                  const struct mesh_runs *runs)
 {
-    *c = (struct cost){.job = job, .profile = job->wishes.profile, .buffers = cost_buffers(job), .topo = topo,
-                       .type = &topo->types[d->type], .decision = d, .runs = runs};
+    *c = (struct cost){.job = job,
+                       .profile = job->wishes.profile,
+                       .buffers = cost_buffers(job),
+                       .topo = topo,
+                       .type = &topo->types[d->type],
+                       .decision = d,
+                       .runs = runs};
     cost_device_init(c);
     c->crowd = cost_crowd(c);
     set_factors(c);

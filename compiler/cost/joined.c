@@ -5,7 +5,6 @@
 
 #include "compiler/cost/cost_private.h"
 
-
 static const struct operand *at(const struct program *p, const struct insn *x, size_t i)
 {
     return &p->operands[x->operand + i];
@@ -18,7 +17,8 @@ static double bytes_of(const struct operand *o)
 
 static bool same(const struct operand *a, const struct operand *b)
 {
-    return a->buffer == b->buffer && a->offset == b->offset && a->slot == b->slot && a->rows == b->rows && a->cols == b->cols;
+    return a->buffer == b->buffer && a->offset == b->offset && a->slot == b->slot && a->rows == b->rows &&
+           a->cols == b->cols;
 }
 
 /* the n-th instruction before, if nothing comes between and x waits for nobody */
@@ -43,13 +43,15 @@ bool cost_joins(const struct cost *c)
 double cost_joined_bytes(const struct program *p, const struct insn *x)
 {
     const struct insn *one = before(p, x, 1), *two = before(p, x, 2);
-    if ((is(x, OP_RMSNORM) || is(x, OP_LAYERNORM)) && is(one, OP_ADD) && same(at(p, x, OPND(RMSNORM, x)), at(p, one, OPND(ADD, y))))
+    if ((is(x, OP_RMSNORM) || is(x, OP_LAYERNORM)) && is(one, OP_ADD) &&
+        same(at(p, x, OPND(RMSNORM, x)), at(p, one, OPND(ADD, y))))
         return bytes_of(at(p, x, OPND(RMSNORM, x)));
     if (is(x, OP_RMSNORM_W) && is(one, OP_RMSNORM_I))
         return bytes_of(at(p, x, OPND(RMSNORM_W, dy))) + bytes_of(at(p, x, OPND(RMSNORM_W, x)));
     if (is(x, OP_LAYERNORM_W) && is(one, OP_LAYERNORM_I))
         return bytes_of(at(p, x, OPND(LAYERNORM_W, dy))) + bytes_of(at(p, x, OPND(LAYERNORM_W, x)));
-    if (is(x, OP_BIAS_W) && (is(two, OP_LAYERNORM_I) || is(two, OP_RMSNORM_I)) && same(at(p, x, OPND(BIAS_W, dy)), at(p, two, OPND(RMSNORM_I, dx))))
+    if (is(x, OP_BIAS_W) && (is(two, OP_LAYERNORM_I) || is(two, OP_RMSNORM_I)) &&
+        same(at(p, x, OPND(BIAS_W, dy)), at(p, two, OPND(RMSNORM_I, dx))))
         return bytes_of(at(p, x, OPND(BIAS_W, dy)));
     if (is(x, OP_BIAS_W) && is(one, OP_MATMUL_TN) && same(at(p, x, OPND(BIAS_W, dy)), at(p, one, OPND(MATMUL_TN, a))))
         return bytes_of(at(p, x, OPND(BIAS_W, dy)));

@@ -94,12 +94,14 @@ static void experts(struct keep *b, const struct opr *o)
     double routed = b->tokens / d->tp * m->active * cost_rows_kept(b->c, m) * d->etp;
     double in = b->element * routed * h, hidden = b->element * routed * w;
     double less = b->eight ? EIGHT_OF_SIXTEEN : 0.5, fp8 = keeps_fp8(b) ? less : 1;
-    double kept = fp8 * in + (b->c->job->train.fp8_kept ? less : 1) * hidden * parts + (recomputes(b, PART_MOE_ACT) ? 0 : fp8 * hidden);
+    double kept = fp8 * in + (b->c->job->train.fp8_kept ? less : 1) * hidden * parts +
+                  (recomputes(b, PART_MOE_ACT) ? 0 : fp8 * hidden);
     double far = cost_far_rows(b->c, m, b->tokens / d->tp);
     kept += 8 * far * m->active; /* of rows that came to the node: places of their choices, and weights */
     b->extra += recomputes(b, PART_MOE) ? 0 : kept;
     b->spared += recomputes(b, PART_MOE) ? kept : 0;
-    /* rows that came, their gradients, the same at home; the activation weighted, its gradient twice, that of its inputs */
+    /* rows that came, their gradients, the same at home; the activation weighted, its gradient twice, that of its
+     * inputs */
     b->gradients = fmax(b->gradients, (d->ep > 1 ? 3 : 2) * in + 2 * b->element * far * h + hidden * (parts + 3));
 }
 
@@ -114,8 +116,8 @@ static void attention(struct keep *b, const struct opr *o)
     double window = t->window  ? fmin(t->window, b->sequence)
                     : t->chunk ? (double)attn_reach(t, (uint64_t)b->sequence)
                                : b->sequence;
-    double scores =
-        rows * (p->keeps_scores > 0.5 ? window * (b->element + (p->dropout > 0.5 ? b->element + 1 : 0)) : 4);
+    double scores = rows *
+                    (p->keeps_scores > 0.5 ? window * (b->element + (p->dropout > 0.5 ? b->element + 1 : 0)) : 4);
     if (recomputes(b, PART_CORE_ATTN))
         b->spared += scores;
     else {
@@ -207,8 +209,7 @@ static bool keeps_product(const struct keep *b, uint32_t i)
 /* does 'recompute selective' without parts mean every second product here, as in PyTorch's example? */
 static bool recomputes_products(const struct cost *c, const struct decision *d)
 {
-    return c->buffers->selective_products > 0.5 && d->recompute == RECOMPUTE_SELECTIVE &&
-           d->parts == PART_CORE_ATTN;
+    return c->buffers->selective_products > 0.5 && d->recompute == RECOMPUTE_SELECTIVE && d->parts == PART_CORE_ATTN;
 }
 
 /* the same over values: of a stacked product (q, k and v; gate and up) the kept share by columns */
@@ -233,7 +234,8 @@ static double selective_bytes(struct keep *b)
     return bytes;
 }
 
-/* Values that selective recomputation makes again.  Of other stacks than llmrun attention to exchanged heads keeps its output. */
+/* Values that selective recomputation makes again.  Of other stacks than llmrun attention to exchanged heads keeps its
+ * output. */
 static void forget(struct arena *a, struct keep *b)
 {
     const struct decision *d = b->c->decision;
@@ -270,8 +272,7 @@ static void count_weights(struct keep *b)
                 split[t->split != SPLIT_NONE] += own;
                 early[t->split != SPLIT_NONE] |= !expand_puts_off(b->e, o);
                 b->out->whole_late |= t->split == SPLIT_NONE && expand_puts_off(b->e, o);
-            }
-            else if (t->split == SPLIT_NONE)
+            } else if (t->split == SPLIT_NONE)
                 b->out->vectors_whole += own;
             else
                 b->out->vectors_split += own;
@@ -323,8 +324,7 @@ static void loss_buffers(struct keep *b)
         if (e->oprs[i].kind != OPR_LOSS)
             continue;
         uint32_t logits = e->oprs[i].in[0];
-        double rows = (double)expand_padded_vocab(b->c->job->model.vocab, d->tp),
-               n = b->tokens * rows / d->tp;
+        double rows = (double)expand_padded_vocab(b->c->job->model.vocab, d->tp), n = b->tokens * rows / d->tp;
         b->kept[logits] = 0;
         double matrix = p->whole_gradients > 0.5 ? b->element * rows * width / d->tp : 0;
         double backward = b->element * n + matrix + (d->sp ? 3 : 1) * stream;
@@ -339,8 +339,8 @@ static void loss_buffers(struct keep *b)
     }
 }
 
-/* Gradients of products' outputs, and their inputs where those are only computed again.  The loss's gradient lies in the
- * logits. */
+/* Gradients of products' outputs, and their inputs where those are only computed again.  The loss's gradient lies in
+ * the logits. */
 static double late_bytes(struct arena *a, const struct keep *b)
 {
     double bytes = 0;
@@ -374,8 +374,7 @@ static double waits_bytes(struct arena *a, const struct keep *b)
     return bytes;
 }
 
-void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e, bool layer,
-               struct cost_block *out)
+void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e, bool layer, struct cost_block *out)
 {
     const struct decision *d = c->decision;
     struct keep b = {.c = c, .e = e, .out = out};
@@ -415,7 +414,9 @@ void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e,
     out->backward_bytes = stream_bytes + b.gradients + 2 * gathered + again;
     if (c->buffers->allocator > 0.5)
         return;
-    enum lives_kind kind = layer ? e->again < e->noprs ? LIVES_PREDICT : LIVES_LAYER : e->oprs[0].kind == OPR_EMBED ? LIVES_EMBED : LIVES_HEAD;
+    enum lives_kind kind = layer                          ? e->again < e->noprs ? LIVES_PREDICT : LIVES_LAYER
+                           : e->oprs[0].kind == OPR_EMBED ? LIVES_EMBED
+                                                          : LIVES_HEAD;
     out->lives = ARENA_NEW(a, struct cost_lives_later);
     *out->lives = (struct cost_lives_later){.e = e, .kind = kind, .recompute = d->recompute, .parts = d->parts};
     out->lives->arena = c->pairs ? moments_arena(c->pairs) : a;

@@ -46,8 +46,7 @@ static double product_bytes(const struct cost_device *dev, enum product product,
 static double alignment(const struct cost_device *dev, bool batch, uint64_t row, uint64_t other,
                         enum cost_number number)
 {
-    uint64_t bytes =
-        (row | other) * (number == COST_FP8 ? 1 : 2); /* lowest set bits are those of the worse one */
+    uint64_t bytes = (row | other) * (number == COST_FP8 ? 1 : 2); /* lowest set bits are those of the worse one */
     if (number == COST_F32 || !(bytes & 15))
         return 1;
     if (batch)
@@ -57,15 +56,13 @@ static double alignment(const struct cost_device *dev, bool batch, uint64_t row,
 
 /* seconds of the rounds of tiles at the highest clock; products: independent ones of that shape, side by side
  */
-static double rounds_s(const struct cost_device *dev, double products, double m, double n, double k,
-                       double flop_s)
+static double rounds_s(const struct cost_device *dev, double products, double m, double n, double k, double flop_s)
 {
     double best = INFINITY, per_unit = 1 / dev->units, overhead = dev->split_s;
     double unit_s = 2 * dev->units / flop_s * (64 * parts(k, 1.0 / 64) + dev->fill);
     for (unsigned i = 0; i < dev->ntiles; i++) {
         const struct cost_tile *t = &dev->tiles[i];
-        double rounds = products * parts(m, t->per_m) * parts(n, t->per_n) * per_unit,
-               tile_s = t->work * unit_s;
+        double rounds = products * parts(m, t->per_m) * parts(n, t->per_n) * per_unit, tile_s = t->work * unit_s;
         double whole = parts(rounds, 1) * tile_s, split = rounds * tile_s + overhead;
         double least = whole < split ? whole : split;
         best = least < best ? least : best;
@@ -95,17 +92,16 @@ static double layout_share(const struct cost_device *dev, enum product product)
 }
 
 /* as the formulas have it, without the time from kernel to kernel */
-static double formula_s(const struct cost *c, enum product product, double products, uint64_t m, uint64_t n,
-                        uint64_t k, enum cost_number number)
+static double formula_s(const struct cost *c, enum product product, double products, uint64_t m, uint64_t n, uint64_t k,
+                        enum cost_number number)
 {
     const struct cost_device *dev = &c->device;
     double dm = (double)m, dn = (double)n, dk = (double)k, flops = 2 * products * dm * dn * dk;
     double memory = products * product_bytes(dev, product, dm, dn, dk, number) / dev->product_bytes_s;
     if (dev->plain)
         return fmax(plain_s(dev, products, dm, dn, dk, number) / dev->compute_factor, memory);
-    double share =
-        layout_share(dev, product) /
-        (alignment(dev, products > 1, n, product == PRODUCT_WEIGHT ? m : k, number) * dev->compute_factor);
+    double share = layout_share(dev, product) /
+                   (alignment(dev, products > 1, n, product == PRODUCT_WEIGHT ? m : k, number) * dev->compute_factor);
     double clock = share * rounds_s(dev, products, dm, dn, dk, dev->clock_flop_s[number]);
     return norm4(clock, share * flops / dev->power_flop_s[number], memory);
 }
@@ -118,7 +114,8 @@ struct kind_of_product {
 static double point_s(const struct cost *c, const struct topo_point *at, void *context)
 {
     const struct kind_of_product *x = context;
-    return c->device.compute_factor * formula_s(c, x->product, 1, (uint64_t)at->m, (uint64_t)at->n, (uint64_t)at->k, x->number);
+    return c->device.compute_factor *
+           formula_s(c, x->product, 1, (uint64_t)at->m, (uint64_t)at->n, (uint64_t)at->k, x->number);
 }
 
 /* the same, anew */
@@ -158,8 +155,8 @@ struct cost_products *cost_products_new(struct arena *a)
 
 static bool same_product(const struct product_key *x, const struct product_key *y)
 {
-    return x->products == y->products && x->m == y->m && x->n == y->n && x->k == y->k && x->compute_factor == y->compute_factor &&
-           x->product == y->product && x->number == y->number;
+    return x->products == y->products && x->m == y->m && x->n == y->n && x->k == y->k &&
+           x->compute_factor == y->compute_factor && x->product == y->product && x->number == y->number;
 }
 
 /* products independent ones of the same shape in one kernel; a search asks for the same ones again and again */
@@ -169,7 +166,8 @@ static double batch_s(const struct cost *c, enum product product, double product
     if (!c->products)
         return batch_new_s(c, product, products, m, n, k, number);
     const struct product_key key = {products, m, n, k, c->device.compute_factor, product, number};
-    uint64_t hash = ((m * 0x9e3779b97f4a7c15u ^ n) * 0x9e3779b97f4a7c15u ^ k) * 0x9e3779b97f4a7c15u ^ product << 8 ^ number;
+    uint64_t hash = ((m * 0x9e3779b97f4a7c15u ^ n) * 0x9e3779b97f4a7c15u ^ k) * 0x9e3779b97f4a7c15u ^ product << 8 ^
+                    number;
     uint64_t i = (hash ^ hash >> 32) % (sizeof c->products->at / sizeof *c->products->at);
     if (!same_product(&c->products->at[i].key, &key)) {
         c->products->at[i].seconds = batch_new_s(c, product, products, m, n, k, number);
@@ -178,8 +176,7 @@ static double batch_s(const struct cost *c, enum product product, double product
     return c->products->at[i].seconds;
 }
 
-double cost_matmul_s(const struct cost *c, enum product product, uint64_t m, uint64_t n, uint64_t k,
-                     enum dtype dtype)
+double cost_matmul_s(const struct cost *c, enum product product, uint64_t m, uint64_t n, uint64_t k, enum dtype dtype)
 {
     return batch_s(c, product, 1, m, n, k, number_of(c, dtype));
 }
@@ -198,8 +195,8 @@ double cost_batched_matmul_s(const struct cost *c, double products, uint64_t m, 
 
 /* Products run beside each other, so rounds are filled across them.  What is read and written differs for
  * every one, and a share of it does not hide behind their arithmetic. */
-double cost_grouped_matmul_s(const struct cost *c, enum product product, uint64_t groups, double m,
-                             uint64_t n, uint64_t k, enum dtype dtype)
+double cost_grouped_matmul_s(const struct cost *c, enum product product, uint64_t groups, double m, uint64_t n,
+                             uint64_t k, enum dtype dtype)
 {
     const struct cost_device *dev = &c->device;
     enum cost_number number = number_of(c, dtype);
@@ -225,9 +222,7 @@ double cost_grouped_matmul_s(const struct cost *c, enum product product, uint64_
     if (flop_s > 0)
         return flops / (flop_s * dev->compute_factor);
     if (dev->plain)
-        return fmax(
-                   fmax(plain_s(dev, number_groups, rows, cols, inner, number) / dev->compute_factor, memory),
-                   host) +
+        return fmax(fmax(plain_s(dev, number_groups, rows, cols, inner, number) / dev->compute_factor, memory), host) +
                dev->launch_s;
     double share = layout_share(dev, product) / dev->compute_factor;
     double clock = share * rounds_s(dev, number_groups, rows, cols, inner, dev->clock_flop_s[number]);

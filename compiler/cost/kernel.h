@@ -43,7 +43,7 @@ struct cost_device {
     double power_flop_s[COST_NNUMBERS]; /* that the power supply sustains */
     double shared;                      /* see cost_device_tiles() */
     double fill;                        /* inner dimension's worth of prologue and epilogue of a tile */
-    double split_s;        /* extra time of a kernel that cuts its inner dimension to fill all units */
+    double split_s;                     /* extra time of a kernel that cuts its inner dimension to fill all units */
     double weight_share;   /* time of weight gradients that are added in fp32, relative to forward products */
     double group_shown;    /* of a group's memory time, where arithmetic takes longer; or the reverse */
     double write;          /* cost of a written byte of a product, relative to a read one */
@@ -53,14 +53,13 @@ struct cost_device {
     bool unfused;      /* attention by separate kernels */
     double bytes_s;    /* memory, sustained by streaming kernels */
     double product_bytes_s;
-    double stream;         /* bytes moved per byte that fused kernels need */
-    double gradient_bytes; /* of an accumulated weight gradient's element */
-    double group_s;        /* least time per product of a group, where a benchmark launched them one by one */
-    double launch_s;       /* kernel to kernel within a captured graph, ramps included */
-    double half_k,
-        half_tiles;        /* plain: inner dimension and output tiles at which half of the speed is reached */
-    double compute_factor; /* of the slowest node used */
-    double nic_factor;     /* of the most degraded node used */
+    double stream;             /* bytes moved per byte that fused kernels need */
+    double gradient_bytes;     /* of an accumulated weight gradient's element */
+    double group_s;            /* least time per product of a group, where a benchmark launched them one by one */
+    double launch_s;           /* kernel to kernel within a captured graph, ramps included */
+    double half_k, half_tiles; /* plain: inner dimension and output tiles at which half of the speed is reached */
+    double compute_factor;     /* of the slowest node used */
+    double nic_factor;         /* of the most degraded node used */
 };
 
 struct topo_gpu;
@@ -74,8 +73,7 @@ void cost_device_tiles(struct cost_device *dev, double shared);
  * Which product of a layer: its forward, the gradient of its input, or that of its weight, which is added to
  * C. */
 enum product { PRODUCT_FORWARD, PRODUCT_INPUT, PRODUCT_WEIGHT };
-double cost_matmul_s(const struct cost *c, enum product product, uint64_t m, uint64_t n, uint64_t k,
-                     enum dtype dtype);
+double cost_matmul_s(const struct cost *c, enum product product, uint64_t m, uint64_t n, uint64_t k, enum dtype dtype);
 double cost_matmul_half_s(const struct cost *c, enum product product, uint64_t m, uint64_t n, uint64_t k,
                           enum dtype dtype);
 /* so many independent products in one kernel, half precision */
@@ -83,8 +81,8 @@ double cost_batched_matmul_s(const struct cost *c, double products, uint64_t m, 
                              enum dtype dtype);
 /* experts: groups layers [k] -> [n], each of m tokens on average; m, n, k are those of the forward product
  * for every `product` */
-double cost_grouped_matmul_s(const struct cost *c, enum product product, uint64_t groups, double m,
-                             uint64_t n, uint64_t k, enum dtype dtype);
+double cost_grouped_matmul_s(const struct cost *c, enum product product, uint64_t groups, double m, uint64_t n,
+                             uint64_t k, enum dtype dtype);
 /* a bf16 tensor to fp8, both ways round */
 double cost_quantize_s(const struct cost *c, double elements);
 /* Causal attention of `tokens` query rows, each of which may see `context` keys at most (the sequence; a
@@ -94,8 +92,7 @@ struct cost_attention {
     bool full; /* no causal mask */
 };
 /* backward: both gradients together */
-double cost_attention_s(const struct cost *c, const struct cost_attention *a, enum dtype dtype,
-                        bool backward);
+double cost_attention_s(const struct cost *c, const struct cost_attention *a, enum dtype dtype, bool backward);
 /* a memory-bound kernel; bytes: read and written */
 double cost_stream_s(const struct cost *c, double bytes);
 /* the same of one instruction, as the cluster file measured it, if it did; half: some of the numbers have 16 bits */

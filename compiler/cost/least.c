@@ -7,8 +7,8 @@
  *
  * Before: all paths of a run begin with the first forward pass of stage 0, which waits for the update, for
  * the vectors' parameters and for its pieces', in turn (in DualPipe one of each end).
- * Behind: a step whose backward is not split ends with stage 0's last backward pass on rank 0, for every other action has a
- * successor; its pieces' gradients are whole one after the other, and what is summed from the k-th on is not
+ * Behind: a step whose backward is not split ends with stage 0's last backward pass on rank 0, for every other action
+ * has a successor; its pieces' gradients are whole one after the other, and what is summed from the k-th on is not
  * through before the k-th is made.  Where the backward is split any rank may be the last, and the least of
  * all counts.  Then come sums over mirror ranks and ends of the pipeline, the norm, and its sum over all
  * ranks.
@@ -39,9 +39,7 @@ static enum ending ending_of(const struct decision *d, const struct pipeline_tim
     if (d->schedule == SCHED_DUALPIPE)
         return ENDS_MIRRORED;
     bool skews = pipeline_skews(d->schedule) || (d->listed && d->listed->skews) || d->schedule == SCHED_AUTO;
-    return t->skewed && skews                            ? ENDS_APART
-           : cost_splits(d) || d->schedule == SCHED_AUTO ? ENDS_ANYWHERE
-                                                         : ENDS_FIRST;
+    return t->skewed && skews ? ENDS_APART : cost_splits(d) || d->schedule == SCHED_AUTO ? ENDS_ANYWHERE : ENDS_FIRST;
 }
 
 /* stages of a rank, and the j-th */
@@ -61,11 +59,12 @@ static double passes(const struct least *x)
     return x->ending == ENDS_MIRRORED ? x->d->microbatches / 2 : x->d->microbatches;
 }
 
-/* With blocks: other transfers of a piece's pass, F, B, I or W, that run beside what it gathers and sums, at most; longer: and
- * of layers that recompute more. */
+/* With blocks: other transfers of a piece's pass, F, B, I or W, that run beside what it gathers and sums, at most;
+ * longer: and of layers that recompute more. */
 static double hidden_s(const struct least *x, const struct pipeline_piece *p, int pass, bool longer)
 {
-    double gather_s = p->gathers && pass < 3 ? p->gather_s : 0, sums_s = pass % 2 ? p->convert_s + p->sum_s + p->finish_s + p->add_s : 0;
+    double gather_s = p->gathers && pass < 3 ? p->gather_s : 0,
+           sums_s = pass % 2 ? p->convert_s + p->sum_s + p->finish_s + p->add_s : 0;
     bool any = longer || x->d->listed || decision_pairs(x->d->schedule) || x->d->schedule == SCHED_AUTO;
     return !x->t->blocks ? 0 : any ? (p->waits ? gather_s + sums_s : 0) : p->beside[pass];
 }
@@ -75,7 +74,8 @@ static double hidden_all_s(const struct least *x, const struct pipeline_piece *p
 {
     double backward = cost_larger(hidden_s(x, p, 1, false), hidden_s(x, p, 2, false) + hidden_s(x, p, 3, false));
     double n = passes(x);
-    return p->count * ((p->gathers ? n * hidden_s(x, p, 0, false) : 0) + (p->gathers || p->scatters ? n : 1) * backward);
+    return p->count *
+           ((p->gathers ? n * hidden_s(x, p, 0, false) : 0) + (p->gathers || p->scatters ? n : 1) * backward);
 }
 
 /* ---- before the first action ---- */
@@ -130,8 +130,7 @@ static double opening_s(const struct least *x, bool longer)
            wire_s = pieces_s(x, 0), blocked_s = 0;
     for (uint32_t k = 0; k < m->npieces; k++) {
         const struct pipeline_piece *p = &m->pieces[k];
-        now_s =
-            behind_moves(p->count, p->forward * takes, p->gather_s, now_s, p->gathers ? &wire_s : &head_s);
+        now_s = behind_moves(p->count, p->forward * takes, p->gather_s, now_s, p->gathers ? &wire_s : &head_s);
         blocked_s += p->gathers ? p->count * cost_larger(0, p->gather_s - hidden_s(x, p, 0, longer)) : 0;
     }
     return x->t->blocks ? blocked_s : cost_larger(0, now_s - takes);
@@ -217,8 +216,7 @@ static double norm_s(const struct least *x, uint32_t r)
 static double before_actions_s(const struct least *x, bool longer)
 {
     double begin = begin_s(x, 0);
-    return (x->ending == ENDS_MIRRORED ? cost_smaller(begin, begin_s(x, x->d->pp - 1)) : begin) +
-           opening_s(x, longer);
+    return (x->ending == ENDS_MIRRORED ? cost_smaller(begin, begin_s(x, x->d->pp - 1)) : begin) + opening_s(x, longer);
 }
 
 static double behind_actions_s(const struct least *x, bool longer)
@@ -240,8 +238,8 @@ static double beside_s(const struct least *x, bool longer)
 
 /* ---- by ranks ---- */
 
-/* of one stage, over the step: kernels, but for those that add up what came; these; what its queue carries from the first
- * action on; copies to host memory and back */
+/* of one stage, over the step: kernels, but for those that add up what came; these; what its queue carries from the
+ * first action on; copies to host memory and back */
 struct load {
     double kernels_s, adds_s, wire_s, copies_s, first_s; /* first: the longest gather, of one piece */
 };
@@ -250,9 +248,8 @@ static struct load stage_load(const struct least *x, uint32_t stage)
 {
     const struct pipeline_stage *st = &x->t->stages[stage];
     const struct pipeline_moves *m = &x->t->moves[stage];
-    double n = passes(x), hidden = decision_pairs(x->d->schedule) || x->d->listed
-                                       ? st->forward_hidden_s + st->backward_hidden_s
-                                       : 0;
+    double n = passes(x),
+           hidden = decision_pairs(x->d->schedule) || x->d->listed ? st->forward_hidden_s + st->backward_hidden_s : 0;
     double backward = x->splits ? cost_smaller(st->backward_s, st->input_s + st->weight_s) : st->backward_s;
     double forth = 0, back = 0, first = 0, last = 0; /* gathers; of the first piece in each direction */
     struct load out = {.kernels_s = n * (st->forward_s + backward - hidden), .wire_s = m->sum_s};
@@ -300,17 +297,15 @@ static double whole_s(const struct least *x, bool longer)
             all.first_s = cost_larger(all.first_s, own.first_s);
         }
         double at_begin = x->t->updates[r].update_s + vectors_s(x, r) + pieces_s(x, r), way = way_s(x, r);
-        double start = cost_larger(begin_s(x, r), way > 0 ? opened_s + way : 0),
-               kernels = start + all.kernels_s;
+        double start = cost_larger(begin_s(x, r), way > 0 ? opened_s + way : 0), kernels = start + all.kernels_s;
         if (x->t->blocks) /* one after the other */
             kernels += all.adds_s + all.wire_s;
         else /* sums that come late are added up while the last ones are waited for */
             kernels += cost_larger(all.adds_s, rank_after_s(x, r, false)) +
                        (way > 0 || x->ending == ENDS_APART ? 0 : opening_s(x, false));
         double wire = cost_larger(at_begin + all.wire_s, start + all.wire_s - x->t->prefetch * all.first_s);
-        double own =
-            cost_larger(cost_larger(kernels, x->t->blocks ? 0 : wire), longer ? 0 : start + all.copies_s) +
-            norm_s(x, r);
+        double own = cost_larger(cost_larger(kernels, x->t->blocks ? 0 : wire), longer ? 0 : start + all.copies_s) +
+                     norm_s(x, r);
         own += x->ending == ENDS_APART ? 0 : late_s(x, r);
         longest = cost_larger(longest, own);
     }
@@ -365,8 +360,7 @@ static double stretch(double *takes_s, double by_s, bool blocks)
     return *takes_s - before;
 }
 
-double cost_least_stretch(const struct cost *c, const struct pipeline_times *times,
-                          struct pipeline_stage *stages)
+double cost_least_stretch(const struct cost *c, const struct pipeline_times *times, struct pipeline_stage *stages)
 {
     const struct decision *d = c->decision;
     struct least x = {c, d, times, ending_of(d, times), cost_splits(d)};
@@ -375,16 +369,16 @@ double cost_least_stretch(const struct cost *c, const struct pipeline_times *tim
     for (uint32_t i = 0; i < d->nstages; i++) {
         const struct pipeline_moves *m = &times->moves[i];
         const struct pipeline_stage *st = &times->stages[i];
-        double forth = gathers_s(m, true, ahead), back = gathers_s(m, false, ahead),
-               sums = scatters_s(m, behind), parks = parks_s(m);
+        double forth = gathers_s(m, true, ahead), back = gathers_s(m, false, ahead), sums = scatters_s(m, behind),
+               parks = parks_s(m);
         double held = times->blocks ? 0 : times->held; /* a part of the action */
         double hidden[4] = {0};
         for (uint32_t k = 0; k < 4 * m->npieces; k++)
             hidden[k % 4] += m->pieces[k / 4].count * hidden_s(&x, &m->pieces[k / 4], (int)(k % 4), false);
         stages[i] = *st;
         longer += stretch(&stages[i].forward_s, cost_larger(forth - hidden[0] - held * st->next_s, 0), times->blocks);
-        longer +=
-            stretch(&stages[i].backward_s, cost_larger(back + sums - hidden[1] - held * st->back_s, 0), times->blocks);
+        longer += stretch(&stages[i].backward_s, cost_larger(back + sums - hidden[1] - held * st->back_s, 0),
+                          times->blocks);
         longer += stretch(&stages[i].input_s, cost_larger(back - hidden[2] - held * st->back_s, 0), times->blocks);
         longer += stretch(&stages[i].weight_s, cost_larger(sums - hidden[3], 0), times->blocks);
         if (!times->blocks && parks > 0) {

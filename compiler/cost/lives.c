@@ -1,10 +1,10 @@
-/* Bytes over a block's passes as llmrun has them: what the forward pass leaves, and the fullest moments of the forward pass, of
- * the backward pass, and of its two halves.
+/* Bytes over a block's passes as llmrun has them: what the forward pass leaves, and the fullest moments of the forward
+ * pass, of the backward pass, and of its two halves.
  *
- * The instructions of a piece are followed with what they read and write, as the rules of compiler/lower have them; a store is
- * live from a write that needs nothing of what is there to the last access before the next such write, as placement has it
- * (compiler/place/lives.c).  What a backward pass finds live at its begin is what the forward pass leaves.  Parameters and their
- * gradients are the rank's (mem.c).
+ * The instructions of a piece are followed with what they read and write, as the rules of compiler/lower have them; a
+ * store is live from a write that needs nothing of what is there to the last access before the next such write, as
+ * placement has it (compiler/place/lives.c).  What a backward pass finds live at its begin is what the forward pass
+ * leaves.  Parameters and their gradients are the rank's (mem.c).
  *
  * Cost: linear in the instructions of a piece, some hundred. */
 
@@ -29,7 +29,8 @@ uint32_t lives_rows(struct lives *l, double rows, double cols)
 uint32_t lives_whole(struct lives *l, enum lives_whole kind, double cols)
 {
     uint32_t k = 0;
-    while (k < LIVES_WIDTHS && l->whole[kind][k].cols > 0 && (l->whole[kind][k].cols < cols || l->whole[kind][k].cols > cols))
+    while (k < LIVES_WIDTHS && l->whole[kind][k].cols > 0 &&
+           (l->whole[kind][k].cols < cols || l->whole[kind][k].cols > cols))
         k++;
     if (k == LIVES_WIDTHS)
         return lives_rows(l, l->tokens, cols);
@@ -42,7 +43,8 @@ uint32_t lives_whole(struct lives *l, enum lives_whole kind, double cols)
 
 void lives_insn(struct lives *l)
 {
-    vec_push(l->arena, &l->pass.insns, (struct lives_insn){(uint32_t)l->pass.touches.n, l->opr, l->recomputing, false, 0});
+    vec_push(l->arena, &l->pass.insns,
+             (struct lives_insn){(uint32_t)l->pass.touches.n, l->opr, l->recomputing, false, 0});
 }
 
 void lives_takes(struct lives *l, float parts)
@@ -69,7 +71,8 @@ void lives_uses(struct lives *l)
 /* an empty instruction of a transfer at a place of the list, with room for n touches; the first of them */
 static uint32_t insert(struct lives *l, uint32_t at, uint32_t n)
 {
-    uint32_t first = at < l->pass.insns.n ? l->pass.insns.at[at].touch : (uint32_t)l->pass.touches.n, behind = (uint32_t)l->pass.touches.n - first;
+    uint32_t first = at < l->pass.insns.n ? l->pass.insns.at[at].touch : (uint32_t)l->pass.touches.n,
+             behind = (uint32_t)l->pass.touches.n - first;
     for (uint32_t k = 0; k < n; k++)
         vec_push(l->arena, &l->pass.touches, (struct lives_touch){0});
     lives_insn(l);
@@ -159,7 +162,8 @@ void lives_transfer(struct lives *l, uint32_t to, uint32_t from, bool early)
 {
     uint32_t at = (uint32_t)l->pass.insns.n;
     if (early) {
-        uint32_t there = made_at(l, from, false), free = to + 1 < l->stores.n ? made_at(l, to, true) : 0; /* the last one is new */
+        uint32_t there = made_at(l, from, false),
+                 free = to + 1 < l->stores.n ? made_at(l, to, true) : 0; /* the last one is new */
         at = there > l->queue_at ? there : l->queue_at;
         at = free > at ? free : at;
     }
@@ -420,8 +424,8 @@ static void park(struct lives *l, struct cost_parked x, uint32_t store)
         l->each[l->nparked++] = x;
 }
 
-/* What goes to host memory behind F, though it may be made again before anything reads it, and what of it W has copied back:
- * values that it reads (compiler/lower/park.c). */
+/* What goes to host memory behind F, though it may be made again before anything reads it, and what of it W has copied
+ * back: values that it reads (compiler/lower/park.c). */
 static void find_copied(struct lives *l, struct cost_lives *out)
 {
     bool *all = ARENA_ARRAY(l->arena, bool, l->stores.n), *read = ARENA_ARRAY(l->arena, bool, l->stores.n);
@@ -500,7 +504,8 @@ static void follow(struct lives *l, struct cost_lives *out)
 }
 
 static void follow_block(struct arena *a, const struct cost *c, const struct decision *d, const struct expansion *e,
-                         enum lives_kind kind, struct arena *levels, struct cost_parked *each, uint32_t *nparked, struct cost_lives *out)
+                         enum lives_kind kind, struct arena *levels, struct cost_parked *each, uint32_t *nparked,
+                         struct cost_lives *out)
 {
     struct lives l = {.arena = a, .c = c, .d = d, .e = e, .kind = kind, .each = each, .levels_arena = levels};
     bool recomputes = kind == LIVES_LAYER || kind == LIVES_PREDICT;
@@ -536,8 +541,8 @@ static void follow_block(struct arena *a, const struct cost *c, const struct dec
 }
 
 /* of the same shape as c's decision; its recomputation may be another */
-static void follow_later(struct arena *a, const struct cost *c, const struct cost_lives_later *later, struct arena *levels,
-                         struct cost_parked *each, uint32_t *nparked, struct cost_lives *out)
+static void follow_later(struct arena *a, const struct cost *c, const struct cost_lives_later *later,
+                         struct arena *levels, struct cost_parked *each, uint32_t *nparked, struct cost_lives *out)
 {
     struct decision d = *c->decision;
     struct cost own = *c;

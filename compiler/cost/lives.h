@@ -1,8 +1,8 @@
 #ifndef LLMC_COST_LIVES_H
 #define LLMC_COST_LIVES_H
 
-/* Inside of the memory of llmrun's blocks: stores, and instructions that read and write them.  lives.c follows the passes,
- * lives_rules.c and lives_experts.c have the instructions of each kind of operator. */
+/* Inside of the memory of llmrun's blocks: stores, and instructions that read and write them.  lives.c follows the
+ * passes, lives_rules.c and lives_experts.c have the instructions of each kind of operator. */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/model/backward.h"
@@ -27,8 +27,8 @@ struct lives_touch {
     uint32_t store;
     bool reads, writes, covers; /* covers: writes all of it, and needs nothing that was there */
 };
-/* opr: whose it is; again: of what runs again in front of the pass; moves: a transfer's begin or end; parts: of the time of its
- * operator's products, 0: it is none */
+/* opr: whose it is; again: of what runs again in front of the pass; moves: a transfer's begin or end; parts: of the
+ * time of its operator's products, 0: it is none */
 struct lives_insn {
     uint32_t touch; /* its first */
     uint32_t opr;
@@ -38,9 +38,10 @@ struct lives_insn {
 struct lives_pass {
     VEC(struct lives_touch) touches;
     VEC(struct lives_insn) insns;
-    uint32_t begun[2]; /* the instructions that are the first to make gradients of matrices, of experts; NONE: none does */
-    uint32_t used;     /* the last one that reads parameters as they were gathered; NONE: none does */
-    uint32_t made;     /* the last one that makes gradients; NONE: none does */
+    uint32_t
+        begun[2];  /* the instructions that are the first to make gradients of matrices, of experts; NONE: none does */
+    uint32_t used; /* the last one that reads parameters as they were gathered; NONE: none does */
+    uint32_t made; /* the last one that makes gradients; NONE: none does */
 };
 struct lives {
     struct arena *arena;
@@ -69,17 +70,17 @@ struct lives {
     struct cost_levels *levels;
     struct lives_order {
         struct walk_strand strand;
-        uint32_t first; /* the first step that needs what another rank has sent */
+        uint32_t first;  /* the first step that needs what another rank has sent */
         double *seconds; /* of kernels, by operator, those of what runs again behind them */
-    } order[2];         /* of F and B */
-    bool *has; /* by value: its gradient has a first contribution */
+    } order[2];          /* of F and B */
+    bool *has;           /* by value: its gradient has a first contribution */
     uint32_t halves;
     bool recomputing, undivided, sizing; /* sizing: the first pass, which says how much workspace there must be */
-    const struct moe *moe; /* of `rows` */
+    const struct moe *moe;               /* of `rows` */
     struct expert_rows rows;
     double workspace; /* the most that an instruction needs besides */
-    /* the queue of transfers within a layer: instructions in front of its next one; its last transfers, as far as nothing has
-     * used what they bring */
+    /* the queue of transfers within a layer: instructions in front of its next one; its last transfers, as far as
+     * nothing has used what they bring */
     uint32_t queue_at, nmoving;
     struct {
         double cols;
@@ -97,8 +98,9 @@ struct lives_ends {
 uint32_t lives_store(struct lives *l, double bytes);
 /* the steps of the block's F and B, in their order */
 void lives_find_order(struct lives *l);
-/* The most bytes at a time.  live: by store, what is still needed behind the pass; then, what it needs of what was before.
- * parts: the same by what has been made and used (cost_lives.backward_of), or NULL; levels: the pass in steps, or NULL. */
+/* The most bytes at a time.  live: by store, what is still needed behind the pass; then, what it needs of what was
+ * before. parts: the same by what has been made and used (cost_lives.backward_of), or NULL; levels: the pass in steps,
+ * or NULL. */
 double lives_most(const struct lives *l, const struct lives_pass *p, bool *live, double *parts, struct lives_ends *ends,
                   struct cost_levels *levels);
 /* bytes that transfers bring before a pass has any kernel */
@@ -119,8 +121,9 @@ void lives_give(struct lives *l, uint32_t store, bool adds);
 /* one that writes a store from another, or changes one in place */
 void lives_move(struct lives *l, uint32_t to, uint32_t from);
 void lives_update(struct lives *l, uint32_t store);
-/* By the queue of transfers: `from` is taken until something uses `to`.  early: begins as soon as that queue is free and `from`
- * is there and `to` is free, in front of what was written down before.  from: NONE, if it is of another block. */
+/* By the queue of transfers: `from` is taken until something uses `to`.  early: begins as soon as that queue is free
+ * and `from` is there and `to` is free, in front of what was written down before.  from: NONE, if it is of another
+ * block. */
 void lives_transfer(struct lives *l, uint32_t to, uint32_t from, bool early);
 
 double lives_cols(const struct lives *l, uint32_t v);

@@ -1,5 +1,5 @@
-/* Instructions of experts and their router with what they read and write of a block's stores, as compiler/lower/moe.c has them,
- * and of attention to keys of all ranks of a sequence, as compiler/lower/context.c has it. */
+/* Instructions of experts and their router with what they read and write of a block's stores, as compiler/lower/moe.c
+ * has them, and of attention to keys of all ranks of a sequence, as compiler/lower/context.c has it. */
 
 #include "compiler/cost/lives.h"
 
@@ -224,7 +224,8 @@ void lives_context_back(struct lives *l, uint32_t opr)
 {
     const struct opr *o = &l->e->oprs[opr];
     bool adds;
-    uint32_t first = lives_gradient(l, o->in[0], &adds), second = o->in[1] == NONE ? first : lives_gradient(l, o->in[1], &adds);
+    uint32_t first = lives_gradient(l, o->in[0], &adds),
+             second = o->in[1] == NONE ? first : lives_gradient(l, o->in[1], &adds);
     double numbers = 4 * l->tokens * o->attn->heads / l->d->tp; /* rows' sums, of the kernels' own */
     l->workspace = l->c->type->gpu.sm ? fmax(l->workspace, ceil(numbers / 256) * 256) : 0;
     if (l->d->context == CONTEXT_ALL_GATHER)
@@ -247,8 +248,8 @@ static struct expert_rows rows_of(struct lives *l, const struct moe *m)
     const struct decision *d = l->d;
     bool said = d->room > 0 || l->c->job->train.expert_room > 0;
     l->moe = m;
-    return l->rows = expert_rows_new(m, d->ep, l->nodes, said || d->ep > 1 ? cost_room_kept(l->c) : 0, (uint32_t)l->local,
-                           (uint32_t)l->c->job->train.sequence / d->cp);
+    return l->rows = expert_rows_new(m, d->ep, l->nodes, said || d->ep > 1 ? cost_room_kept(l->c) : 0,
+                                     (uint32_t)l->local, (uint32_t)l->c->job->train.sequence / d->cp);
 }
 
 static uint32_t router_aux(struct lives *l, uint32_t opr, uint32_t k)
@@ -256,8 +257,12 @@ static uint32_t router_aux(struct lives *l, uint32_t opr, uint32_t k)
     const struct moe *m = l->e->oprs[opr].moe;
     struct expert_rows r = rows_of(l, m);
     double choices = 4 * l->local * m->active;
-    const double bytes[] = {4 * l->local * m->experts, choices, choices, choices,
-                            r.nodes > 1 ? 4.0 * r.nodes * r.node * m->active : 4.0 * m->experts, 8.0 * l->d->microbatch * m->experts};
+    const double bytes[] = {4 * l->local * m->experts,
+                            choices,
+                            choices,
+                            choices,
+                            r.nodes > 1 ? 4.0 * r.nodes * r.node * m->active : 4.0 * m->experts,
+                            8.0 * l->d->microbatch * m->experts};
     uint32_t store = lives_aux(l, opr, k, bytes[k]);
     l->stores.at[store].counts = k == INDEX || k >= PLACE;
     return store;
@@ -307,7 +312,7 @@ struct experts {
     const struct moe *m;
     uint32_t opr, router; /* operators */
     struct expert_rows r;
-    double sent, came, far; /* rows: in blocks as they are sent, as experts get them; that come for the node */
+    double sent, came, far;  /* rows: in blocks as they are sent, as experts get them; that come for the node */
     double width, inner, up; /* columns */
     bool exchanges, over_nodes;
 };
@@ -337,8 +342,9 @@ static double kept_bytes(const struct lives *l, double rows, double cols, uint32
 static uint32_t experts_aux(struct lives *l, const struct experts *x, uint32_t k)
 {
     uint32_t parts = k == UP ? x->o->nweights - 1 : 1;
-    const double bytes[] = {kept_bytes(l, x->came, x->width, 1), kept_bytes(l, x->came, x->up, parts), kept_bytes(l, x->came, x->inner, 1),
-                            4.0 * x->r.blocks * l->d->etp * x->r.experts, 4 * x->far * x->m->active, 4 * x->far * x->m->active};
+    const double bytes[] = {kept_bytes(l, x->came, x->width, 1), kept_bytes(l, x->came, x->up, parts),
+                            kept_bytes(l, x->came, x->inner, 1), 4.0 * x->r.blocks * l->d->etp * x->r.experts,
+                            4 * x->far * x->m->active,           4 * x->far * x->m->active};
     uint32_t store = lives_aux(l, x->opr, k, bytes[k]);
     l->stores.at[store].counts = k == CAME_COUNTS || k == CAME_PLACE;
     return store;
@@ -468,7 +474,8 @@ static uint32_t brought(struct lives *l, const struct experts *x, uint32_t out, 
     return back;
 }
 
-/* what the backward pass reads, as it is made: kept, or numbers whose words are; NONE: words that are made again before */
+/* what the backward pass reads, as it is made: kept, or numbers whose words are; NONE: words that are made again before
+ */
 static uint32_t made(struct lives *l, const struct experts *x, uint32_t k, double cols)
 {
     return l->c->job->train.fp8_kept ? lives_rows(l, x->came, cols) : experts_aux(l, x, k);
@@ -476,7 +483,8 @@ static uint32_t made(struct lives *l, const struct experts *x, uint32_t k, doubl
 
 static uint32_t words_of(struct lives *l, const struct experts *x, uint32_t k)
 {
-    bool inside = backward_act_only(x->o, l->again) && k != LIVES_EXPERTS_ACT; /* kept, though the activation runs again */
+    bool inside = backward_act_only(x->o, l->again) &&
+                  k != LIVES_EXPERTS_ACT; /* kept, though the activation runs again */
     bool read = l->recomputing || inside || !l->plan.needed[x->opr];
     return l->c->job->train.fp8_kept && read ? experts_aux(l, x, k) : NONE;
 }
@@ -538,7 +546,8 @@ static void weights_back(struct lives *l, const struct experts *x, uint32_t drow
 }
 
 /* rows' gradients on their way home, if they are not there, and beside that gradients of weights */
-static void bring_rows(struct lives *l, const struct experts *x, uint32_t dback, uint32_t weighted, uint32_t dup, uint32_t drows)
+static void bring_rows(struct lives *l, const struct experts *x, uint32_t dback, uint32_t weighted, uint32_t dup,
+                       uint32_t drows)
 {
     bool adds;
     uint32_t dx = lives_gradient(l, x->o->in[0], &adds), counts = counts_of(l, x);
@@ -564,8 +573,10 @@ void lives_experts_back(struct lives *l, uint32_t opr)
 {
     struct experts x = experts_new(l, opr);
     uint32_t dy = l->gradient[x.o->out], counts = counts_of(l, &x);
-    uint32_t weight = lives_store(l, 4 * x.came), drow = lives_store(l, 4 * x.came), dback = lives_rows(l, x.came, x.width);
-    uint32_t dsum = lives_rows(l, x.came, x.inner), dhidden = lives_rows(l, x.came, x.inner), weighted = lives_rows(l, x.came, x.inner);
+    uint32_t weight = lives_store(l, 4 * x.came), drow = lives_store(l, 4 * x.came),
+             dback = lives_rows(l, x.came, x.width);
+    uint32_t dsum = lives_rows(l, x.came, x.inner), dhidden = lives_rows(l, x.came, x.inner),
+             weighted = lives_rows(l, x.came, x.inner);
     uint32_t dup = lives_rows(l, x.came, x.up), drows = lives_rows(l, x.came, x.width);
     dispatch(l, &x, weight_of(l, &x), weight, 4);
     dy = outbound(l, dy);

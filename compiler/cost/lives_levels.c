@@ -99,21 +99,24 @@ static void put(struct cost_levels *x, const struct walk_step *step, double duri
 /* a copy to host memory, or from there */
 static void put_copy(const struct lives *l, struct cost_levels *x, double bytes, bool fetch)
 {
-    const struct walk_step copy = {.kind = fetch ? WALK_FETCH : WALK_BEHIND, .room = fetch ? WALK_FETCHED : WALK_PARKED,
-                                   .queue = WALK_COPY, .seconds = bytes / cost_host_bytes_s(l->c)};
+    const struct walk_step copy = {.kind = fetch ? WALK_FETCH : WALK_BEHIND,
+                                   .room = fetch ? WALK_FETCHED : WALK_PARKED,
+                                   .queue = WALK_COPY,
+                                   .seconds = bytes / cost_host_bytes_s(l->c)};
     if (bytes > 0)
         put(x, &copy, 0, 0);
 }
 
-/* What of the levels, which come last to first, kernels are behind which so many seconds have been run; little: what is not
- * told apart. */
+/* What of the levels, which come last to first, kernels are behind which so many seconds have been run; little: what is
+ * not told apart. */
 static void put_until(struct cost_levels *to, struct levels *x, double *done, double until, double little)
 {
     for (double end; x->n && until > *done + little; *done = end) {
         struct level *k = &x->at[x->n - 1];
         bool all = k->seconds <= until - *done + little;
         end = all ? *done + k->seconds : until;
-        const struct walk_step step = {.kind = WALK_KERNEL, .passes = (uint8_t)k->phase, .queue = WALK_COMPUTE, .seconds = end - *done};
+        const struct walk_step step = {
+            .kind = WALK_KERNEL, .passes = (uint8_t)k->phase, .queue = WALK_COMPUTE, .seconds = end - *done};
         put(to, &step, k->during, all ? k->behind : k->during);
         k->seconds -= end - *done;
         x->n -= all;
@@ -121,9 +124,11 @@ static void put_until(struct cost_levels *to, struct levels *x, double *done, do
 }
 
 /* the pass's transfers between its levels */
-static void join(const struct lives *l, struct levels *x, const struct lives_order *order, const bool *parked, struct cost_levels *to)
+static void join(const struct lives *l, struct levels *x, const struct lives_order *order, const bool *parked,
+                 struct cost_levels *to)
 {
-    const struct walk_step received = {.kind = WALK_USE, .room = WALK_RECEIVED}, fetched = {.kind = WALK_USE, .room = WALK_FETCHED};
+    const struct walk_step received = {.kind = WALK_USE, .room = WALK_RECEIVED},
+                           fetched = {.kind = WALK_USE, .room = WALK_FETCHED};
     bool back = order == &l->order[1];
     double factor = order->strand.kernels_s > 0 ? x->all_s / order->strand.kernels_s : 0, now = 0, done = 0;
     size_t most = x->n + 2 * order->strand.n + l->stores.n + 4; /* each transfer may cut a level */
@@ -131,13 +136,15 @@ static void join(const struct lives *l, struct levels *x, const struct lives_ord
     for (size_t s = 0; s < l->stores.n && back; s++)
         fetched_bytes += parked[s] ? l->stores.at[s].bytes : 0;
     struct arena_mark mark = arena_mark(l->arena);
-    struct cost_levels all = {.step = arena_array(l->arena, most, sizeof *all.step), .bytes = arena_array(l->arena, most, sizeof *all.bytes)};
+    struct cost_levels all = {.step = arena_array(l->arena, most, sizeof *all.step),
+                              .bytes = arena_array(l->arena, most, sizeof *all.bytes)};
     if (fetched_bytes > 0)
         put(&all, &fetched, 0, 0);
     put_copy(l, &all, fetched_bytes, true);
     for (size_t i = 0; i < order->strand.n; i++) {
         const struct walk_step *s = &order->strand.at[i];
-        bool kernel = s->kind == WALK_KERNEL, counts = !kernel && (s->seconds <= 0 || s->seconds > SHORTEST * order->strand.all_s);
+        bool kernel = s->kind == WALK_KERNEL,
+             counts = !kernel && (s->seconds <= 0 || s->seconds > SHORTEST * order->strand.all_s);
         if (i == order->first || counts)
             put_until(&all, x, &done, now, SHORTEST * x->all_s);
         if (i == order->first)
@@ -193,7 +200,8 @@ double lives_most(const struct lives *l, const struct lives_pass *p, bool *live,
             live[t->store] &= !t->covers;
         }
         most = now > most ? now : most;
-        uint32_t part = (i >= p->begun[0] ? 1u : 0) + (i >= p->begun[1] ? 2u : 0) + (p->used != NONE && i > p->used ? 4u : 0);
+        uint32_t part = (i >= p->begun[0] ? 1u : 0) + (i >= p->begun[1] ? 2u : 0) +
+                        (p->used != NONE && i > p->used ? 4u : 0);
         if (parts && now > parts[part])
             parts[part] = now;
         if (ends && p->made != NONE && i > p->made)

@@ -1,6 +1,6 @@
-/* Instructions of each kind of operator, forward and backward, with what they read and write of a block's stores: the rules of
- * compiler/lower (linear.c, norm.c, attention.c, context.c, heads.c, act.c, residual.c, embed.c), without attributes.  Experts are
- * lives_experts.c's. */
+/* Instructions of each kind of operator, forward and backward, with what they read and write of a block's stores: the
+ * rules of compiler/lower (linear.c, norm.c, attention.c, context.c, heads.c, act.c, residual.c, embed.c), without
+ * attributes.  Experts are lives_experts.c's. */
 
 #include "compiler/cost/lives.h"
 
@@ -209,7 +209,8 @@ static void attention_workspace(struct lives *l, const struct attn *t)
     struct workspace_of w = {.attr = {0}};
     uint32_t heads = t->heads / l->d->tp, kv = (uint32_t)lives_key_heads(l, t);
     const int64_t attr[4] = {heads, kv, t->head, (int64_t)attn_reach(t, l->c->job->train.sequence)};
-    const size_t at[4] = {ATTR(ATTENTION_I, heads), ATTR(ATTENTION_I, kv), ATTR(ATTENTION_I, head), ATTR(ATTENTION_I, sequence)};
+    const size_t at[4] = {ATTR(ATTENTION_I, heads), ATTR(ATTENTION_I, kv), ATTR(ATTENTION_I, head),
+                          ATTR(ATTENTION_I, sequence)};
     for (int k = 0; k < 4; k++)
         w.attr[at[k]] = attr[k];
     w.attr[ATTR(ATTENTION_I, softcap)] = t->softcap != 0;
@@ -257,7 +258,8 @@ static void attention_back(struct lives *l, uint32_t opr)
         lives_context_back(l, opr);
         return;
     }
-    uint32_t first = lives_gradient(l, o->in[0], &adds), second = o->in[1] == NONE ? NONE : lives_gradient(l, o->in[1], &adds);
+    uint32_t first = lives_gradient(l, o->in[0], &adds),
+             second = o->in[1] == NONE ? NONE : lives_gradient(l, o->in[1], &adds);
     lives_insn(l);
     lives_write(l, first);
     if (second != NONE)
@@ -343,7 +345,8 @@ static void embed(struct lives *l, const struct opr *o)
     uint32_t y = lives_value(l, o->out), c = partial(l, y, lives_cols(l, o->out));
     lives_move(l, c, l->tokens_store);
     reduce_into(l, c, y);
-    need_workspace(l, 4 * (3 * (double)expand_padded_vocab(l->c->job->model.vocab, l->d->tp) / l->d->tp + 3 * l->tokens + 2));
+    need_workspace(
+        l, 4 * (3 * (double)expand_padded_vocab(l->c->job->model.vocab, l->d->tp) / l->d->tp + 3 * l->tokens + 2));
 }
 
 static void embed_back(struct lives *l, const struct opr *o)

@@ -1,13 +1,13 @@
 /* What the cluster file measured of kernels, and the cores that CPU ranks share.
  *
- * Products and attention: where one roofline is all that is known of the device (CPU ranks), at the rate of the nearest measured
- * shape in log space.  Of a GPU's products the formula, times measured over predicted seconds, on the mean of all shapes by the
- * inverse fourth power of their distance; of its attention the same by the nearest shape alone.  Memory-bound instructions: seconds between two points by
- * bytes, above them in proportion to the last one; below the first one too, but on a GPU, where a smaller kernel takes as long.
- * Where a node type has cores, such times are those of a rank that
- * has one, and collectives' those of one group that has the machine: a rank of more than there are cores is busy for its turns
- * of them (comm.c).  R ranks on fewer cores take turns: in closed form all of their work R / cores times as long; in the
- * simulation (simulate/share.c) as many as have something to do. */
+ * Products and attention: where one roofline is all that is known of the device (CPU ranks), at the rate of the nearest
+ * measured shape in log space.  Of a GPU's products the formula, times measured over predicted seconds, on the mean of
+ * all shapes by the inverse fourth power of their distance; of its attention the same by the nearest shape alone.
+ * Memory-bound instructions: seconds between two points by bytes, above them in proportion to the last one; below the
+ * first one too, but on a GPU, where a smaller kernel takes as long. Where a node type has cores, such times are those
+ * of a rank that has one, and collectives' those of one group that has the machine: a rank of more than there are cores
+ * is busy for its turns of them (comm.c).  R ranks on fewer cores take turns: in closed form all of their work R /
+ * cores times as long; in the simulation (simulate/share.c) as many as have something to do. */
 
 #include "compiler/cost/cost_private.h"
 
@@ -18,7 +18,8 @@ static const char *const words[COST_NNUMBERS] = {[COST_F32] = "fp32", [COST_HALF
 
 static bool fits(const struct cost *c, const struct topo_measured *t, const char *kind, enum cost_number number)
 {
-    return !strcmp(t->kind, kind) && (!t->type || !strcmp(t->type, c->type->id)) && (!t->dtype || !strcmp(t->dtype, words[number]));
+    return !strcmp(t->kind, kind) && (!t->type || !strcmp(t->type, c->type->id)) &&
+           (!t->dtype || !strcmp(t->dtype, words[number]));
 }
 
 static double apart(const struct topo_point *p, double m, double n, double k)
@@ -44,7 +45,9 @@ double cost_measured_product_flop_s(const struct cost *c, double m, double n, do
 }
 
 double cost_measured_product_share(const struct cost *c, double m, double n, double k, enum cost_number number,
-                                   double (*formula_s)(const struct cost *c, const struct topo_point *at, void *context), void *context)
+                                   double (*formula_s)(const struct cost *c, const struct topo_point *at,
+                                                       void *context),
+                                   void *context)
 {
     double sum = 0, weights = 0;
     for (uint32_t i = 0; i < c->topo->nmeasured; i++) {
@@ -62,7 +65,8 @@ double cost_measured_product_share(const struct cost *c, double m, double n, dou
     return weights > 0 ? sum / weights : 0;
 }
 
-const struct topo_point *cost_measured_attention(const struct cost *c, double places, double head, enum cost_number number)
+const struct topo_point *cost_measured_attention(const struct cost *c, double places, double head,
+                                                 enum cost_number number)
 {
     const struct topo_point *best = NULL;
     double least = INFINITY;

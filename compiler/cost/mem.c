@@ -35,8 +35,7 @@ uint32_t cost_rank_stage(const struct decision *d, uint32_t r, uint32_t j)
 
 uint32_t cost_run(const struct cost_shape *s, const struct stage *st, uint32_t i)
 {
-    uint32_t run = s->run[st->first + i], again = st->count - st->spared,
-             left = (i < again ? again : st->count) - i;
+    uint32_t run = s->run[st->first + i], again = st->count - st->spared, left = (i < again ? again : st->count) - i;
     return run < left ? run : left;
 }
 
@@ -66,7 +65,9 @@ struct cost_held cost_held_block(const struct cost_rooms *x, const struct cost_b
 {
     const struct decision *d = x->c->decision;
     double keys = cost_smaller(b->key_matrices, matrices), own = cost_padded(x, matrices - keys) + cost_padded(x, keys);
-    struct cost_held h = {.dense = own + b->vectors_split + b->vectors_whole, .own = own, .experts = cost_padded(x, b->experts),
+    struct cost_held h = {.dense = own + b->vectors_split + b->vectors_whole,
+                          .own = own,
+                          .experts = cost_padded(x, b->experts),
                           .vectors = {b->vectors_split, b->vectors_whole}};
     h.largest = own + b->experts;
     if (x->c->buffers->allocator > 0.5)
@@ -80,7 +81,8 @@ struct cost_held cost_held_block(const struct cost_rooms *x, const struct cost_b
         h.made /= 4;
         h.part = 0;
     }
-    bool scatters = d->zero >= 2 && shards && !late, spreads_out = d->zero >= 2 && spreads && !late, sums = d->schedule == SCHED_DUALPIPE;
+    bool scatters = d->zero >= 2 && shards && !late, spreads_out = d->zero >= 2 && spreads && !late,
+         sums = d->schedule == SCHED_DUALPIPE;
     h.gradients[0] = !scatters ? own : h.part > 0 ? own / d->shard : 0;
     h.gradients[1] = !spreads_out ? h.experts : h.part > 0 ? h.experts / x->expert_shard : 0;
     h.sums[0] = sums || d->dp * d->cp > (scatters ? d->shard : 1);
@@ -116,7 +118,8 @@ static void hold_layers(const struct cost_rooms *x, struct holding *h, const str
 }
 
 /* the same of the head */
-static void hold_head(const struct cost *c, struct holding *h, const struct cost_block *head, const struct cost_held *own)
+static void hold_head(const struct cost *c, struct holding *h, const struct cost_block *head,
+                      const struct cost_held *own)
 {
     double before = h->temporary, shapes = h->shapes;
     hold_block(h, head, own, 1);
@@ -189,8 +192,8 @@ double cost_stage_parked(const struct cost *c, const struct cost_shape *s, uint3
     return bytes;
 }
 
-/* With activations in host memory: two places for a layer that is worked on, and again for the second of a pair of actions;
- * of each microbatch in flight a stage's input, and what is kept beside layers. */
+/* With activations in host memory: two places for a layer that is worked on, and again for the second of a pair of
+ * actions; of each microbatch in flight a stage's input, and what is kept beside layers. */
 static double rank_keep_parked(const struct cost *c, const struct cost_shape *s, uint32_t r)
 {
     const struct decision *d = c->decision;
@@ -270,7 +273,8 @@ static void set_widths(struct cost_rooms *x)
     x->gradient = apart ? cost_smaller(x->made, x->reduced) : x->made;
     if (x->least && c->decision->zero < 2)
         x->made = x->reduced = x->gradient;
-    bool foretells = c->buffers->allocator < 0.5 && decision_skews(c->job, c->decision); /* a copy that is not changed yet */
+    bool foretells = c->buffers->allocator < 0.5 &&
+                     decision_skews(c->job, c->decision); /* a copy that is not changed yet */
     x->state = t->master == train_working(t) && !foretells ? 0 : dtype_bytes(t->master);
     if (c->decision->zero >= 3 && c->buffers->master_shards > 0.5) {
         x->parameter = cost_larger(x->parameter, dtype_bytes(t->master));
@@ -282,9 +286,10 @@ static void set_widths(struct cost_rooms *x)
         x->place = x->state;
         x->state = 0;
     }
-    /* an optimizer that shards its state reduces half-precision gradients after the step's last backward; Megatron's adds
-     * each to its fp32 one as it comes */
-    x->copy = t->precision != DT_FP32 && t->grads == DT_FP32 && c->decision->zero == 1 ? c->buffers->gradient_copy_bytes : 0;
+    /* an optimizer that shards its state reduces half-precision gradients after the step's last backward; Megatron's
+     * adds each to its fp32 one as it comes */
+    x->copy = t->precision != DT_FP32 && t->grads == DT_FP32 && c->decision->zero == 1 ? c->buffers->gradient_copy_bytes
+                                                                                       : 0;
 }
 
 /* kinds of transfers that a rank takes part in, each with buffers of its own */
@@ -296,8 +301,8 @@ static uint32_t communicators(const struct cost *c)
     n += d->cp > 1;
     n += d->dp > 1;
     n += d->dp * d->cp > d->shard && d->shard > 1;
-    n += d->pp > 1 ? 2 : 0;                     /* to both neighbours */
-    n += d->ep > 1 ? 2 : 0;                     /* dispatch, and the experts' reduction */
+    n += d->pp > 1 ? 2 : 0; /* to both neighbours */
+    n += d->ep > 1 ? 2 : 0; /* dispatch, and the experts' reduction */
     n += d->ep > 1 && c->buffers->allocator < 0.5 && cost_exchange_nodes(c) > 1; /* dispatch between nodes and within */
     n += d->tp > 1 && (d->pp > 1 || d->dp > 1); /* the model-parallel group, for norms */
     return n;
@@ -308,8 +313,8 @@ double cost_gathered_places(const struct cost_rooms *x, double uses)
     return cost_smaller(x->ahead + 1, uses);
 }
 
-/* The same of our own stack: places for pieces that are gathered; two for a microbatch's gradients, and for a rank's parts of
- * them. */
+/* The same of our own stack: places for pieces that are gathered; two for a microbatch's gradients, and for a rank's
+ * parts of them. */
 static double own_shard_buffers(const struct cost_rooms *x, const struct holding *h)
 {
     const struct decision *d = x->c->decision;
@@ -337,7 +342,8 @@ uint64_t cost_memory_limit(const struct job *job, const struct topo_gpu *gpu)
 {
     if (cost_buffers(job)->context_gib <= 0)
         return decision_gpu_bytes(job, gpu);
-    struct topo_gpu whole = *gpu; /* what its stack takes beside tensors is itemised: nothing is kept unless asked for */
+    struct topo_gpu whole =
+        *gpu; /* what its stack takes beside tensors is itemised: nothing is kept unless asked for */
     struct job asked = *job;
     whole.reserve_bytes = 0;
     asked.wishes.frees = true;
@@ -370,8 +376,8 @@ static void fill_lines(const struct cost_rooms *x, const struct holding *h, uint
     e->context_bytes = (uint64_t)(p->context_gib * (1 << 30));
     e->peak_bytes = e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes + e->activation_bytes +
                     e->buffer_bytes + e->communicator_bytes + e->context_bytes;
-    /* A caching allocator gives back what it holds for nothing when the device has no more.  The optimizer's buckets live
-     * as long as it does; under ZeRO 2 and 3 they are those that shard_buffers() counts. */
+    /* A caching allocator gives back what it holds for nothing when the device has no more.  The optimizer's buckets
+     * live as long as it does; under ZeRO 2 and 3 they are those that shard_buffers() counts. */
     double in_part = p->allocator_share * (activations + buffers), held = in_part, taken = x->copy * all;
     *(d->zero < 2 ? &taken : &held) += p->held_gib * (1 << 30);
     double free_bytes = x->limit - (double)e->peak_bytes - taken;
@@ -379,8 +385,9 @@ static void fill_lines(const struct cost_rooms *x, const struct holding *h, uint
     e->peak_bytes += e->allocator_bytes;
 }
 
-/* The gradient of the embedding's table is one with that of a tied head or of prediction modules, whose backward passes are the
- * first to add to it: where both ends are on a rank, it begins there; else each end has its own, and the two are summed. */
+/* The gradient of the embedding's table is one with that of a tied head or of prediction modules, whose backward passes
+ * are the first to add to it: where both ends are on a rank, it begins there; else each end has its own, and the two
+ * are summed. */
 static void share_tables(struct cost_rooms *x)
 {
     const struct model *m = &x->c->job->model;
@@ -405,10 +412,11 @@ static void share_tables(struct cost_rooms *x)
     }
 }
 
-static void init_rooms(struct cost_rooms *x, const struct cost *c, const struct cost_shape *s, double buckets, uint32_t ahead,
-                       bool least)
+static void init_rooms(struct cost_rooms *x, const struct cost *c, const struct cost_shape *s, double buckets,
+                       uint32_t ahead, bool least)
 {
-    *x = (struct cost_rooms){.c = c, .s = s, .least = least, .nlayers = s->ndistinct < COST_HELD ? s->ndistinct : COST_HELD};
+    *x = (struct cost_rooms){
+        .c = c, .s = s, .least = least, .nlayers = s->ndistinct < COST_HELD ? s->ndistinct : COST_HELD};
     x->limit = (double)cost_memory_limit(c->job, &c->type->gpu);
     x->buckets = buckets;
     if (c->buffers->communicator_mib > 0)
@@ -477,7 +485,8 @@ double cost_state_all(const struct cost *c, const struct cost_shape *s)
     struct holding h = hold_model(c, s);
     set_widths(&x);
     double all = h.dense + h.experts, own = h.dense / d->shard + h.experts / decision_expert_shard(d);
-    return x.parameter * (d->zero >= 3 ? own : all) + x.gradient * (d->zero >= 2 ? own : all) + x.state * (d->zero ? own : all);
+    return x.parameter * (d->zero >= 3 ? own : all) + x.gradient * (d->zero >= 2 ? own : all) +
+           x.state * (d->zero ? own : all);
 }
 
 uint64_t cost_state_least(const struct cost *c, const struct cost_shape *s)
@@ -493,8 +502,10 @@ static void take_least(struct estimate *e)
     e->peak_bytes -= before - e->activation_bytes - e->buffer_bytes;
 }
 
-/* what is no more than least_bytes need not be told apart from that, nor what is more than most_bytes from anything that is */
-static void rooms_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, uint64_t least_bytes, uint64_t most_bytes, struct estimate *e)
+/* what is no more than least_bytes need not be told apart from that, nor what is more than most_bytes from anything
+ * that is */
+static void rooms_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, uint64_t least_bytes,
+                       uint64_t most_bytes, struct estimate *e)
 {
     const struct cost *c = x->c;
     if (c->buffers->allocator < 0.5) {

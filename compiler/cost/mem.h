@@ -16,9 +16,9 @@ uint32_t cost_held_stage(const struct decision *d, uint32_t r, uint32_t j);
 struct own_sums {
     double dense, experts, vectors[2]; /* parameter elements, buckets padded; vectors split over tp, whole */
     double dense_vectors;              /* of both kinds, padded */
-    double largest, made, part; /* of a block */
-    double late, converted;     /* bytes of gradients that are converted after all actions: by how much they grow; by how much at
-                                 * most while they do */
+    double largest, made, part;        /* of a block */
+    double late, converted; /* bytes of gradients that are converted after all actions: by how much they grow; by how
+                             * much at most while they do */
     double workspace;
 };
 
@@ -46,14 +46,16 @@ struct cost_run {
 bool cost_next_run(struct cost_runs *r, struct cost_run *out);
 /* are gradients summed between ranks in another format than they are made in? */
 bool cost_converts(const struct cost_rooms *x);
-/* A stage and its sums.  places: bytes of places for copies back; npieces: blocks of the rank's stages so far; known: as below, or NULL. */
-void cost_own_stage(const struct cost_rooms *x, uint32_t stage, double places, uint32_t *npieces, struct own_stages *known,
-                    struct moments_stage *out, struct own_sums *sums);
-/* Places that a rank gathers blocks into under ZeRO 3, with so many uses of them in a step: one more than it is ahead, or as
- * many as there are uses. */
+/* A stage and its sums.  places: bytes of places for copies back; npieces: blocks of the rank's stages so far; known:
+ * as below, or NULL. */
+void cost_own_stage(const struct cost_rooms *x, uint32_t stage, double places, uint32_t *npieces,
+                    struct own_stages *known, struct moments_stage *out, struct own_sums *sums);
+/* Places that a rank gathers blocks into under ZeRO 3, with so many uses of them in a step: one more than it is ahead,
+ * or as many as there are uses. */
 double cost_gathered_places(const struct cost_rooms *x, double uses);
-/* llmrun's lines of the estimate of rank r; known: of one decision, n = 0 to begin with, or NULL.  Of one that needs more than
- * most_bytes they may be too low, as long as they still tell that. */
-void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, uint64_t least_bytes, uint64_t most_bytes, struct estimate *e);
+/* llmrun's lines of the estimate of rank r; known: of one decision, n = 0 to begin with, or NULL.  Of one that needs
+ * more than most_bytes they may be too low, as long as they still tell that. */
+void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, uint64_t least_bytes,
+                   uint64_t most_bytes, struct estimate *e);
 
 #endif

@@ -1,15 +1,15 @@
-/* Memory of llmrun, whose programs place every buffer before the step: what outlives the step, and the fullest moment of the
- * rank's order of actions (moments.c) by what each block takes while it runs (lives.c).
+/* Memory of llmrun, whose programs place every buffer before the step: what outlives the step, and the fullest moment
+ * of the rank's order of actions (moments.c) by what each block takes while it runs (lives.c).
  *
- * Placement puts buffers on the same bytes where their lives do not meet, so the most that lives at a time is close to what it
- * comes to. */
+ * Placement puts buffers on the same bytes where their lives do not meet, so the most that lives at a time is close to
+ * what it comes to. */
 
 #include "compiler/cost/mem.h"
 
 #include <math.h>
 
-/* A rank's blocks take two places in turns.  Copies have a queue of their own, in the order of time, so that a place is taken
- * again as soon as it is free, by whatever comes next. */
+/* A rank's blocks take two places in turns.  Copies have a queue of their own, in the order of time, so that a place is
+ * taken again as soon as it is free, by whatever comes next. */
 static double places_of(const struct cost_rooms *x, uint32_t r)
 {
     const struct decision *d = x->c->decision;
@@ -17,7 +17,8 @@ static double places_of(const struct cost_rooms *x, uint32_t r)
     uint32_t piece = 0;
     struct cost_run run;
     for (uint32_t j = 0; j < cost_rank_stages(d) && x->c->job->wishes.offload & OFFLOAD_ACTIVATIONS; j++)
-        for (struct cost_runs all = {.x = x, .st = &d->stages[cost_held_stage(d, r, j)]}; cost_next_run(&all, &run); piece += (uint32_t)run.times)
+        for (struct cost_runs all = {.x = x, .st = &d->stages[cost_held_stage(d, r, j)]}; cost_next_run(&all, &run);
+             piece += (uint32_t)run.times)
             for (uint32_t k = 0; k < 2 && k < run.times; k++)
                 most[(piece + k) % 2] = cost_larger(most[(piece + k) % 2], cost_lives(x->c, run.b)->parked);
     return most[0] + most[1];
@@ -48,12 +49,13 @@ static double gathered_of(const struct cost_rooms *x, uint32_t r)
     return most * (x->c->job->train.precision == DT_FP32 ? 4 : 2);
 }
 
-/* State that lies in host memory is fetched to one of two places, of a size for each bucket's, in the order of updates.  A
- * bucket's copies wait for the update two buckets before, and the one two behind is the first that waits for them: so four may
- * have theirs at a time, and gradients of those that are updated are gone. */
+/* State that lies in host memory is fetched to one of two places, of a size for each bucket's, in the order of updates.
+ * A bucket's copies wait for the update two buckets before, and the one two behind is the first that waits for them: so
+ * four may have theirs at a time, and gradients of those that are updated are gone. */
 struct updates {
     double place, last[3], gradient; /* bytes of state of the last three; of the last one's gradient */
-    double done, first, most;        /* gradients up to the last one; state of the first two; the most, less gradients that are gone */
+    double done, first,
+        most; /* gradients up to the last one; state of the first two; the most, less gradients that are gone */
     uint32_t n;
 };
 
@@ -110,7 +112,8 @@ static struct moments_shards shards_made(const struct cost_rooms *x, const struc
                                    .part = part,
                                    .most = made + before + part,
                                    .first = first,
-                                   .first_b = zero3 && x->ahead == 1 && !cost_converts(x) ? cost_smaller(first, made) : first,
+                                   .first_b = zero3 && x->ahead == 1 && !cost_converts(x) ? cost_smaller(first, made)
+                                                                                          : first,
                                    .uses = zero3 && !blocks ? (double)x->ahead : INFINITY,
                                    .unsure = !cost_converts(x) && !blocks && !zero3,
                                    .converted = cost_converts(x),
@@ -123,7 +126,8 @@ static void add_transfers(const struct cost_rooms *x, uint32_t stage, struct mom
 {
     const struct decision *d = x->c->decision;
     uint32_t r = cost_stage_rank(d, stage);
-    bool before = stage && cost_stage_rank(d, stage - 1) != r, behind = stage + 1 < d->nstages && cost_stage_rank(d, stage + 1) != r;
+    bool before = stage && cost_stage_rank(d, stage - 1) != r,
+         behind = stage + 1 < d->nstages && cost_stage_rank(d, stage + 1) != r;
     s->sent = behind && !x->least ? x->s->boundary_bytes : 0;
     s->received = (before || behind) && !x->least ? x->s->boundary_bytes : 0;
     s->arrives = before && !x->least ? x->s->boundary_bytes : 0;
@@ -131,7 +135,8 @@ static void add_transfers(const struct cost_rooms *x, uint32_t stage, struct mom
     double transfer_s = decision_pairs(d->schedule) ? cost_transfer_s(x->c, x->s->boundary_bytes) : 0;
     s->receives_s[0] = s->sends_s[1] = before ? transfer_s : 0;
     s->receives_s[1] = s->sends_s[0] = behind ? transfer_s : 0;
-    const double waits[] = {s->receives_s[0], s->receives_s[1], decision_pairs(d->schedule) && decision_exchanges_apart(x->c->job, d)};
+    const double waits[] = {s->receives_s[0], s->receives_s[1],
+                            decision_pairs(d->schedule) && decision_exchanges_apart(x->c->job, d)};
     s->mark = cost_mark(s->mark, waits, sizeof waits);
     if (!waits_are_followed(d))
         return;
@@ -154,15 +159,16 @@ static const struct pipeline_stage *stage_seconds(struct arena *a, const struct 
     return times.stages;
 }
 
-/* Bytes of activations and buffers that a rank needs at least to need more than so many in all, or that it may have without that;
- * fixed: of all else. */
+/* Bytes of activations and buffers that a rank needs at least to need more than so many in all, or that it may have
+ * without that; fixed: of all else. */
 static double left_of(const struct cost_rooms *x, uint64_t all_bytes, double fixed, bool more)
 {
     double bytes = (double)all_bytes - fixed - (double)x->communicator_bytes - x->c->buffers->context_gib * (1 << 30);
     return more ? (x->least ? bytes / LEAST_OWN : bytes) + 64 : bytes - 64; /* sums of whole bytes */
 }
 
-void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, uint64_t least_bytes, uint64_t most_bytes, struct estimate *e)
+void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, uint64_t least_bytes,
+                   uint64_t most_bytes, struct estimate *e)
 {
     const struct decision *d = x->c->decision;
     struct moments_stage stages[DECISION_MOST_VPP];
@@ -182,20 +188,24 @@ void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *kn
         shards_of.early = d->pp - 1 - r < d->microbatches ? d->pp - 1 - r : d->microbatches;
     }
     double split = d->zero ? 1.0 / d->shard : 1, expert_split = d->zero ? 1.0 / x->expert_shard : 1;
-    persistent = x->parameter * (all.dense_vectors + (d->zero >= 3 ? all.dense * split + all.experts * expert_split : all.dense + all.experts));
+    persistent = x->parameter * (all.dense_vectors + (d->zero >= 3 ? all.dense * split + all.experts * expert_split
+                                                                   : all.dense + all.experts));
     state = x->state * ((all.dense + all.dense_vectors) * split + all.experts * expert_split);
     const struct updates updates = updates_of(x, r);
     for (uint32_t j = 0; j < cost_rank_stages(d); j++)
-        shards_of.fetched = stages[j].copies[0] > 0 ? updates.first : shards_of.fetched; /* else nothing before holds it back */
+        shards_of.fetched = stages[j].copies[0] > 0 ? updates.first
+                                                    : shards_of.fetched; /* else nothing before holds it back */
     if (places > 0 && decision_pairs(d->schedule))
         moments_share_copies(d, cost_rank_stages(d), stages);
     shards_of.gathered = gathered_of(x, r);
     shards_of.places = shards_of.places_beside = cost_gathered_places(x, INFINITY);
     double fetched = updates.first - shards_of.fetched, fixed = persistent + state;
-    double least = left_of(x, least_bytes, fixed, false) - all.workspace - fetched, enough = left_of(x, most_bytes, fixed, true) - all.workspace - fetched;
+    double least = left_of(x, least_bytes, fixed, false) - all.workspace - fetched,
+           enough = left_of(x, most_bytes, fixed, true) - all.workspace - fetched;
     struct arena *own = d->listed ? arena_new() : NULL;
     const struct pipeline_stage *seconds = own ? stage_seconds(own, x) : NULL;
-    struct moments most = pipeline_moments(d, r, stages, &shards_of, seconds, x->c->pairs, cost_larger(0, least), enough);
+    struct moments most = pipeline_moments(d, r, stages, &shards_of, seconds, x->c->pairs, cost_larger(0, least),
+                                           enough);
     if (own)
         arena_free(own);
     double step = cost_larger(most.bytes + fetched, complete + all.late + updates.most);
@@ -204,12 +214,13 @@ void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *kn
     e->peak_stage = r;
     e->parameter_bytes = (uint64_t)persistent;
     e->optimizer_bytes = (uint64_t)state;
-    e->gradient_bytes = (uint64_t)cost_smaller(cost_smaller(gradients, cost_larger(complete + all.late, most.gradients)), step);
+    e->gradient_bytes = (uint64_t)cost_smaller(
+        cost_smaller(gradients, cost_larger(complete + all.late, most.gradients)), step);
     e->activation_bytes = (uint64_t)cost_smaller(kept, step - (double)e->gradient_bytes);
     e->buffer_bytes = (uint64_t)(step + all.workspace) - e->gradient_bytes - e->activation_bytes;
     e->communicator_bytes = x->communicator_bytes;
     e->context_bytes = (uint64_t)(x->c->buffers->context_gib * (1 << 30));
     e->allocator_bytes = 0;
-    e->peak_bytes = e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes + e->activation_bytes + e->buffer_bytes +
-                    e->communicator_bytes + e->context_bytes;
+    e->peak_bytes = e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes + e->activation_bytes +
+                    e->buffer_bytes + e->communicator_bytes + e->context_bytes;
 }

@@ -1,5 +1,5 @@
-/* Memory of llmrun's stages: what each block holds, and the most of its passes (lives.c), as sums of blocks front to back.  Equal
- * blocks are one run, and equal stages one stage. */
+/* Memory of llmrun's stages: what each block holds, and the most of its passes (lives.c), as sums of blocks front to
+ * back.  Equal blocks are one run, and equal stages one stage. */
 
 #include "compiler/cost/mem.h"
 
@@ -75,17 +75,25 @@ static void at_ends(double *most, double first, double each, double times)
     *most = cost_larger(*most, cost_larger(first, first + each * (times - 1)));
 }
 
-/* A run of blocks, or more of what the last one has that there is room for.  What its passes find in places for copies is of the
- * blocks in front: in F on the way to host memory, in B fetched by then. */
+/* A run of blocks, or more of what the last one has that there is room for.  What its passes find in places for copies
+ * is of the blocks in front: in F on the way to host memory, in B fetched by then. */
 static void add_run(struct moments_stage *s, const struct cost_lives *v, const struct moments_block *m, double near)
 {
     if (s->nruns == MOMENTS_RUNS) {
         s->runs[MOMENTS_RUNS - 1].times += m->times;
         return;
     }
-    s->runs[s->nruns++] = (struct moments_run){.lives = v, .times = m->times, .keep = m->each.keep, .places = {near, near},
-                                               .end = m->beside[0], .converts = m->converts, .made = m->each.made,
-                                               .scattered = m->scattered, .part = m->part, .uses = m->each.uses[1], .makes = m->makes};
+    s->runs[s->nruns++] = (struct moments_run){.lives = v,
+                                               .times = m->times,
+                                               .keep = m->each.keep,
+                                               .places = {near, near},
+                                               .end = m->beside[0],
+                                               .converts = m->converts,
+                                               .made = m->each.made,
+                                               .scattered = m->scattered,
+                                               .part = m->part,
+                                               .uses = m->each.uses[1],
+                                               .makes = m->makes};
 }
 
 bool cost_converts(const struct cost_rooms *x)
@@ -93,9 +101,9 @@ bool cost_converts(const struct cost_rooms *x)
     return x->reduced < x->made || x->reduced > x->made;
 }
 
-/* Gradients of a block behind its last microbatch: those of its matrices are converted, and then those of its experts, as far as
- * ranks have sums of them; or, `late`, those that are only summed behind all actions.  made, after: bytes before and behind; the
- * most of them meanwhile. */
+/* Gradients of a block behind its last microbatch: those of its matrices are converted, and then those of its experts,
+ * as far as ranks have sums of them; or, `late`, those that are only summed behind all actions.  made, after: bytes
+ * before and behind; the most of them meanwhile. */
 static double convert(const struct cost_rooms *x, const struct cost_held *h, bool late, double *made, double *after)
 {
     double most = *made = *after = x->made * (h->gradients[0] + h->gradients[1] + h->gradients[2] + h->begun);
@@ -134,18 +142,34 @@ static void merge_block(struct moments_block *to, const struct moments_block *b)
     to->times = all;
     to->each = each;
     to->converts |= b->converts;
-    double *most[] = {&to->forward, &to->input, &to->weight, &to->first_input, &to->end,
-                      &to->backward.begin, &to->backward.made, &to->backward.used,
-                      &to->first_backward.begin, &to->first_backward.made, &to->first_backward.used};
-    const double *own[] = {&b->forward, &b->input, &b->weight, &b->first_input, &b->end,
-                           &b->backward.begin, &b->backward.made, &b->backward.used,
-                           &b->first_backward.begin, &b->first_backward.made, &b->first_backward.used};
+    double *most[] = {&to->forward,
+                      &to->input,
+                      &to->weight,
+                      &to->first_input,
+                      &to->end,
+                      &to->backward.begin,
+                      &to->backward.made,
+                      &to->backward.used,
+                      &to->first_backward.begin,
+                      &to->first_backward.made,
+                      &to->first_backward.used};
+    const double *own[] = {&b->forward,
+                           &b->input,
+                           &b->weight,
+                           &b->first_input,
+                           &b->end,
+                           &b->backward.begin,
+                           &b->backward.made,
+                           &b->backward.used,
+                           &b->first_backward.begin,
+                           &b->first_backward.made,
+                           &b->first_backward.used};
     for (size_t k = 0; k < sizeof most / sizeof *most; k++)
         *most[k] = cost_larger(*most[k], *own[k]);
 }
 
-/* The most of a pass at moments of a set (cost_lives.backward_of), less the gradients that it lacks then: its matrices' and its
- * experts'. */
+/* The most of a pass at moments of a set (cost_lives.backward_of), less the gradients that it lacks then: its matrices'
+ * and its experts'. */
 static double without(const double of[8], uint32_t set, const double gradients[2])
 {
     double most = -INFINITY;
@@ -156,7 +180,8 @@ static double without(const double of[8], uint32_t set, const double gradients[2
 }
 
 /* made: what its gradients on their way are of, matrices (1) or experts (2) */
-static struct moments_backward backward_of(const struct cost_lives *v, uint32_t made, const double gradients[2], double parked)
+static struct moments_backward backward_of(const struct cost_lives *v, uint32_t made, const double gradients[2],
+                                           double parked)
 {
     uint32_t set = 0;
     for (uint32_t k = 1; k < 4; k++)
@@ -173,8 +198,8 @@ static double near_of(const struct stage_walk *w, const struct cost_block *b)
 }
 
 /* of a run of blocks: what each leaves, and its passes */
-static void block_of(const struct stage_walk *w, const struct cost_block *b, const struct cost_lives *v, const struct cost_held *h,
-                     double times, struct moments_block *to)
+static void block_of(const struct stage_walk *w, const struct cost_block *b, const struct cost_lives *v,
+                     const struct cost_held *h, double times, struct moments_block *to)
 {
     const struct cost_rooms *x = w->x;
     double parked = w->places - v->parked, left_parked = cost_larger(0, w->places - v->left_parked);
@@ -183,20 +208,23 @@ static void block_of(const struct stage_walk *w, const struct cost_block *b, con
     double made, after, most = convert(x, h, false, &made, &after), early = x->made * (b->early_matrices + h->experts);
     bool zero2 = x->c->decision->zero >= 2, zero3 = x->c->decision->zero >= 3;
     *to = (struct moments_block){.times = times,
-                              .each = {.keep = v->keep - v->parked, .left = v->left - v->left_parked, .made = made,
-                                       .early = cost_smaller(early, made), .after = after},
-                              .in_front = w->front,
-                              .forward = v->forward + parked,
-                              .input = v->input + parked,
-                              .weight = v->weight + left_parked,
-                              .end = most > made ? most : 0,
-                              .part = zero2 ? x->reduced * h->part : 0,
-                              .converts = cost_converts(x) && zero2 && h->made > 0,
-                              .beside = {x->s->boundary_bytes + w->places, w->places},
-                              .others = {parked - near, left_parked - w->near_left},
-                              .near = {w->near[0], w->near_left},
-                              .leaving = {v->sent[0] + parked, v->sent[1] + left_parked},
-                              .ahead = takes || w->nlayers ? w->nlayers < (takes ? 1 : 2) : 2};
+                                 .each = {.keep = v->keep - v->parked,
+                                          .left = v->left - v->left_parked,
+                                          .made = made,
+                                          .early = cost_smaller(early, made),
+                                          .after = after},
+                                 .in_front = w->front,
+                                 .forward = v->forward + parked,
+                                 .input = v->input + parked,
+                                 .weight = v->weight + left_parked,
+                                 .end = most > made ? most : 0,
+                                 .part = zero2 ? x->reduced * h->part : 0,
+                                 .converts = cost_converts(x) && zero2 && h->made > 0,
+                                 .beside = {x->s->boundary_bytes + w->places, w->places},
+                                 .others = {parked - near, left_parked - w->near_left},
+                                 .near = {w->near[0], w->near_left},
+                                 .leaving = {v->sent[0] + parked, v->sent[1] + left_parked},
+                                 .ahead = takes || w->nlayers ? w->nlayers < (takes ? 1 : 2) : 2};
     to->each.copies[0] = v->parked > 0;
     to->each.copies[1] = v->left_parked > 0;
     to->each.uses[0] = zero3;
@@ -218,9 +246,10 @@ static void block_of(const struct stage_walk *w, const struct cost_block *b, con
     to->first_input = without(v->input_of, 0xff, now) + parked;
 }
 
-/* Front to back; what a stage's later blocks hold is then known as a sum less those in front.  Backward passes come from the
- * back: of what is kept they find the blocks in front, and of gradients those behind. */
-static void add_blocks(struct stage_walk *w, const struct cost_block *b, const struct cost_lives *v, const struct cost_held *h, double times)
+/* Front to back; what a stage's later blocks hold is then known as a sum less those in front.  Backward passes come
+ * from the back: of what is kept they find the blocks in front, and of gradients those behind. */
+static void add_blocks(struct stage_walk *w, const struct cost_block *b, const struct cost_lives *v,
+                       const struct cost_held *h, double times)
 {
     struct moments_stage *s = w->out;
     struct moments_block spare, *m = s->nblocks < MOMENTS_BLOCKS ? &s->blocks[s->nblocks] : &spare;
@@ -255,8 +284,10 @@ static void add_blocks(struct stage_walk *w, const struct cost_block *b, const s
     w->received = false;
 }
 
-/* Those of equal layers by themselves that find another kind in front of them, or a stage's first one, whose input is no copy. */
-static void add_layers(struct stage_walk *w, const struct cost_block *b, const struct cost_lives *v, const struct cost_held *h, double times)
+/* Those of equal layers by themselves that find another kind in front of them, or a stage's first one, whose input is
+ * no copy. */
+static void add_layers(struct stage_walk *w, const struct cost_block *b, const struct cost_lives *v,
+                       const struct cost_held *h, double times)
 {
     struct moments_stage *out = w->out;
     if (b->lives->kind != LIVES_LAYER) {
@@ -282,7 +313,8 @@ static void add_layers(struct stage_walk *w, const struct cost_block *b, const s
     }
 }
 
-static void add_both(struct stage_walk *w, struct own_sums *sums, const struct cost_block *b, const struct cost_held *h, double times)
+static void add_both(struct stage_walk *w, struct own_sums *sums, const struct cost_block *b, const struct cost_held *h,
+                     double times)
 {
     const struct cost_lives *v = w->paired ? cost_paired_lives(w->x->c, b) : cost_lives(w->x->c, b);
     if (cost_converts(w->x)) {
@@ -297,7 +329,8 @@ static void add_both(struct stage_walk *w, struct own_sums *sums, const struct c
 static void begin_stage(struct moments_stage *out)
 {
     memset(out, 0, offsetof(struct moments_stage, runs));
-    out->forward = out->input = out->weight = out->backward_end = out->weight_end = out->leaving[0] = out->leaving[1] = -INFINITY;
+    out->forward = out->input = out->weight = out->backward_end = out->weight_end = out->leaving[0] = out->leaving[1] =
+        -INFINITY;
     out->backward = (struct moments_backward){-INFINITY, -INFINITY, -INFINITY};
 }
 
@@ -353,13 +386,17 @@ static void end_stage(const struct stage_walk *w, const struct own_sums *sums, d
     out->gradients = w->front.made + x->made * (sums->dense_vectors + copied);
 }
 
-static void walk_stage(const struct cost_rooms *x, uint32_t stage, double places, uint32_t *npieces, struct moments_stage *out,
-                       struct own_sums *sums)
+static void walk_stage(const struct cost_rooms *x, uint32_t stage, double places, uint32_t *npieces,
+                       struct moments_stage *out, struct own_sums *sums)
 {
     const struct cost *c = x->c;
     const struct stage *st = &c->decision->stages[stage];
-    struct stage_walk w = {.x = x, .out = out, .places = places, .received = !st->embed, .npieces = *npieces,
-                     .paired = decision_pairs(c->decision->schedule)};
+    struct stage_walk w = {.x = x,
+                           .out = out,
+                           .places = places,
+                           .received = !st->embed,
+                           .npieces = *npieces,
+                           .paired = decision_pairs(c->decision->schedule)};
     double copied = st->head ? cost_padded(x, cost_copied_table(c, x->s)) : 0;
     *sums = (struct own_sums){0};
     begin_stage(out);
@@ -367,7 +404,8 @@ static void walk_stage(const struct cost_rooms *x, uint32_t stage, double places
     for (struct cost_runs all = {.x = x, .st = st}; cost_next_run(&all, &run);)
         add_both(&w, sums, run.b, run.held, run.times);
     sums->dense += copied;
-    sums->dense_vectors = cost_padded(x, sums->vectors[0]) + cost_padded(x, sums->vectors[1]); /* a bucket each, on every rank whole */
+    sums->dense_vectors = cost_padded(x, sums->vectors[0]) +
+                          cost_padded(x, sums->vectors[1]); /* a bucket each, on every rank whole */
     end_stage(&w, sums, copied);
     *npieces = w.npieces;
 }
@@ -378,8 +416,8 @@ static void copy_stage(struct moments_stage *to, const struct moments_stage *fro
 }
 
 /* Most stages are as many layers of one kind as others; what such ones come to is remembered. */
-void cost_own_stage(const struct cost_rooms *x, uint32_t stage, double places, uint32_t *npieces, struct own_stages *known,
-                      struct moments_stage *out, struct own_sums *sums)
+void cost_own_stage(const struct cost_rooms *x, uint32_t stage, double places, uint32_t *npieces,
+                    struct own_stages *known, struct moments_stage *out, struct own_sums *sums)
 {
     const struct stage *st = &x->c->decision->stages[stage];
     uint32_t kind = st->count ? x->s->kind[st->first] : 0; /* an empty stage may begin behind the last layer */

@@ -1,9 +1,9 @@
-/* The fullest moment of a pipeline rank: its order of actions, as compiler/schedule writes it (orders.c), with bytes instead of
- * names.
+/* The fullest moment of a pipeline rank: its order of actions, as compiler/schedule writes it (orders.c), with bytes
+ * instead of names.
  *
- * An order is stretches of a few actions that repeat.  What a rank holds changes evenly along a stretch, so its first round
- * and its last one are looked at, and its second one, where the first has made gradients.  Cost: a few nanoseconds for each
- * action that is looked at: tens per rank, and all of them where a schedule is listed. */
+ * An order is stretches of a few actions that repeat.  What a rank holds changes evenly along a stretch, so its first
+ * round and its last one are looked at, and its second one, where the first has made gradients.  Cost: a few
+ * nanoseconds for each action that is looked at: tens per rank, and all of them where a schedule is listed. */
 
 #include "compiler/cost/moments_private.h"
 
@@ -30,19 +30,21 @@ static inline bool is_less(const struct order *x, double bytes)
     return x->held + x->gradients + bytes <= x->most.bytes;
 }
 
-/* places for parameters while as many uses of them follow as there are places, or more; of actions beside others, from the first
- * such pair to the last */
+/* places for parameters while as many uses of them follow as there are places, or more; of actions beside others, from
+ * the first such pair to the last */
 static inline double places(const struct order *x)
 {
     const struct moments_shards *s = x->shards;
     return s->gathered * (s->places + (x->pairs_left && x->pairs_left < x->pairs ? s->places_beside : 0));
 }
 
-/* what lies in places of actions beside others between two pairs: the next one's first parameters, which were asked for ahead */
+/* what lies in places of actions beside others between two pairs: the next one's first parameters, which were asked for
+ * ahead */
 static inline double between_pairs(const struct order *x)
 {
     const struct moments_shards *s = x->shards;
-    return x->pairs_left && x->pairs_left < x->pairs && s->gathered > 0 ? s->gathered * larger(0, s->places_beside - 1) : 0;
+    return x->pairs_left && x->pairs_left < x->pairs && s->gathered > 0 ? s->gathered * larger(0, s->places_beside - 1)
+                                                                        : 0;
 }
 
 /* does an action find fewer uses left than there are places, or places for copies back that need not be full? */
@@ -57,7 +59,8 @@ static inline bool waits(const struct order *x)
     return x->made_uses < INFINITY && x->made > x->part;
 }
 
-/* Is the first use of an action one with the last one of that before?  F and B meet in a stage's last block, B and F in its first one. */
+/* Is the first use of an action one with the last one of that before?  F and B meet in a stage's last block, B and F in
+ * its first one. */
 static inline bool shared(const struct order *x, uint32_t used, uint32_t c, bool back)
 {
     const struct moments_stage *s = &x->stages[c];
@@ -110,7 +113,8 @@ static void look_at(struct order *x, const struct action_at *a)
         x->between = (struct moments){others + bytes, a->held, a->gradients};
 }
 
-/* at once, or once the next action is known, whose copies from host memory begin as soon as there is a place for them */
+/* at once, or once the next action is known, whose copies from host memory begin as soon as there is a place for them
+ */
 static void look_soon(struct order *x, char kind, uint32_t c, const struct moments_at *at)
 {
     const struct action_at a = {kind, c, x->held + between_pairs(x), x->gradients, *at};
@@ -140,7 +144,8 @@ static void look_before(struct order *x, const struct action_of *next)
 static void note_moved(struct order *x, const struct moments_stage *s)
 {
     const struct moments_shards *shards = x->shards;
-    double uses = x->uses + (s->uses[0] > 0), places = shards->gathered > 0 ? shards->gathered * (uses < shards->places ? uses : shards->places) : 0;
+    double uses = x->uses + (s->uses[0] > 0),
+           places = shards->gathered > 0 ? shards->gathered * (uses < shards->places ? uses : shards->places) : 0;
     x->moved = (struct moments){x->held + x->gradients + s->moved + places + x->made, x->held, x->gradients};
 }
 
@@ -153,8 +158,10 @@ static void forward(struct order *x, uint32_t c)
     if (is_less(x, s->forward + places(x) + x->made))
         ;
     else if (runs_out(x) || waits(x))
-        look(x, moments_action(s, x->shards, 'F', &(struct moments_at){.made = x->made, .made_uses = x->made_uses + shares, .part = x->part,
-                                                                      .uses = x->uses}));
+        look(x, moments_action(
+                    s, x->shards, 'F',
+                    &(struct moments_at){
+                        .made = x->made, .made_uses = x->made_uses + shares, .part = x->part, .uses = x->uses}));
     else
         look(x, s->forward + places(x) + x->made);
     x->made_uses -= s->uses[0] - shares;
@@ -180,14 +187,17 @@ static bool had(const struct order *x, uint32_t c, bool weights)
     return x->begun[weights] >> c & 1;
 }
 
-/* Gradients on their way behind a B or W of a stage.  Sums that are a stage's first are not waited for until their place, one of
- * two, is needed again. */
+/* Gradients on their way behind a B or W of a stage.  Sums that are a stage's first are not waited for until their
+ * place, one of two, is needed again. */
 static double left_made(struct order *x, const struct moments_stage *s, bool settled, char kind)
 {
     const struct moments_shards *shards = x->shards;
     if (s->scatters <= 0 || shards->own <= 0)
         return x->made;
-    double left = settled ? shards->before + s->part : kind == 'W' ? shards->first : shards->first_b, before = x->unwaited;
+    double left = settled       ? shards->before + s->part
+                  : kind == 'W' ? shards->first
+                                : shards->first_b,
+           before = x->unwaited;
     left += !settled && shards->converted ? s->part : 0;
     x->part = s->part;
     x->unwaited = settled ? 0 : before + s->scatters < 2 ? before + s->scatters : 2;
@@ -221,18 +231,23 @@ static void look_made(struct order *x, uint32_t c, char kind, bool shares)
     const struct moments_shards *shards = x->shards;
     bool last = x->left[c] == 1 && (s->after < s->made || s->after > s->made);
     bool alike = (s->all_scatter || shards->own <= 0) && shards->gathered <= 0;
-    if (had(x, c, true) && alike && !last && !runs_out(x) && x->made >= shards->before + s->part && x->made <= shards->before + s->part) {
+    if (had(x, c, true) && alike && !last && !runs_out(x) && x->made >= shards->before + s->part &&
+        x->made <= shards->before + s->part) {
         double rest = x->made + shards->own;
         look(x, kind == 'W' ? s->weight + rest : moments_backward(&s->backward, x->made, rest, 0));
         look(x, (kind == 'W' ? s->weight_end : s->backward_end) + shards->sent + rest);
         look(x, s->leaving[kind == 'W'] + rest + s->part);
         return;
     }
-    double most = kind == 'W' ? larger(s->weight, s->weight_end) : larger(moments_backward(&s->backward, 0, 0, 0), s->backward_end);
-    if (had(x, c, true) && !last && is_less(x, most + places(x) + shards->sent + shards->most + shards->part + shards->fetched))
+    double most = kind == 'W' ? larger(s->weight, s->weight_end)
+                              : larger(moments_backward(&s->backward, 0, 0, 0), s->backward_end);
+    if (had(x, c, true) && !last &&
+        is_less(x, most + places(x) + shards->sent + shards->most + shards->part + shards->fetched))
         return;
-    look_soon(x, kind, c, &(struct moments_at){had(x, c, true), had(x, c, false), last, .made = x->made, .made_uses = x->made_uses + shares, .part = x->part,
-                                               .unwaited = x->unwaited > 0, .uses = x->uses, .copies = x->copies});
+    look_soon(x, kind, c,
+              &(struct moments_at){had(x, c, true), had(x, c, false), last, .made = x->made,
+                                   .made_uses = x->made_uses + shares, .part = x->part, .unwaited = x->unwaited > 0,
+                                   .uses = x->uses, .copies = x->copies});
 }
 
 static void backward(struct order *x, uint32_t c)
@@ -259,8 +274,9 @@ static void input(struct order *x, uint32_t c)
     else if (early && !runs_out(x) && !waits(x) && s->uses[1] >= s->uses[0]) /* else a block leaves a place free */
         look(x, s->input + places(x) + x->made);
     else
-        look_soon(x, 'I', c, &(struct moments_at){had(x, c, true), early, .made = x->made, .made_uses = x->made_uses + shares, .part = x->part,
-                                                  .uses = x->uses, .copies = x->copies});
+        look_soon(x, 'I', c,
+                  &(struct moments_at){had(x, c, true), early, .made = x->made, .made_uses = x->made_uses + shares,
+                                       .part = x->part, .uses = x->uses, .copies = x->copies});
     x->made_uses -= s->uses[1] - shares;
     x->gradients += early ? 0 : s->early;
     x->begun[0] |= (uint64_t)1 << c;
@@ -290,12 +306,14 @@ static double beside(struct order *x, uint32_t f, uint32_t b, bool first, double
 {
     const struct moments_stage *s = &x->stages[b];
     double others = (first ? s->gradients : 0) + larger(x->made, x->shards->most) + x->shards->part + x->shards->sent;
-    double all = x->stages[f].forward + larger(moments_backward(&s->backward, 0, 0, 0), s->backward_end) + places + others;
+    double all = x->stages[f].forward + larger(moments_backward(&s->backward, 0, 0, 0), s->backward_end) + places +
+                 others;
     if (is_less(x, all))
         return all;
     double uses[2];
     uses_behind(x, b, uses);
-    const struct moments_at at = {.had = !first, .made = x->made, .made_uses = x->made_uses, .part = x->part, .unwaited = x->unwaited > 0};
+    const struct moments_at at = {
+        .had = !first, .made = x->made, .made_uses = x->made_uses, .part = x->part, .unwaited = x->unwaited > 0};
     double less = x->most.bytes - x->held - x->gradients - places;
     return moments_beside(x->remembered, &x->stages[f], s, x->shards, &at, uses, others, less) + places;
 }
@@ -354,7 +372,8 @@ static double round_uses(const struct order *x, const struct action_of *a, uint3
     return uses;
 }
 
-/* The first transfers of an action need nothing of the forward before, so that they begin as soon as its last ones are over. */
+/* The first transfers of an action need nothing of the forward before, so that they begin as soon as its last ones are
+ * over. */
 static void look_between(struct order *x, const struct action_of *a)
 {
     bool passes = a->kind == 'B' || a->kind == 'I' || a->kind == 'W';
@@ -503,8 +522,10 @@ static bool waits_all_again(const struct order *x, uint32_t n, uint64_t left)
     return x->nth >= half + w->period && x->nth + left * n + w->period <= (uint64_t)half + w->left;
 }
 
-/* Rounds one by one where what waits rises and falls; where it repeats, one period of them, and the `last`, by when they hold most. */
-static void rounds_that_wait(struct order *x, const struct action_of *a, uint32_t n, uint64_t left, double change, uint64_t last)
+/* Rounds one by one where what waits rises and falls; where it repeats, one period of them, and the `last`, by when
+ * they hold most. */
+static void rounds_that_wait(struct order *x, const struct action_of *a, uint32_t n, uint64_t left, double change,
+                             uint64_t last)
 {
     uint64_t period = x->waits.n ? x->waits.period / n : 0, ends = period > last ? period : last;
     for (uint64_t until = 0; left; left--) {
@@ -534,7 +555,8 @@ void moments_stretch(struct order *x, uint64_t times, const struct action_of *a,
         change = x->held - before;
         more = left > 1 && (x->gradients < gradients || x->gradients > gradients || x->made < made || x->made > made);
     }
-    uint64_t last = x->shards->gathered > 0 ? (uint64_t)x->shards->places : change > 0 || x->ends; /* that may be like no other */
+    uint64_t last = x->shards->gathered > 0 ? (uint64_t)x->shards->places
+                                            : change > 0 || x->ends; /* that may be like no other */
     if (left && x->waits.n && !x->ends && is_less_along(x, a, n, left, change)) {
         moments_skip(x, a, n, left);
         x->held += change * (double)left;
@@ -553,7 +575,8 @@ void moments_begin(struct order *x, uint32_t rank)
 {
     const struct decision *d = x->d;
     bool dual = d->schedule == SCHED_DUALPIPE;
-    uint32_t m = dual ? d->microbatches / 2 : d->microbatches, halves = pipeline_splits(d->schedule) && !decision_pairs(d->schedule);
+    uint32_t m = dual ? d->microbatches / 2 : d->microbatches,
+             halves = pipeline_splits(d->schedule) && !decision_pairs(d->schedule);
     for (uint32_t c = 0; c < (dual ? 2 : d->vpp) && !d->listed; c++) {
         x->left[c] = m;
         x->copies += m * (x->stages[c].copies[0] + (halves ? x->stages[c].copies[1] : 0));

@@ -1,10 +1,10 @@
-/* Parameters and gradients on their way between the ranks that share them, piece by piece, as compiler/lower/shard.c has
- * them, and the optimizer's update: what simulate_actions() runs beside a schedule's actions.
+/* Parameters and gradients on their way between the ranks that share them, piece by piece, as compiler/lower/shard.c
+ * has them, and the optimizer's update: what simulate_actions() runs beside a schedule's actions.
  *
- * A piece is a layer, the embedding or the head.  Its matrices are one bucket, its experts another; vectors of a chunk are
- * one.  Under ZeRO 1 parameters are gathered as the step begins and gradients summed after the last microbatch; under
- * ZeRO 2 gradients of pieces are scattered for every microbatch and under ZeRO 3 parameters gathered at every use.  Where two
- * copies of the model lie on mirror ranks, all sums wait for the end, where both ranks add theirs. */
+ * A piece is a layer, the embedding or the head.  Its matrices are one bucket, its experts another; vectors of a chunk
+ * are one.  Under ZeRO 1 parameters are gathered as the step begins and gradients summed after the last microbatch;
+ * under ZeRO 2 gradients of pieces are scattered for every microbatch and under ZeRO 3 parameters gathered at every
+ * use.  Where two copies of the model lie on mirror ranks, all sums wait for the end, where both ranks add theirs. */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/cost/walk.h"
@@ -83,8 +83,8 @@ struct cost_movers cost_movers(const struct cost *c)
 }
 
 /* of so many elements, `element` bytes each */
-static double moved_s(const struct cost *c, const struct cost_mover *m, enum op op, double elements,
-                      double element, const struct cost_group *g)
+static double moved_s(const struct cost *c, const struct cost_mover *m, enum op op, double elements, double element,
+                      const struct cost_group *g)
 {
     if (g->n < 2 || elements <= 0)
         return 0;
@@ -108,10 +108,12 @@ static double replicas_s(const struct cost *c, const struct cost_mover *m, doubl
     return moved_s(c, m, OP_ALL_REDUCE, elements, m->gradient / m->shard.n, &m->replicas);
 }
 
-/* gradients that are summed between ranks in another format than they are accumulated in, on their way to one or back */
+/* gradients that are summed between ranks in another format than they are accumulated in, on their way to one or back
+ */
 static double convert_s(const struct cost *c, const struct cost_mover *m, double elements)
 {
-    return fabs(m->sum - m->gradient) > 0 ? cost_stream_s(c, (m->sum + m->gradient) * elements) + c->device.launch_s : 0;
+    return fabs(m->sum - m->gradient) > 0 ? cost_stream_s(c, (m->sum + m->gradient) * elements) + c->device.launch_s
+                                          : 0;
 }
 
 struct maker {
@@ -119,10 +121,10 @@ struct maker {
     const struct cost *c;
     const struct cost_shape *s;
     struct cost_movers by;
-    bool run;      /* for a run of actions, not for bounds on it */
-    bool splits;   /* I and W */
+    bool run;    /* for a run of actions, not for bounds on it */
+    bool splits; /* I and W */
     uint32_t nplaces;
-    bool crowded;  /* rows to experts travel on the queue of gradients */
+    bool crowded;          /* rows to experts travel on the queue of gradients */
     double late_s, ties_s; /* of the stage's two copies on mirror ranks: what each sums at the end, and both together */
 };
 
@@ -142,8 +144,8 @@ static void add_bucket(struct maker *x, const struct cost_mover *m, double eleme
     bool each = d->zero >= 2 && m->shard.n > 1 && !whole;
     if (elements <= 0)
         return;
-    double sum = scatter_s(x->c, m, elements), finish = replicas_s(x->c, m, elements),
-           own = elements / m->shard.n, back = each ? convert_s(x->c, m, own) : 0;
+    double sum = scatter_s(x->c, m, elements), finish = replicas_s(x->c, m, elements), own = elements / m->shard.n,
+           back = each ? convert_s(x->c, m, own) : 0;
     double convert = m->shard.n * m->replicas.n > 1 || alike ? convert_s(x->c, m, elements) : 0;
     *(each ? &finish : &sum) += alike ? alike_s(x, each ? own : elements) : 0;
     p->gather_s += gather_s(x->c, m, elements);
@@ -160,15 +162,18 @@ static void add_bucket(struct maker *x, const struct cost_mover *m, double eleme
     p->sum_s += each ? sum : 0;
     p->convert_s += each ? convert : 0;
     x->ties_s += p->count * moved_s(x->c, m, OP_ALL_REDUCE, each ? own : elements, m->gradient, &x->c->tie);
-    bool turns = x->c->job->wishes.never_overlap & OVERLAP_DP; /* else conversions run beside the sums of buckets before */
-    x->late_s += p->count * ((each ? 0 : sum) + finish + (turns ? back + (each ? 0 : convert_s(x->c, m, elements)) : 0));
+    bool turns = x->c->job->wishes.never_overlap &
+                 OVERLAP_DP; /* else conversions run beside the sums of buckets before */
+    x->late_s += p->count *
+                 ((each ? 0 : sum) + finish + (turns ? back + (each ? 0 : convert_s(x->c, m, elements)) : 0));
 }
 
 /* do rows to experts travel on the queue of gradients, on any of their ways? (compiler/lower/moe.c) */
 static bool exchanges_there(const struct cost *c)
 {
     const struct decision *d = c->decision;
-    return decision_exchanges_apart(c->job, d) && (d->ep > 1 || d->etp > 1) && (cost_exchange_nodes(c) > 1 || d->cp > 1 || d->sp);
+    return decision_exchanges_apart(c->job, d) && (d->ep > 1 || d->etp > 1) &&
+           (cost_exchange_nodes(c) > 1 || d->cp > 1 || d->sp);
 }
 
 /* what a layer does before it needs that queue */
@@ -183,7 +188,8 @@ static void add_free(struct maker *x, const struct cost_block *b, struct pipelin
     arena_reset(x->arena, mark);
 }
 
-/* Where parameters and gradients go in turn with kernels, other transfers of a pass run beside them (compiler/lower/shard.c). */
+/* Where parameters and gradients go in turn with kernels, other transfers of a pass run beside them
+ * (compiler/lower/shard.c). */
 static void add_beside(struct maker *x, const struct cost_block *b, bool layer, struct pipeline_piece *p)
 {
     static const uint32_t passes[] = {WALK_F, WALK_B, WALK_I, WALK_W};
@@ -213,7 +219,8 @@ static struct pipeline_piece make_piece(struct maker *x, const struct cost_block
     p.backward = b->backward_s + b->backward_comm_s;
     p.weight = b->weight_s + b->weight_comm_s;
     p.input = b->input_s + b->input_comm_s;
-    /* its weight pass finds gradients that the other one made; or several pieces use its table (elsewhere tie_ends() sees to it) */
+    /* its weight pass finds gradients that the other one made; or several pieces use its table (elsewhere tie_ends()
+     * sees to it) */
     bool shared = x->c->decision->schedule == SCHED_DUALPIPE && (b == &x->s->embed || b == &x->s->head) &&
                   (x->c->job->model.tied || x->c->job->model.predict);
     bool whole = (x->splits && b->early) || shared;
@@ -229,7 +236,8 @@ static struct pipeline_piece make_piece(struct maker *x, const struct cost_block
     return p;
 }
 
-double cost_park_s(const struct cost *c, const struct cost_shape *s, const struct cost_block *b, bool received, double *fetch_s)
+double cost_park_s(const struct cost *c, const struct cost_shape *s, const struct cost_block *b, bool received,
+                   double *fetch_s)
 {
     if (b->lives) {
         const struct cost_lives *v = cost_lives(c, b);
@@ -270,7 +278,8 @@ static uint32_t make_pieces(struct maker *x, const struct stage *st, struct pipe
     double late_s = x->late_s, ties_s = x->ties_s;
     if (st->head)
         at[n++] = make_piece(x, &x->s->head, 1, true);
-    if (st->head && job->model.tied && cost_ends_meet(x->c->decision)) { /* the embedding's table, which has been summed */
+    if (st->head && job->model.tied &&
+        cost_ends_meet(x->c->decision)) { /* the embedding's table, which has been summed */
         x->late_s = late_s;
         x->ties_s = ties_s;
     }
@@ -315,8 +324,7 @@ static void make_vectors(struct maker *x, const struct stage *st, struct pipelin
                   gather_s(x->c, &x->by.dense, whole);
     if (x->c->decision->schedule != SCHED_DUALPIPE)
         return;
-    x->ties_s +=
-        moved_s(x->c, &x->by.dense, OP_ALL_REDUCE, split + keys + whole, x->by.dense.gradient, &x->c->tie);
+    x->ties_s += moved_s(x->c, &x->by.dense, OP_ALL_REDUCE, split + keys + whole, x->by.dense.gradient, &x->c->tie);
     x->late_s += m->sum_s;
     m->sum_s = 0;
 }
@@ -439,8 +447,9 @@ bool cost_splits(const struct decision *d)
 }
 
 /* run: for a run of actions, not for bounds on it */
-static void find_moves(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_stage *ranks,
-                       const struct cost_movers *by, bool run, struct pipeline_times *times)
+static void find_moves(struct arena *a, const struct cost *c, const struct cost_shape *s,
+                       const struct cost_stage *ranks, const struct cost_movers *by, bool run,
+                       struct pipeline_times *times)
 {
     const struct decision *d = c->decision;
     struct maker x = {.arena = a, .c = c, .s = s, .by = *by, .run = run, .crowded = run && exchanges_there(c)};
@@ -474,8 +483,8 @@ void cost_moves(struct arena *a, const struct cost *c, const struct cost_shape *
     find_moves(a, c, s, ranks, &by, true, times);
 }
 
-void cost_moves_by(struct arena *a, const struct cost *c, const struct cost_shape *s,
-                   const struct cost_stage *ranks, const struct cost_movers *by, struct pipeline_times *times)
+void cost_moves_by(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_stage *ranks,
+                   const struct cost_movers *by, struct pipeline_times *times)
 {
     find_moves(a, c, s, ranks, by, false, times);
 }

@@ -1,7 +1,7 @@
 /* What a collective may cost, as lines: NCCL's algorithms and protocols on the links that a group crosses.
  *
- * Shape of the model: NCCL 2.30's tuning.cc.  A ring has 2(n - 1) steps for all-reduce and n - 1 for gathers, each a hop
- * on a link or across the network; a tree goes up and down chains inside nodes and log2(nodes) hops between them; a
+ * Shape of the model: NCCL 2.30's tuning.cc.  A ring has 2(n - 1) steps for all-reduce and n - 1 for gathers, each a
+ * hop on a link or across the network; a tree goes up and down chains inside nodes and log2(nodes) hops between them; a
  * switch that adds and multicasts (NVLS) replaces the ring inside a domain.  Protocols trade latency for bandwidth: LL
  * (half, capped), LL128 (0.92), Simple (all of it).  Every admissible pair becomes a line start + bytes * slope, plus a
  * term in sqrt(bytes): chunks grow with the message, so filling and draining of the pipeline grows as the root of it,
@@ -12,9 +12,9 @@
  * groups of the same axes cross at once).  A tree sends a node's whole message up and down through its NICs: once for
  * two nodes, twice for more.  All-to-all sends every part directly: what leaves a node is limited by one GPU's share.
  *
- * The numbers are NCCL's where a source says so, else fitted to measured curves by bench_micro (ramps, starts, hop scale
- * of Ampere and before).  Not modelled: CollNet (switches of the network that add), user-buffer registration, channels
- * left out by NCCL_MAX_CTAS. */
+ * The numbers are NCCL's where a source says so, else fitted to measured curves by bench_micro (ramps, starts, hop
+ * scale of Ampere and before).  Not modelled: CollNet (switches of the network that add), user-buffer registration,
+ * channels left out by NCCL_MAX_CTAS. */
 
 #include "compiler/cost/cost_private.h"
 
@@ -38,8 +38,8 @@ enum medium { NVLINK, PCI, NET, NMEDIA };
 
 const char *cost_way_name(uint32_t way)
 {
-    static const char *const names[NWAYS] = {
-        "ring LL", "ring LL128", "ring", "tree LL", "tree LL128", "tree", "NVLS", "NVLS and tree", "PAT", "direct"};
+    static const char *const names[NWAYS] = {"ring LL", "ring LL128", "ring",          "tree LL", "tree LL128",
+                                             "tree",    "NVLS",       "NVLS and tree", "PAT",     "direct"};
     return way < NWAYS ? names[way] : "";
 }
 
@@ -52,13 +52,13 @@ static const double hop_us[2][NMEDIA][3] = {
 static const double nvls_us = 25, nvls_net_us = 20.9;
 
 /* Per generation of GPU.  link: share of the data-sheet's NVLink that transfers reach (topo.h: V100 20 of 25 GB/s per
- * link, though 22.4 are measured; A100 20 of 25; H100 20.6 of 25; B200 40.1 of 50, 37.8 measured).  nvls: the same behind
- * a switch that adds (tuning.cc has 0.85 of link on Hopper, 0.74 on Blackwell; these follow curves of 8 H200, 8 B200 and 72 GB200
- * up to 16 GiB).  direct: of all-to-all (dispatch of tokens on H100 and GB200).  pcie: bytes/s of x16 (topo.h).
- * ll: cap in GB/s on one node, two, more (llMaxBws).  tree, tree128, ring128: caps per channel on two nodes and on more
- * (perChMaxTreeBws and its kin); a channel per NIC.  start, hops: software of the time against NCCL 2.30's latencies
- * (vTrain's and stas00's curves of A100, vTrain's of V100).  odd: steps' worth of copying besides the ring's (vTrain's A100: 2
- * to 8 GPUs). */
+ * link, though 22.4 are measured; A100 20 of 25; H100 20.6 of 25; B200 40.1 of 50, 37.8 measured).  nvls: the same
+ * behind a switch that adds (tuning.cc has 0.85 of link on Hopper, 0.74 on Blackwell; these follow curves of 8 H200, 8
+ * B200 and 72 GB200 up to 16 GiB).  direct: of all-to-all (dispatch of tokens on H100 and GB200).  pcie: bytes/s of x16
+ * (topo.h). ll: cap in GB/s on one node, two, more (llMaxBws).  tree, tree128, ring128: caps per channel on two nodes
+ * and on more (perChMaxTreeBws and its kin); a channel per NIC.  start, hops: software of the time against NCCL 2.30's
+ * latencies (vTrain's and stas00's curves of A100, vTrain's of V100).  odd: steps' worth of copying besides the ring's
+ * (vTrain's A100: 2 to 8 GPUs). */
 struct generation {
     uint32_t sm;
     double link, nvls, direct, pcie, ll[3], tree[2], tree128[2], ring128, start_us, hops, odd, ramp_us, nvls_ramp_us;
@@ -137,8 +137,8 @@ double cost_link_bytes_s(const struct cost *c, const struct cost_group *g, bool 
     if (s->kind == SCALE_UP_MESH && s->gpus > 1 && together > 1) {
         if (gen->sm == 70 && s->gpus == 8 && together <= 8)
             return bytes_s * cube_mesh_rings[g->below[0]] / 6;
-        /* Links to others than the members lie idle.  A GPU with fewer links than peers cannot be joined to all of them: its
-         * links go where a switch or a ring takes them. */
+        /* Links to others than the members lie idle.  A GPU with fewer links than peers cannot be joined to all of
+         * them: its links go where a switch or a ring takes them. */
         double links = s->bytes_s / (gen->sm >= 100 ? 50e9 : gen->sm ? 25e9 : 64e9);
         if (links > s->gpus - 1.5)
             bytes_s *= lesser(1, (together - 1) / (s->gpus - 1));
@@ -152,11 +152,11 @@ struct tuning {
     const struct generation *gen;
     struct cost_group *g;
     bool plain;
-    enum medium medium;         /* inside */
-    double n, together, nodes;  /* members; of them in a domain; domains */
-    double link, net, bus;      /* bytes/s of a ring: inside, across, both */
-    double channels;            /* NICs that the members of a domain bring */
-    double hop[2][3];           /* inside, seconds: ring or tree, by protocol */
+    enum medium medium;        /* inside */
+    double n, together, nodes; /* members; of them in a domain; domains */
+    double link, net, bus;     /* bytes/s of a ring: inside, across, both */
+    double channels;           /* NICs that the members of a domain bring */
+    double hop[2][3];          /* inside, seconds: ring or tree, by protocol */
 };
 
 /* seconds of a hop; what the topology states beyond (or below) NCCL's default counts twice under Simple on a network,
@@ -166,7 +166,8 @@ static double hop_s(const struct tuning *t, bool tree, enum proto p, uint32_t le
     const struct cost_net *net = &t->c->net;
     if (t->plain)
         return net->extra_s[level];
-    double own = hop_us[tree][level ? NET : t->medium][p] * 1e-6 * (level ? 1 : t->gen->hops), extra = net->extra_s[level];
+    double own = hop_us[tree][level ? NET : t->medium][p] * 1e-6 * (level ? 1 : t->gen->hops),
+           extra = net->extra_s[level];
     if (level == 0 && t->medium == PCI && t->c->type->scale_up.kind != SCALE_UP_PCIE)
         extra = 0; /* stated of the links, which the group leaves */
     return greater(own + extra * (level && p == SIMPLE ? 2 : 1), own / 2);
@@ -247,13 +248,14 @@ static void ring_lines(struct tuning *t, double passes, double moved)
     double copied = t->medium == NVLINK && t->together > 1 ? t->gen->odd / t->n : 0;
     for (int p = t->plain ? SIMPLE : LL; p <= SIMPLE; p++)
         if (admits(t, (enum proto)p))
-            add_line(t, ways[p], start_s(t, base_us[0][p]) + ring_hops_s(t, (enum proto)p, passes), bus[p] / (moved + copied),
-                     p == LL ? 0 : ramp_s(t, t->gen->ramp_us * passes / 2));
+            add_line(t, ways[p], start_s(t, base_us[0][p]) + ring_hops_s(t, (enum proto)p, passes),
+                     bus[p] / (moved + copied), p == LL ? 0 : ramp_s(t, t->gen->ramp_us * passes / 2));
 }
 
 static void tree_lines(struct tuning *t)
 {
-    double factor = t->nodes > 2 ? 2 : 1; /* a node inside of one tree is a leaf of the other: at most 2 x the message */
+    double factor = t->nodes > 2 ? 2
+                                 : 1; /* a node inside of one tree is a leaf of the other: at most 2 x the message */
     const double share[3] = {1 / 3.8, t->nodes > 1 ? 120.0 / 128 : 7.0 / 9, 0.92}; /* of the bus, twice the rate */
     const double cap[3] = {INFINITY, t->gen->tree128[t->nodes > 2], t->gen->tree[t->nodes > 2]};
     const enum way ways[3] = {TREE_LL, TREE_LL128, TREE};
@@ -263,8 +265,7 @@ static void tree_lines(struct tuning *t)
         double hops = (t->together - 1) * t->hop[1][p] + tree_hops_s(t, (enum proto)p, 0);
         double rate = lesser(t->link / 2, t->net / factor) * share[p];
         rate = p == LL ? lesser(rate, ll_bytes_s(t)) : capped(t, rate, cap[p] / 2);
-        add_line(t, ways[p], start_s(t, base_us[1][p]) + 2 * hops, rate,
-                 p == LL ? 0 : ramp_s(t, t->gen->ramp_us));
+        add_line(t, ways[p], start_s(t, base_us[1][p]) + 2 * hops, rate, p == LL ? 0 : ramp_s(t, t->gen->ramp_us));
     }
 }
 
@@ -284,7 +285,8 @@ static void nvls_lines(struct tuning *t)
         add_line(t, NVLS_TREE, start + 2 * tree_hops_s(t, SIMPLE, nvls_net_us), lesser(rate, net), ramp);
 }
 
-/* gathers with one member per node: a tree per chunk.  NCCL 2.23 and later, which runs of Ampere's time did not have. */
+/* gathers with one member per node: a tree per chunk.  NCCL 2.23 and later, which runs of Ampere's time did not have.
+ */
 static void pat_line(struct tuning *t)
 {
     if (t->together > 1 || t->nodes < 4 || t->plain || t->gen->sm < 90)
@@ -311,10 +313,10 @@ static void direct_line(struct tuning *t)
              1 / (per_byte + across), 0);
 }
 
-/* NCCL before 2.12: a ring leaves a node by the NIC it came in by, for a GPU without a NIC of its own beside it by way of
- * the host's memory.  Members that have a NIC each, where GPUs share NICs, meet none next to two of them.  Two of them sit
- * on two sockets; where there are more, neighbours share one, which vTrain's runs with tp 2 beside those with tp 4 show to
- * be half as fast again. */
+/* NCCL before 2.12: a ring leaves a node by the NIC it came in by, for a GPU without a NIC of its own beside it by way
+ * of the host's memory.  Members that have a NIC each, where GPUs share NICs, meet none next to two of them.  Two of
+ * them sit on two sockets; where there are more, neighbours share one, which vTrain's runs with tp 2 beside those with
+ * tp 4 show to be half as fast again. */
 static double far_nic_bytes_s(const struct tuning *t, double nics)
 {
     double each = t->c->profile->far_nic_gbs * 1e9;
@@ -329,8 +331,14 @@ void cost_tune(const struct cost *c, struct cost_group *g, uint32_t moves)
     memset(g->lines, 0, sizeof g->lines);
     if (g->n < 2)
         return;
-    struct tuning t = {.c = c, .gen = generation(c), .g = g, .plain = c->net.plain, .medium = inner_medium(c, g),
-                       .n = g->n, .together = g->below[0], .net = INFINITY};
+    struct tuning t = {.c = c,
+                       .gen = generation(c),
+                       .g = g,
+                       .plain = c->net.plain,
+                       .medium = inner_medium(c, g),
+                       .n = g->n,
+                       .together = g->below[0],
+                       .net = INFINITY};
     t.nodes = g->level ? ceil(t.n / t.together) : 1;
     double nics = 0;
     for (uint32_t i = 0; i < c->type->nnics; i++)

@@ -56,7 +56,8 @@ static void run_zb_h(struct order *x, uint32_t ahead, uint32_t lag, bool behind,
 
 /* ---- looped stages ---- */
 
-/* a place in the order of forwards: the chunk, how many more of it come in a row, and the microbatches of rounds before */
+/* a place in the order of forwards: the chunk, how many more of it come in a row, and the microbatches of rounds before
+ */
 struct looped {
     uint64_t base, left;
     uint32_t chunk;
@@ -84,7 +85,8 @@ static void advance(const struct order *x, uint32_t group, struct looped *at, ui
 static void run_looped(struct order *x, uint32_t r, uint32_t group, bool pairs)
 {
     uint32_t p = x->d->pp, v = x->d->vpp, m = x->d->microbatches;
-    uint64_t all = (uint64_t)m * v, w = 2 * (uint64_t)(p - 1 - r) + (uint64_t)(v - 1) * group + pairs, f = 0, b = 0, more;
+    uint64_t all = (uint64_t)m * v, w = 2 * (uint64_t)(p - 1 - r) + (uint64_t)(v - 1) * group + pairs, f = 0, b = 0,
+             more;
     uint64_t round = m % group ? 0 : (uint64_t)group * v; /* every round is like the one before */
     struct looped forward = {.left = round_size(x, group, 0)}, backward = forward;
     w = w < all ? w : all;
@@ -188,7 +190,7 @@ static void run_zb_v(struct order *o, uint32_t r)
 /* the block of six slots again and again, for microbatches that there are */
 static void run_block(struct order *x, uint32_t r)
 {
-    static const struct action_of kinds[] = {[SLOT_F] = {'F', 0, 0},   [SLOT_F2] = {'F', 1, 0}, [SLOT_I2] = {'I', 1, 0},
+    static const struct action_of kinds[] = {[SLOT_F] = {'F', 0, 0},  [SLOT_F2] = {'F', 1, 0}, [SLOT_I2] = {'I', 1, 0},
                                              [SLOT_W2] = {'W', 1, 0}, [SLOT_I] = {'I', 0, 0},  [SLOT_W] = {'W', 0, 0}};
     uint32_t at[NSLOTS], by_time[6], m = x->d->microbatches, last = 0;
     pipeline_block(x->d->schedule, x->d->pp, r, at);
@@ -197,7 +199,8 @@ static void run_block(struct order *x, uint32_t r)
         last = at[k] / 6 > last ? at[k] / 6 : last;
     }
     for (uint32_t cycle = 0; cycle < m + last + 1; cycle++) {
-        if (cycle == last + 2 && m > cycle + 1 && !x->lists) { /* every cycle is like the one before, until forwards end */
+        if (cycle == last + 2 && m > cycle + 1 &&
+            !x->lists) { /* every cycle is like the one before, until forwards end */
             moments_skip(x, kinds, NSLOTS, m - 1 - cycle);
             cycle = m - 1;
         }
@@ -217,7 +220,8 @@ static void run_dual(struct order *x, uint32_t h, uint32_t n, uint32_t all, uint
     uint32_t outer = n - h - 1, far = 1 - near, steady = all + h + 1 - 2 * n, late = 0;
     x->pairs = x->pairs_left = 2 * (uint64_t)steady - (steady && h == n - 1) + outer;
     if (!x->lists)
-        x->copies += (outer + (h + 2) / 2) * x->stages[near].copies[1] + (outer + (h + 1) / 2) * x->stages[far].copies[1]; /* of halves */
+        x->copies += (outer + (h + 2) / 2) * x->stages[near].copies[1] +
+                     (outer + (h + 1) / 2) * x->stages[far].copies[1]; /* of halves */
     STRETCH(x, 2 * outer, {'F', near, 0});
     STRETCH(x, h + 1, {'F', near, 0}, {'F', far, 0});
     STRETCH(x, outer, {'I', far, 0}, {'W', far, 0}, {'F', far, 0});
@@ -263,8 +267,8 @@ static void run_listed(struct order *x, const struct schedule *s, uint32_t r)
     }
 }
 
-/* Inputs that may wait: as many as the rank in front begins with forwards more.  On the last rank no gradient's receive holds theirs
- * back, and the two faces of each cell (compiler/lower/cells.c) make room for one that comes later. */
+/* Inputs that may wait: as many as the rank in front begins with forwards more.  On the last rank no gradient's receive
+ * holds theirs back, and the two faces of each cell (compiler/lower/cells.c) make room for one that comes later. */
 static uint32_t inputs_ahead(const struct decision *d, uint32_t rank)
 {
     uint32_t more = d->schedule == SCHED_EAGER_1F1B || d->schedule == SCHED_ZB_H2 ? 2 : 1;
@@ -349,12 +353,15 @@ static double uses_of(const struct order *x, uint32_t rank)
 {
     const struct decision *d = x->d;
     uint32_t n = d->schedule == SCHED_DUALPIPE ? 2 : d->vpp;
-    double of[6 + 2 * DECISION_MOST_VPP] = {d->schedule, d->schedule_group, d->pp, d->vpp, d->microbatches, rank}, own = 0;
+    double of[6 + 2 * DECISION_MOST_VPP] = {d->schedule, d->schedule_group, d->pp, d->vpp, d->microbatches, rank},
+                      own = 0;
     for (uint32_t c = 0; c < n; c++) {
         of[6 + 2 * c] = x->stages[c].uses[0];
         of[7 + 2 * c] = x->stages[c].uses[1];
     }
-    double *uses = x->remembered && !d->listed ? moments_known_uses(x->remembered, cost_mark(1, of, (6 + 2 * n) * sizeof *of)) : &own;
+    double *uses = x->remembered && !d->listed
+                       ? moments_known_uses(x->remembered, cost_mark(1, of, (6 + 2 * n) * sizeof *of))
+                       : &own;
     if (*uses <= 0) {
         struct order counting = *x;
         counting.counts = true;
@@ -365,11 +372,12 @@ static double uses_of(const struct order *x, uint32_t rank)
 }
 
 struct moments pipeline_moments(const struct decision *d, uint32_t rank, const struct moments_stage *stages,
-                                const struct moments_shards *shards, const struct pipeline_stage *seconds, struct moments_pairs *pairs,
-                                double least, double enough)
+                                const struct moments_shards *shards, const struct pipeline_stage *seconds,
+                                struct moments_pairs *pairs, double least, double enough)
 {
     struct moments_shards own = *shards;
-    struct order x = {.d = d, .stages = stages, .shards = &own, .remembered = pairs, .used = UINT32_MAX, .enough = INFINITY};
+    struct order x = {
+        .d = d, .stages = stages, .shards = &own, .remembered = pairs, .used = UINT32_MAX, .enough = INFINITY};
     if (shards->gathered > 0) {
         x.uses = uses_of(&x, rank);
         own.places = x.uses < own.places ? x.uses : own.places;

@@ -1,5 +1,5 @@
-/* Two actions that run together: the steps of their stages' blocks, run by strands.c.  Stages of equal blocks have equal
- * steps: a pair of kinds of stages is run once, when it is asked for. */
+/* Two actions that run together: the steps of their stages' blocks, run by strands.c.  Stages of equal blocks have
+ * equal steps: a pair of kinds of stages is run once, when it is asked for. */
 
 #include "compiler/cost/pairs.h"
 
@@ -82,7 +82,8 @@ static void make_kind(struct cost_pairs *p, struct kind *k)
 {
     const struct cost_stage sum = cost_sum_stage(p->c, p->s, k->stage);
     const struct stage *st = &p->c->decision->stages[k->stage];
-    const struct cost_block **blocks = ARENA_ARRAY(p->arena, const struct cost_block *, st->count + 2 + p->c->job->model.predict);
+    const struct cost_block **blocks = ARENA_ARRAY(p->arena, const struct cost_block *,
+                                                   st->count + 2 + p->c->job->model.predict);
     uint32_t n = blocks_of(p, k->stage, blocks);
     for (int pass = 0; pass < 2; pass++) {
         struct walk_strand *parts = ARENA_ARRAY(p->arena, struct walk_strand, n + 1);
@@ -106,7 +107,8 @@ static bool same_blocks(const struct cost_pairs *p, uint32_t i, uint32_t j)
     return true;
 }
 
-struct cost_pairs *cost_pairs_new(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct pipeline_moves *turns)
+struct cost_pairs *cost_pairs_new(struct arena *a, const struct cost *c, const struct cost_shape *s,
+                                  const struct pipeline_moves *turns)
 {
     const struct decision *d = c->decision;
     bool may = decision_pairs(d->schedule) || d->schedule == SCHED_AUTO || d->listed;
@@ -136,8 +138,8 @@ static struct cost_pair without_turns(const struct cost_pair *x, double turns_s,
     return (struct cost_pair){share * x->forward_s, share * x->backward_s, end_s};
 }
 
-struct cost_pair cost_pair(struct cost_pairs *p, uint32_t forward, uint32_t backward, double forward_s, double backward_s,
-                           double hidden_s)
+struct cost_pair cost_pair(struct cost_pairs *p, uint32_t forward, uint32_t backward, double forward_s,
+                           double backward_s, double hidden_s)
 {
     double least_s = cost_larger(cost_larger(forward_s, backward_s), forward_s + backward_s - hidden_s);
     if (!p)
@@ -149,13 +151,14 @@ struct cost_pair cost_pair(struct cost_pairs *p, uint32_t forward, uint32_t back
             make_kind(p, f);
         if (!b->made)
             make_kind(p, b);
-        walk_together(&f->pass[0], &b->pass[1], decision_exchanges_apart(p->c->job, p->c->decision), &x->forward_s, &x->backward_s);
+        walk_together(&f->pass[0], &b->pass[1], decision_exchanges_apart(p->c->job, p->c->decision), &x->forward_s,
+                      &x->backward_s);
         x->end_s = x->forward_s > x->backward_s ? x->forward_s : x->backward_s;
     }
     double turns_s = f->pass[0].turns_s + b->pass[1].turns_s;
     if (turns_s > 0) /* any transfer may run beside them */
         return without_turns(x, turns_s, least_s);
     double longer = x->end_s < least_s ? least_s - x->end_s : 0;
-    return (struct cost_pair){cost_larger(x->forward_s + longer, forward_s), cost_larger(x->backward_s + longer, backward_s),
-                              x->end_s + longer};
+    return (struct cost_pair){cost_larger(x->forward_s + longer, forward_s),
+                              cost_larger(x->backward_s + longer, backward_s), x->end_s + longer};
 }

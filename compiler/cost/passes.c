@@ -1,8 +1,9 @@
-/* What an action takes at its fullest moment, block by block: where the step has its first or its last gradients of a stage, or
- * no more uses of gathered parameters than there are places, blocks in front and blocks behind hold different things.
+/* What an action takes at its fullest moment, block by block: where the step has its first or its last gradients of a
+ * stage, or no more uses of gathered parameters than there are places, blocks in front and blocks behind hold different
+ * things.
  *
- * Of blocks that are alike the first and the last are looked at, and the one from which on all places are taken: between them
- * bytes change evenly.  Cost: a few operations for each run of blocks. */
+ * Of blocks that are alike the first and the last are looked at, and the one from which on all places are taken:
+ * between them bytes change evenly.  Cost: a few operations for each run of blocks. */
 
 #include "compiler/cost/moments.h"
 
@@ -33,15 +34,16 @@ static double uses_left(const struct pass *p, const struct moments_block *b, dou
     return (p->kind == 'W' ? 0 : b->in_front.uses[1] + (k + 1) * b->each.uses[1]) + p->at->uses;
 }
 
-/* W uses none, and neither does the embedding's backward pass, so that one is free unless what was used last is used next */
+/* W uses none, and neither does the embedding's backward pass, so that one is free unless what was used last is used
+ * next */
 static double gathered(const struct pass *p, const struct moments_block *b, double k)
 {
     bool none = p->kind == 'W' ? !p->at->stays : p->kind != 'F' && b->each.uses[1] <= 0;
     return p->shards->gathered * smaller(p->shards->places - none, uses_left(p, b, k));
 }
 
-/* A copy back waits for one of two places, which the block but one before it leaves: so what comes behind all of them is there
- * while the last two blocks run, and as the one before them ends. */
+/* A copy back waits for one of two places, which the block but one before it leaves: so what comes behind all of them
+ * is there while the last two blocks run, and as the one before them ends. */
 static double fetched(const struct pass *p, const struct moments_block *b, double k, bool ends)
 {
     bool w = p->kind == 'W';
@@ -49,8 +51,8 @@ static double fetched(const struct pass *p, const struct moments_block *b, doubl
     return left <= 2 + ends ? p->shards->fetched : 0;
 }
 
-/* The stage's gradients while the k-th block's are `own`, less those that all actions before have left.  In front of it are those
- * of actions before, behind it those that this one has left. */
+/* The stage's gradients while the k-th block's are `own`, less those that all actions before have left.  In front of it
+ * are those of actions before, behind it those that this one has left. */
 static double gradients(const struct pass *p, const struct moments_block *b, double k, double own)
 {
     const struct moments_stage *s = p->s;
@@ -70,29 +72,34 @@ static double part_before(const struct pass *p, const struct moments_block *b, d
     return k < b->times - 1 ? b->part : b + 1 < p->s->blocks + p->s->nblocks ? b->part_behind : p->at->part;
 }
 
-/* Gradients on their way that are not the k-th block's: those of actions before, as far as they have not been waited for, and of
- * the action's blocks behind. */
+/* Gradients on their way that are not the k-th block's: those of actions before, as far as they have not been waited
+ * for, and of the action's blocks behind. */
 static double on_way(const struct pass *p, const struct moments_block *b, double k)
 {
     const struct moments_at *at = p->at;
     const struct moments_sums *f = &b->in_front, *e = &b->each;
     if (p->shards->most <= 0)
         return 0;
-    double used = p->kind == 'F' ? f->uses[0] + k * e->uses[0] : p->kind == 'W' ? 0 : p->s->uses[1] - f->uses[1] - (k + 1) * e->uses[1];
+    double used = p->kind == 'F'   ? f->uses[0] + k * e->uses[0]
+                  : p->kind == 'W' ? 0
+                                   : p->s->uses[1] - f->uses[1] - (k + 1) * e->uses[1];
     double before = used < at->made_uses ? at->made : smaller(at->made, at->part);
     if (p->kind == 'F' || p->kind == 'I')
         return before;
     double behind = b->times - 1 - k, since = b->scattered > 0 && behind > 0 ? 0 : b->since + behind * e->uses[1];
-    return moments_on_way(p->shards, at, p->kind == 'W' && since < INFINITY ? 0 : since, before, part_before(p, b, k), b->scattered > 0);
+    return moments_on_way(p->shards, at, p->kind == 'W' && since < INFINITY ? 0 : since, before, part_before(p, b, k),
+                          b->scattered > 0);
 }
 
-/* Of the places for copies back, those of a block's own pass apart, what nothing is in: the stage's blocks in front come first,
- * then the next action. */
+/* Of the places for copies back, those of a block's own pass apart, what nothing is in: the stage's blocks in front
+ * come first, then the next action. */
 static double unused(const struct pass *p, const struct moments_block *b)
 {
     double others = b->others[p->kind == 'W'];
     const double *ahead = p->at->ahead;
-    return b->ahead > 1 ? larger(0, others - ahead[0] - ahead[1]) : b->ahead && p->at->apart ? larger(0, others - ahead[0]) : others;
+    return b->ahead > 1               ? larger(0, others - ahead[0] - ahead[1])
+           : b->ahead && p->at->apart ? larger(0, others - ahead[0])
+                                      : others;
 }
 
 /* Of the places for copies back, as a block ends, what nothing more is copied to: of the step's last copies. */
@@ -103,8 +110,8 @@ static double emptied(const struct pass *p, const struct moments_block *b, doubl
     return p->at->copies > 0 || in_front >= 2 ? 0 : b->beside[1] - (in_front >= 1 ? b->near[w] : 0);
 }
 
-/* Behind the k-th block's last product, as sums of its gradients begin: those of the block before are not added up yet, and behind
- * W's last sums parameters are gathered that have waited for them. */
+/* Behind the k-th block's last product, as sums of its gradients begin: those of the block before are not added up yet,
+ * and behind W's last sums parameters are gathered that have waited for them. */
 static double leaving(const struct pass *p, const struct moments_block *b, double k, double places, double rest)
 {
     bool w = p->kind == 'W', last = k <= 0;
@@ -143,14 +150,15 @@ static double at_block(const struct pass *p, const struct moments_block *b, doub
     bool sure = !shards->unsure || last_block || only || (!first && before <= shards->before + part_before(p, b, k));
     bool ends_use = b->scattered > 0 || shards->blocks, stays = at->stays && k <= 0;
     double place = p->kind == 'B' && ends_use && !stays ? shards->gathered * e->uses[1] : 0;
-    double own = e->made - (first ? b->scattered : 0), back = 0; /* sums of the block before, converted back behind this one */
+    double own = e->made - (first ? b->scattered : 0),
+           back = 0; /* sums of the block before, converted back behind this one */
     if (first && shards->converted && !last_block)
         back = not_back(p, k < b->times - 1 ? b : b + 1);
     double most = p->kind == 'W' ? left + b->weight + rest
-                                 : kept + moments_backward(first && !at->early ? &b->first_backward : &b->backward, sure ? before : rest,
-                                                           rest, place);
-    double ends = b->beside[p->kind == 'W'] - emptied(p, b, k) + (p->kind == 'W' ? left : kept) + (p->shards->blocks ? 0 : places) +
-                  fetched(p, b, k, true);
+                                 : kept + moments_backward(first && !at->early ? &b->first_backward : &b->backward,
+                                                           sure ? before : rest, rest, place);
+    double ends = b->beside[p->kind == 'W'] - emptied(p, b, k) + (p->kind == 'W' ? left : kept) +
+                  (p->shards->blocks ? 0 : places) + fetched(p, b, k, true);
     most += places + fetched(p, b, k, false) + gradients(p, b, k, own) - back;
     most = larger(most, leaving(p, b, k, places + fetched(p, b, k, false), rest));
     if (at->last && b->end > 0)
@@ -179,7 +187,8 @@ static double behind(const struct pass *p, const struct moments_block *b)
     double each = b->each.uses[p->kind != 'F'], in_front = b->in_front.uses[p->kind != 'F'];
     if (each <= 0 || p->kind == 'W' || at->made_uses >= INFINITY)
         return 0;
-    double k = p->kind == 'F' ? ceil((at->made_uses - in_front) / each) - 1 : floor((p->s->uses[1] - in_front - at->made_uses) / each);
+    double k = p->kind == 'F' ? ceil((at->made_uses - in_front) / each) - 1
+                              : floor((p->s->uses[1] - in_front - at->made_uses) / each);
     return larger(0, smaller(k, b->times - 1));
 }
 
@@ -192,7 +201,8 @@ static double in_front(const struct pass *p, const struct moments_block *b)
     return larger(0, last + 1 - ceil((p->shards->uses - b->since) / each));
 }
 
-double moments_action(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at)
+double moments_action(const struct moments_stage *s, const struct moments_shards *shards, char kind,
+                      const struct moments_at *at)
 {
     struct pass p = {s, shards, at, kind};
     double most = s->nblocks ? -INFINITY : 0;
@@ -201,17 +211,20 @@ double moments_action(const struct moments_stage *s, const struct moments_shards
         double last = b->times - 1;
         most = larger(most, at_block(&p, b, last));
         most = last > 0 ? larger(most, at_block(&p, b, 0)) : most;
-        if (last > 1 && (i + 1 == s->nblocks || b->scattered > 0) && kind != 'F') /* in front of the one that comes first */
+        if (last > 1 && (i + 1 == s->nblocks || b->scattered > 0) &&
+            kind != 'F') /* in front of the one that comes first */
             most = larger(most, at_block(&p, b, last - 1));
         if (last > 1 && shards->gathered > 0)
-            most = larger(larger(most, at_block(&p, b, bend(&p, b))), larger(at_block(&p, b, behind(&p, b)), at_block(&p, b, in_front(&p, b))));
+            most = larger(larger(most, at_block(&p, b, bend(&p, b))),
+                          larger(at_block(&p, b, behind(&p, b)), at_block(&p, b, in_front(&p, b))));
         for (double k = 1; k < 3 && k < last && shards->fetched > 0; k++)
             most = larger(most, at_block(&p, b, k));
     }
     return most;
 }
 
-double moments_again(const struct moments_stage *s, const struct moments_shards *shards, char kind, const struct moments_at *at)
+double moments_again(const struct moments_stage *s, const struct moments_shards *shards, char kind,
+                     const struct moments_at *at)
 {
     uint32_t i = 0;
     while (i + 1 < s->nblocks && s->blocks[i].each.uses[1] <= 0)

@@ -39,8 +39,7 @@ bool pipeline_splits(enum schedule_kind k)
 
 struct pipeline_view pipeline_view_new(const struct decision *d, const struct pipeline_times *t)
 {
-    struct pipeline_view x = {
-        .d = d, .p = d->pp, .v = d->vpp, .n = d->pp * d->vpp, .m = d->microbatches, .free = 1};
+    struct pipeline_view x = {.d = d, .p = d->pp, .v = d->vpp, .n = d->pp * d->vpp, .m = d->microbatches, .free = 1};
     x.group = d->schedule_group ? d->schedule_group : d->pp;
     x.groups = x.m / x.group;
     x.folds = decision_folds(d);
@@ -166,8 +165,7 @@ static double own_middle(const struct rank *k, uint32_t middle, uint32_t from)
 /* Cycles of `cycle_s` for `advance` microbatches: as many as fit, or one before the weight gradients begin.
  * One over ranks behind r ends with r's next backward, not with its last forward: something must follow it.
  */
-static double cycles(const struct rank *k, uint32_t middle, uint32_t advance, double cycle_s, bool behind,
-                     double best)
+static double cycles(const struct rank *k, uint32_t middle, uint32_t advance, double cycle_s, bool behind, double best)
 {
     if (advance == 0 || advance + behind > middle || cycle_s <= advance * (k->f + k->b))
         return best;
@@ -178,8 +176,7 @@ static double cycles(const struct rank *k, uint32_t middle, uint32_t advance, do
     return fmax(all, best);
 }
 
-static double middle_s(const struct pipeline_view *x, const struct sums *z, const struct rank *k,
-                       uint32_t middle)
+static double middle_s(const struct pipeline_view *x, const struct sums *z, const struct rank *k, uint32_t middle)
 {
     double best = own_middle(k, middle, 0), both = k->f + k->b;
     double below = z->forward + z->backward, all = z->all_forward + z->all_backward;
@@ -190,8 +187,8 @@ static double middle_s(const struct pipeline_view *x, const struct sums *z, cons
     best = cycles(k, middle, k->ahead - last_ahead + 1, all - below, r < last, best);
     best = cycles(k, middle, first_ahead - last_ahead + 1, all, r < last, best);
     if (r > 0) {
-        double before = pipeline_forward_s(x, r - 1) + pipeline_backward_s(x, r - 1) +
-                        pipeline_next_s(x, r - 1) + pipeline_back_s(x, r);
+        double before = pipeline_forward_s(x, r - 1) + pipeline_backward_s(x, r - 1) + pipeline_next_s(x, r - 1) +
+                        pipeline_back_s(x, r);
         best = cycles(k, middle, linear_ahead(x, r - 1) - k->ahead + 1, before + both, false, best);
     }
     if (r < last) {
@@ -219,8 +216,8 @@ static double linear_s(const struct pipeline_view *x)
         double there_and_back = z.all_forward - z.forward - k.f + z.all_backward - z.backward - k.b;
         double first_backward = z.forward + fmax(k.ahead * k.f, k.f + there_and_back);
         double last_forward = middle ? first_backward + middle_s(x, &z, &k, middle) : z.forward + m * k.f;
-        double last_backward =
-            last_forward + fmax((k.ahead - 1) * k.b + (weights - weights_before) * k.w, there_and_back);
+        double last_backward = last_forward +
+                               fmax((k.ahead - 1) * k.b + (weights - weights_before) * k.w, there_and_back);
         if (middle == 0)
             last_backward = fmax(last_backward, first_backward + (m - 1) * k.b + weights * k.w);
         /* tail: from the last backward of rank r: down to where the step ends */
@@ -259,7 +256,8 @@ struct looped {
     double turn[MOST_RANKS];     /* first backward starts, it is top's */
     double forward[MOST_RANKS];  /* last forward ends, it is top's */
     double backward[MOST_RANKS]; /* last backward of `top` ends */
-    double own[MOST_RANKS];      /* all that rank does from the first backward until then, where it takes longer; 0: it doesn't */
+    double own[MOST_RANKS];      /* all that rank does from the first backward until then, where it takes longer; 0: it
+                                    doesn't */
     double rest[MOST_RANKS];     /* from then to the end of the step */
 };
 
@@ -271,9 +269,8 @@ static void looped_enter(const struct pipeline_view *x, struct looped *k)
     double group = least(x->group, x->m);
     for (uint32_t s = 0; s < x->n; s++) {
         uint32_t r = s % p;
-        double came =
-            s == 0 ? 0
-                   : k->enter[r ? r - 1 : p - 1] + pipeline_forward_s(x, s - 1) + pipeline_next_s(x, s - 1);
+        double came = s == 0 ? 0
+                             : k->enter[r ? r - 1 : p - 1] + pipeline_forward_s(x, s - 1) + pipeline_next_s(x, s - 1);
         k->enter[r] = s < p ? came : fmax(came, k->enter[r] + group * pipeline_forward_s(x, s - p));
     }
 }
@@ -285,14 +282,13 @@ static void looped_rest(const struct pipeline_view *x, struct looped *k)
     double group = left ? left : x->group;
     for (uint32_t s = 0; s < x->n; s++) {
         uint32_t r = s % p;
-        double goes =
-            s == 0 ? 0 : pipeline_back_s(x, s) + pipeline_backward_s(x, s - 1) + k->rest[r ? r - 1 : p - 1];
+        double goes = s == 0 ? 0 : pipeline_back_s(x, s) + pipeline_backward_s(x, s - 1) + k->rest[r ? r - 1 : p - 1];
         k->rest[r] = s < p ? goes : fmax(goes, group * pipeline_backward_s(x, s - p) + k->rest[r]);
     }
 }
 
-/* What rank r does between those events in its own order.  From its first backward on it has, of every chunk, all microbatches
- * but those of the last group, at most. */
+/* What rank r does between those events in its own order.  From its first backward on it has, of every chunk, all
+ * microbatches but those of the last group, at most. */
 static void looped_own(const struct pipeline_view *x, struct looped *k, uint32_t r)
 {
     bool pairs = x->d->schedule == SCHED_COMBINED_1F1B;
@@ -300,10 +296,8 @@ static void looped_own(const struct pipeline_view *x, struct looped *k, uint32_t
     uint64_t all = (uint64_t)x->m * x->v, ahead = depth < all ? depth : all;
     uint64_t first = (uint64_t)(x->v - 1) * least(x->group, x->m), left = x->m % x->group;
     uint64_t last = all - (x->v - 1) * (left ? left : x->group);
-    const struct pipeline_place at_first = pipeline_place_of(x, first),
-                                at_ahead = pipeline_place_of(x, ahead);
-    const struct pipeline_place at_turn = pipeline_place_of(x, all - ahead),
-                                at_last = pipeline_place_of(x, last);
+    const struct pipeline_place at_first = pipeline_place_of(x, first), at_ahead = pipeline_place_of(x, ahead);
+    const struct pipeline_place at_turn = pipeline_place_of(x, all - ahead), at_last = pipeline_place_of(x, last);
     double before = 0, middle = 0, after = 0;
     for (uint32_t c = 0; c < x->v; c++) {
         uint32_t s = c * x->p + r, back = x->v - 1 - c;
@@ -318,7 +312,8 @@ static void looped_own(const struct pipeline_view *x, struct looped *k, uint32_t
     k->turn[r] = k->enter[r] + before;
     k->forward[r] = middle;
     k->backward[r] = after;
-    double through = (double)(x->m - (left ? left : least(x->group, x->m))), longer_s = x->longer_s ? through * x->longer_s[r] : 0;
+    double through = (double)(x->m - (left ? left : least(x->group, x->m))),
+           longer_s = x->longer_s ? through * x->longer_s[r] : 0;
     k->own[r] = longer_s > 0 ? middle + after + longer_s : 0;
 }
 
@@ -349,23 +344,22 @@ static double looped_s(const struct pipeline_view *x)
     looped_rest(x, &k);
     for (uint32_t r = p; r-- > 0;) {
         looped_own(x, &k, r);
-        double warm =
-            k.turn[r]; /* where there is no steady state the last forward does not wait for a backward */
+        double warm = k.turn[r]; /* where there is no steady state the last forward does not wait for a backward */
         if (r + 1 < p)
-            k.turn[r] = fmax(k.turn[r], k.turn[r + 1] + pipeline_backward_s(x, top + r + 1) +
-                                            pipeline_back_s(x, top + r + 1));
+            k.turn[r] = fmax(k.turn[r],
+                             k.turn[r + 1] + pipeline_backward_s(x, top + r + 1) + pipeline_back_s(x, top + r + 1));
         else
             k.turn[r] = fmax(k.turn[r], k.enter[r] + pipeline_forward_s(x, top + r));
         k.forward[r] = k.forward[r] > 0 ? k.turn[r] + k.forward[r] : warm;
     }
     for (uint32_t r = 1; r < p; r++)
-        k.forward[r] = fmax(k.forward[r], k.forward[r - 1] + pipeline_next_s(x, top + r - 1) +
-                                              pipeline_forward_s(x, top + r));
+        k.forward[r] = fmax(k.forward[r],
+                            k.forward[r - 1] + pipeline_next_s(x, top + r - 1) + pipeline_forward_s(x, top + r));
     for (uint32_t r = p; r-- > 0;) {
         k.backward[r] += fmax(k.forward[r], k.turn[r]);
         if (r + 1 < p)
-            k.backward[r] = fmax(k.backward[r], k.backward[r + 1] + pipeline_back_s(x, top + r + 1) +
-                                                    pipeline_backward_s(x, top + r));
+            k.backward[r] = fmax(k.backward[r],
+                                 k.backward[r + 1] + pipeline_back_s(x, top + r + 1) + pipeline_backward_s(x, top + r));
         longest = fmax(longest, fmax(k.backward[r], k.turn[r] + k.own[r]) + k.rest[r]);
     }
     return longest;

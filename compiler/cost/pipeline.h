@@ -19,9 +19,9 @@ struct pipeline_stage {
     double lead_s; /* of a backward: what it does before it needs the gradient from the next stage */
     double kept_s; /* of a forward: what stages that recompute may leave out */
 };
-/* A value that a layer keeps in host memory: where its copies lie, of the places that values of its name have; seconds to go or
- * come, and to come for gradients of weights alone, 0: it does not; shares of F at which its kernel begins and has made it; of B,
- * I and W, at which it is first needed and last read, if it is. */
+/* A value that a layer keeps in host memory: where its copies lie, of the places that values of its name have; seconds
+ * to go or come, and to come for gradients of weights alone, 0: it does not; shares of F at which its kernel begins and
+ * has made it; of B, I and W, at which it is first needed and last read, if it is. */
 struct pipeline_copy_read {
     bool reads;
     double need, done;
@@ -31,27 +31,28 @@ struct pipeline_copy {
     double copy_s, fetch_s, begun, made;
     struct pipeline_copy_read read[3];
 };
-/* Equal pieces of a stage in a row (layers, the embedding, the head), and what of their parameters and gradients travels
- * between the ranks that share them. */
+/* Equal pieces of a stage in a row (layers, the embedding, the head), and what of their parameters and gradients
+ * travels between the ranks that share them. */
 struct pipeline_piece {
     uint32_t count;
     double forward, backward, input, weight; /* shares of the stage's actions, of one piece */
     double gather_s;                         /* parameters: at the step's begin, or at every use */
     double sum_s;                            /* gradients: after the last microbatch, or after each */
     double add_s;                            /* where after each: the kernel that adds what came to the sum */
-    double convert_s, back_s;                /* the kernels that convert gradients in front of those sums; what came of the
-                                                first microbatch, where none adds it */
-    double finish_s;                         /* after the last one, what is left: sums over replicas */
-    bool gathers, scatters, reads;           /* every use, every microbatch; does backward read its parameters? */
-    bool exchanges;                          /* rows with experts' ranks */
-    bool ties;                               /* completes the table that both ends of the pipeline have */
-    bool early;                              /* all that it sums was made by the stage's last I: the sum need not wait for W */
-    double free_forward, free_backward;      /* shares of its passes before the first of them */
-    /* of F, B, I and W, with blocks: exposed transfers of other kinds that run beside what is gathered and summed in turn */
+    double convert_s, back_s;      /* the kernels that convert gradients in front of those sums; what came of the
+                                      first microbatch, where none adds it */
+    double finish_s;               /* after the last one, what is left: sums over replicas */
+    bool gathers, scatters, reads; /* every use, every microbatch; does backward read its parameters? */
+    bool exchanges;                /* rows with experts' ranks */
+    bool ties;                     /* completes the table that both ends of the pipeline have */
+    bool early;                    /* all that it sums was made by the stage's last I: the sum need not wait for W */
+    double free_forward, free_backward; /* shares of its passes before the first of them */
+    /* of F, B, I and W, with blocks: exposed transfers of other kinds that run beside what is gathered and summed in
+     * turn */
     double beside[4];
-    bool waits; /* its passes have such transfers */
-    double park_s, fetch_s;                  /* copies of what it keeps to host memory, or back; back for its weights alone */
-    const struct pipeline_copy *copies;      /* of which: one value each, in the order in which they go and come */
+    bool waits;             /* its passes have such transfers */
+    double park_s, fetch_s; /* copies of what it keeps to host memory, or back; back for its weights alone */
+    const struct pipeline_copy *copies; /* of which: one value each, in the order in which they go and come */
     uint32_t ncopies;
 };
 struct pipeline_moves {
@@ -64,26 +65,28 @@ struct pipeline_moves {
 /* by pipeline rank: the optimizer's update, which the next step begins behind, and the norm that it waits for */
 struct pipeline_update {
     double update_s, norm_s, last_norm_s; /* last: of the last bucket */
-    double ahead_s, first_s; /* of state in host memory: copies of what comes before the norm is known; the first update */
+    double ahead_s,
+        first_s; /* of state in host memory: copies of what comes before the norm is known; the first update */
 };
 struct pipeline_times {
     const struct pipeline_stage *stages; /* by stage of the decision */
-    struct cost_pairs *pairs; /* of its stages; NULL: two actions that run together hide what they can */
-    /* NULL: actions alone.  Otherwise a step is what lies between two updates of all ranks: with parameters and gradients on
-     * a queue of their own beside the actions, or with `blocks` between them. */
+    struct cost_pairs *pairs;            /* of its stages; NULL: two actions that run together hide what they can */
+    /* NULL: actions alone.  Otherwise a step is what lies between two updates of all ranks: with parameters and
+     * gradients on a queue of their own beside the actions, or with `blocks` between them. */
     const struct pipeline_moves *moves;
     const struct pipeline_update *updates;
-    uint32_t prefetch; /* uses ahead that pieces are gathered */
-    uint32_t nplaces;  /* of copies */
+    uint32_t prefetch;    /* uses ahead that pieces are gathered */
+    uint32_t nplaces;     /* of copies */
     bool blocks, crowded; /* crowded: rows travel to experts on that queue, too */
     double agree_s;       /* what all ranks sum of the norm */
     double seam_s;        /* what else passes where they meet, of a profile's stack; no part of a step here */
-    bool skewed;   /* schedules that are meant for it: every rank's optimizer step follows its own last action.  The
-                      emitted programs clip by a norm that all ranks must know first. */
-    bool validated; /* so, and what a rank does behind schedule_early() waits until the step before is known to be good */
-    double held;   /* share of a transfer that the sender computes nothing in: 0 = overlapped, 1 = blocking */
-    double jitter; /* simulation only: every duration is off by a random share, uniform within +-jitter, from
-                      `seed` */
+    bool skewed;    /* schedules that are meant for it: every rank's optimizer step follows its own last action.  The
+                       emitted programs clip by a norm that all ranks must know first. */
+    bool validated; /* so, and what a rank does behind schedule_early() waits until the step before is known to be good
+                     */
+    double held;    /* share of a transfer that the sender computes nothing in: 0 = overlapped, 1 = blocking */
+    double jitter;  /* simulation only: every duration is off by a random share, uniform within +-jitter, from
+                       `seed` */
     uint64_t seed;
 };
 
@@ -92,8 +95,8 @@ struct pipeline_times {
  * transfers it is, in the median, 0.995 of the makespan or more for 1F1B, interleaved, ZB-H and ZB-V, exact
  * for GPipe, 0.98 for V-Half and pairs, 0.94 for V-Min. */
 double pipeline_bound_s(const struct decision *d, const struct pipeline_times *t);
-/* The same of stages some of which take longer in their backward passes, as far as paths are known that have all of a rank's:
- * longer_s, by rank, of a microbatch in all its stages. */
+/* The same of stages some of which take longer in their backward passes, as far as paths are known that have all of a
+ * rank's: longer_s, by rank, of a microbatch in all its stages. */
 double pipeline_longer_s(const struct decision *d, const struct pipeline_times *t, const double *longer_s);
 
 /* Most bytes of activations on a pipeline rank at a time, exactly as the schedule's order has it.  keep: what

@@ -19,8 +19,7 @@ static uint32_t least(uint32_t a, uint32_t b)
 }
 
 /* after `forwards` entries of the order of forwards and `backwards` of that of backwards */
-static double looped_held(const struct pipeline_view *x, const double *keep, uint64_t forwards,
-                          uint64_t backwards)
+static double looped_held(const struct pipeline_view *x, const double *keep, uint64_t forwards, uint64_t backwards)
 {
     const struct pipeline_place f = pipeline_place_of(x, forwards), b = pipeline_place_of(x, backwards);
     double held = 0;
@@ -29,8 +28,8 @@ static double looped_held(const struct pipeline_view *x, const double *keep, uin
     return held;
 }
 
-/* A place in a looped order, going forward: microbatches of whole groups before it, the stretch of its group that it is in,
- * and what is left of that. */
+/* A place in a looped order, going forward: microbatches of whole groups before it, the stretch of its group that it is
+ * in, and what is left of that. */
 struct stretch {
     uint64_t before, left;
     uint32_t chunk;
@@ -100,8 +99,8 @@ static double looped_live(const struct pipeline_view *x, uint32_t r, const doubl
     return most;
 }
 
-static double folded_after(const struct pipeline_view *x, uint32_t r, const double *keep,
-                           enum pipeline_slot event, uint32_t i)
+static double folded_after(const struct pipeline_view *x, uint32_t r, const double *keep, enum pipeline_slot event,
+                           uint32_t i)
 {
     uint32_t n[NSLOTS];
     pipeline_folded_count(x, r, event, i, n);
@@ -118,9 +117,9 @@ static double folded_live(const struct pipeline_view *x, uint32_t r, const doubl
     bool block = x->d->schedule != SCHED_ZB_V;
     /* ends of phases of ZB-V; in blocks, where forwards of the first stage run out */
     const uint32_t zb_v[2][4] = {{2 * p - 2 - r, 2 * p - 1 - r, last, last}, {r ? r - 1 : 0, r, p, last}};
-    const uint32_t ends[2][4] = {{last, last, last, last},
-                                 {last > lag ? last - lag - 1 : 0, last > lag ? last - lag : 0,
-                                  last > lag ? last - lag + 1 : 0, last}};
+    const uint32_t ends[2][4] = {
+        {last, last, last, last},
+        {last > lag ? last - lag - 1 : 0, last > lag ? last - lag : 0, last > lag ? last - lag + 1 : 0, last}};
     double most = 0;
     for (uint32_t k = 0; k < 4; k++) {
         most = fmax(most, folded_after(x, r, keep, SLOT_F, least((block ? ends : zb_v)[0][k], last)));
@@ -137,7 +136,8 @@ static double dual_live(uint32_t h, uint32_t n, uint32_t m, double near, double 
     return (2 * n - h - 1 + joins) * near + (h + 1) * far;
 }
 
-/* Action by action: every stage has a ring of its own, as deep as its fullest moment; late: of what waits for its W alone. */
+/* Action by action: every stage has a ring of its own, as deep as its fullest moment; late: of what waits for its W
+ * alone. */
 struct depth {
     uint32_t inside[DECISION_MOST_VPP], most[DECISION_MOST_VPP];
     bool late;
@@ -157,7 +157,8 @@ static struct depth depth_of(const struct decision *d, uint32_t rank, bool late)
     const struct schedule *s = d->listed;
     for (uint32_t k = 0; s && k < s->nactions[rank]; k++)
         if (s->actions[rank][k].kind != 'O')
-            deepen(&x, s->actions[rank][k].kind, s->actions[rank][k].stage / d->pp); /* they ascend in either placement */
+            deepen(&x, s->actions[rank][k].kind,
+                   s->actions[rank][k].stage / d->pp); /* they ascend in either placement */
     if (!s)
         order_of(d->schedule)(d, rank, deepen, &x);
     return x;
@@ -216,8 +217,8 @@ double pipeline_live_bytes(const struct decision *d, uint32_t rank, const double
     return all;
 }
 
-/* Of h + 1 Is in turn, the last on the near stage, and then one behind each W; of n ranks in one direction.  On the outermost
- * ranks the near stage's come when the far one's ring is free, and lie there. */
+/* Of h + 1 Is in turn, the last on the near stage, and then one behind each W; of n ranks in one direction.  On the
+ * outermost ranks the near stage's come when the far one's ring is free, and lie there. */
 static uint32_t dual_late(uint32_t h, uint32_t n, bool near)
 {
     if (!near)

@@ -14,7 +14,7 @@ struct pipeline_view {
     const struct decision *d;
     const struct pipeline_stage *stage;
     uint32_t p, v, n, m, group, groups; /* whole ones */
-    const double *longer_s; /* NULL: no rank takes longer */
+    const double *longer_s;             /* NULL: no rank takes longer */
     double held, free;
     bool folds, splits, skews;
 };
@@ -25,8 +25,8 @@ double pipeline_forward_s(const struct pipeline_view *x, uint32_t s);
 double pipeline_backward_s(const struct pipeline_view *x, uint32_t s);
 double pipeline_weight_s(const struct pipeline_view *x, uint32_t s);
 double pipeline_fused_s(const struct pipeline_view *x, uint32_t s);
-/* latency from stage s to the next, and to the one before, less what that does before it needs a gradient; 0 where both are
- * on one rank or there is none */
+/* latency from stage s to the next, and to the one before, less what that does before it needs a gradient; 0 where both
+ * are on one rank or there is none */
 double pipeline_next_s(const struct pipeline_view *x, uint32_t s);
 double pipeline_back_s(const struct pipeline_view *x, uint32_t s);
 

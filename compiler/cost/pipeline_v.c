@@ -48,8 +48,7 @@ void pipeline_block(enum schedule_kind k, uint32_t nranks, uint32_t rank, uint32
     at[SLOT_F2] = b->down * (nranks - 1) + b->turn[0] + b->up * back;
     at[SLOT_I2] = way + b->turn[0] + b->turn[1] + b->down * rank;
     at[SLOT_I] = way + b->turn[0] + b->turn[1] + b->down * (nranks - 1) + b->turn[2] + b->up * back;
-    unsigned used =
-        1u << at[SLOT_F] % 6 | 1u << at[SLOT_F2] % 6 | 1u << at[SLOT_I2] % 6 | 1u << at[SLOT_I] % 6;
+    unsigned used = 1u << at[SLOT_F] % 6 | 1u << at[SLOT_F2] % 6 | 1u << at[SLOT_I2] % 6 | 1u << at[SLOT_I] % 6;
     at[SLOT_W2] = free_slot(&used, at[SLOT_I2]);
     at[SLOT_W] = free_slot(&used, at[SLOT_I]);
 }
@@ -61,8 +60,8 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-static void count_block(const struct pipeline_view *x, const uint32_t *at, enum pipeline_slot event,
-                        uint32_t i, uint32_t *count)
+static void count_block(const struct pipeline_view *x, const uint32_t *at, enum pipeline_slot event, uint32_t i,
+                        uint32_t *count)
 {
     uint64_t now = at[event] + 6 * (uint64_t)i;
     for (int k = 0; k < NSLOTS; k++) {
@@ -73,8 +72,7 @@ static void count_block(const struct pipeline_view *x, const uint32_t *at, enum 
 
 /* The order of zbv.c, phase by phase, for max(m, 2p - 1) microbatches: what is beyond m drops out of every
  * count. */
-static void count_zb_v(const struct pipeline_view *x, uint32_t r, enum pipeline_slot event, uint32_t i,
-                       uint32_t *count)
+static void count_zb_v(const struct pipeline_view *x, uint32_t r, enum pipeline_slot event, uint32_t i, uint32_t *count)
 {
     uint32_t p = x->p, all = x->m > 2 * p - 1 ? x->m : 2 * p - 1, lead = 2 * (p - r) - 1, k;
     enum { NOTHING, WARM, FIRST, STEADY, DRAIN, LAST } phase = NOTHING;
@@ -244,7 +242,8 @@ static struct ways ways_of_first(const struct pipeline_view *x)
 static void ways_of_next(const struct pipeline_view *x, uint32_t r, struct ways *w)
 {
     uint32_t o = 2 * x->p - 1 - r;
-    w->forward -= pipeline_forward_s(x, r) + pipeline_next_s(x, r) + pipeline_forward_s(x, o - 1) + pipeline_next_s(x, o - 1);
+    w->forward -= pipeline_forward_s(x, r) + pipeline_next_s(x, r) + pipeline_forward_s(x, o - 1) +
+                  pipeline_next_s(x, o - 1);
     w->backward -= pipeline_backward_s(x, o) + pipeline_back_s(x, o) + pipeline_backward_s(x, r + 1) +
                    pipeline_back_s(x, r + 1);
     w->last_forward += pipeline_next_s(x, o - 1) + pipeline_forward_s(x, o);
@@ -289,8 +288,8 @@ static double work_s(const struct folded *k, const uint32_t *count)
 /* Repeated blocks: action X of a microbatch, its way over the ranks behind to Y, the rank's own order from Y
  * to a later microbatch's X, and so on.  way: seconds from X to Y.  Whole cycles where the block runs in
  * full, own work around. */
-static double cycles_s(const struct pipeline_view *x, const struct folded *k, const uint32_t *at,
-                       enum event from, enum pipeline_slot to, double way)
+static double cycles_s(const struct pipeline_view *x, const struct folded *k, const uint32_t *at, enum event from,
+                       enum pipeline_slot to, double way)
 {
     enum pipeline_slot slot = slot_of(from);
     uint32_t most = 0, last = at[SLOT_F] + 6 * x->m; /* forwards of the first stage run out */
@@ -299,8 +298,7 @@ static double cycles_s(const struct pipeline_view *x, const struct folded *k, co
     uint32_t first = (most - at[slot] + 5) / 6, advance = (at[to] - at[slot]) / 6 + 1;
     if (x->m > UINT32_MAX / 16 || at[slot] + 6 * (first + advance) > last)
         return 0;
-    uint32_t times = ((last - at[slot]) / 6 - first) / advance, start[NSLOTS], back[NSLOTS], next[NSLOTS],
-             end[NSLOTS];
+    uint32_t times = ((last - at[slot]) / 6 - first) / advance, start[NSLOTS], back[NSLOTS], next[NSLOTS], end[NSLOTS];
     count_block(x, at, slot, first, start);
     count_block(x, at, to, first, back);
     count_block(x, at, slot, first + advance, next);
@@ -367,8 +365,7 @@ struct dual {
 
 static struct dual dual_rank(const struct pipeline_view *x, uint32_t h, uint32_t n, uint32_t m)
 {
-    uint32_t near = h, far = 2 * n - 1 - h, outer = n - h - 1,
-             steady = m + h + 1 > 2 * n ? m + h + 1 - 2 * n : 0;
+    uint32_t near = h, far = 2 * n - 1 - h, outer = n - h - 1, steady = m + h + 1 > 2 * n ? m + h + 1 - 2 * n : 0;
     bool middle = outer == 0;
     double f = pipeline_forward_s(x, near), f2 = pipeline_forward_s(x, far);
     double b = pipeline_fused_s(x, near), b2 = pipeline_fused_s(x, far);
@@ -382,8 +379,8 @@ static struct dual dual_rank(const struct pipeline_view *x, uint32_t h, uint32_t
                     pairs2 * (z->forward_hidden_s + a->backward_hidden_s);
     struct dual k = {.start_s = early * f + (h + 1) * f2,
                      .left_s = (h + 1) * fmax(pipeline_weight_s(x, near), pipeline_weight_s(x, far))};
-    k.rest_s = m * (f + f2) - k.start_s + fused * b + (m - fused) * split + fused2 * b2 +
-               (m - fused2) * split2 - hidden;
+    k.rest_s = m * (f + f2) - k.start_s + fused * b + (m - fused) * split + fused2 * b2 + (m - fused2) * split2 -
+               hidden;
     return k;
 }
 
@@ -401,8 +398,7 @@ double pipeline_dual_s(const struct pipeline_view *x)
         double end = first + k.rest_s;
         longest = fmax(longest, fmax(end, end - k.left_s + tail));
         head += pipeline_forward_s(x, h) + pipeline_next_s(x, h);
-        down += fmin(pipeline_backward_s(x, last - h), pipeline_fused_s(x, last - h)) +
-                pipeline_back_s(x, last - h);
+        down += fmin(pipeline_backward_s(x, last - h), pipeline_fused_s(x, last - h)) + pipeline_back_s(x, last - h);
         tail += fmin(pipeline_backward_s(x, h), pipeline_fused_s(x, h)) + pipeline_back_s(x, h + 1);
     }
     return longest;

@@ -1,5 +1,5 @@
-/* The blocks of a model: which of its layers are alike, and each distinct one, the embedding, the head and a prediction module
- * as a decision has them (block.c). */
+/* The blocks of a model: which of its layers are alike, and each distinct one, the embedding, the head and a prediction
+ * module as a decision has them (block.c). */
 
 #include "compiler/cost/cost_private.h"
 

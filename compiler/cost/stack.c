@@ -1,9 +1,10 @@
 /* What a profile's stack adds to instructions, so that a step of the emitted programs is simulated as it is estimated.
  *
- * Kernels of a stage wait for the slowest node, and those of other stacks than llmrun take in each of its actions what block.c
- * says of them: the program's are fitted to that, stage by stage, as are copies to host memory.  Of transfers a share is seen,
- * the rest hides behind what no program says; rows to experts and weights travel in the stack's ways.  What belongs to the
- * whole step, and what hidden transfers take of kernels, is put where all ranks meet, at the gradients' norm. */
+ * Kernels of a stage wait for the slowest node, and those of other stacks than llmrun take in each of its actions what
+ * block.c says of them: the program's are fitted to that, stage by stage, as are copies to host memory.  Of transfers a
+ * share is seen, the rest hides behind what no program says; rows to experts and weights travel in the stack's ways.
+ * What belongs to the whole step, and what hidden transfers take of kernels, is put where all ranks meet, at the
+ * gradients' norm. */
 
 #include "compiler/cost/cost_private.h"
 
@@ -12,9 +13,9 @@
 
 static const char kinds[] = "FBIW";
 
-/* Seconds of kernels of the stage's actions of each kind, of one microbatch; then of copies to host memory and back.  What other
- * stacks run again that the program does not is time of its kernels: a layer's last product with the sum of its parts over tp, and
- * the way of experts' rows home. */
+/* Seconds of kernels of the stage's actions of each kind, of one microbatch; then of copies to host memory and back.
+ * What other stacks run again that the program does not is time of its kernels: a layer's last product with the sum of
+ * its parts over tp, and the way of experts' rows home. */
 static void stage_seconds(const struct cost *c, const struct cost_shape *s, uint32_t stage, double seconds[8])
 {
     const struct stage *st = &c->decision->stages[stage];
@@ -27,7 +28,8 @@ static void stage_seconds(const struct cost *c, const struct cost_shape *s, uint
         weight_comm += run * b->weight_comm_s;
         unread += run * b->unread_s;
     }
-    const struct cost_block *ends[] = {st->embed ? &s->embed : NULL, st->head ? &s->head : NULL, st->head ? &s->predict : NULL};
+    const struct cost_block *ends[] = {st->embed ? &s->embed : NULL, st->head ? &s->head : NULL,
+                                       st->head ? &s->predict : NULL};
     for (int k = 0; k < 3; k++) {
         double times = !ends[k] ? 0 : k < 2 ? 1 : c->job->model.predict;
         input_comm += times > 0 ? times * ends[k]->input_comm_s : 0;
@@ -78,11 +80,12 @@ struct cost_stack *cost_stack_new(struct arena *a, const struct cost *c)
 /* gradients on their way to a sum, or back, in another format */
 static bool converts(const struct program *p, const struct insn *n)
 {
-    return n->op == OP_COPY && p->operands[n->operand + OPND(COPY, y)].dtype != p->operands[n->operand + OPND(COPY, x)].dtype;
+    return n->op == OP_COPY &&
+           p->operands[n->operand + OPND(COPY, y)].dtype != p->operands[n->operand + OPND(COPY, x)].dtype;
 }
 
-/* Of which kind of action an instruction is a kernel, 0 to 3, or a copy, 4 to 7; 8: neither.  Sums of gradients and what they
- * are converted for are transfers'. */
+/* Of which kind of action an instruction is a kernel, 0 to 3, or a copy, 4 to 7; 8: neither.  Sums of gradients and
+ * what they are converted for are transfers'. */
 static uint32_t kind_of(const struct program *p, const struct insn *n)
 {
     enum unit unit = isa_info(n->op)->unit;
@@ -151,8 +154,8 @@ static bool among_experts(const struct cost_stack *s, const struct program *p, c
     return mask == dim[MESH_ETP] && (n->op == OP_ALL_GATHER || n->op == OP_REDUCE_SCATTER);
 }
 
-/* Rows to experts: other stacks than llmrun send them in other ways than the program has it.  What they would take for all
- * forward passes, of what the program takes. */
+/* Rows to experts: other stacks than llmrun send them in other ways than the program has it.  What they would take for
+ * all forward passes, of what the program takes. */
 static double experts_factor(const struct cost_stack *s, const struct program *p, const int64_t *alone_ns)
 {
     const struct job *job = s->c->job;
@@ -225,14 +228,16 @@ static double weights_seen(const struct cost_stack *s, const struct program *p, 
     return shard ? s->shards : 1;
 }
 
-/* A ring of other stacks than llmrun moves what an all-gather moves, forward in one step less than there are ranks; backward as
- * much again for gradients' sums, which llmrun has in fp32 (block_context.c). */
+/* A ring of other stacks than llmrun moves what an all-gather moves, forward in one step less than there are ranks;
+ * backward as much again for gradients' sums, which llmrun has in fp32 (block_context.c). */
 static double ring_seen(const struct cost_stack *s, const struct program *p, const struct insn *n, uint32_t mask)
 {
     const struct operand *y = &p->operands[n->operand + OPND(SHIFT, y)];
-    double bytes = (double)y->rows * y->cols * isa_dtype_bytes((enum dtype)y->dtype), cp = mesh_group_size(&s->mesh, mask);
+    double bytes = (double)y->rows * y->cols * isa_dtype_bytes((enum dtype)y->dtype),
+           cp = mesh_group_size(&s->mesh, mask);
     bool sums = strstr(p->buffers[y->buffer].name, "dkv");
-    double keys = sums && s->c->job->train.precision != DT_FP32 ? bytes / 2 : bytes, alone_s = cost_shift_s(s->c, bytes, mask);
+    double keys = sums && s->c->job->train.precision != DT_FP32 ? bytes / 2 : bytes,
+           alone_s = cost_shift_s(s->c, bytes, mask);
     if (s->c->profile->allocator < 0.5 || alone_s <= 0)
         return 1;
     return cost_digits_s(s->c, OP_ALL_GATHER, keys * cp, mask) / (sums ? cp : cp - 1) / alone_s;
@@ -276,7 +281,8 @@ static int64_t stack_ns(const struct cost_stack *s, const struct program *p, uin
     return factor == 1 ? ns : (int64_t)((double)ns * factor);
 }
 
-/* The kernel that an instruction waits for, of those so far in order; where it waits for a transfer, the last one of its action. */
+/* The kernel that an instruction waits for, of those so far in order; where it waits for a transfer, the last one of
+ * its action. */
 static uint32_t kernel_before(const struct program *p, uint32_t i, const uint32_t *kernels, uint32_t nkernels)
 {
     const struct insn *n = &p->insns[i];

@@ -1,6 +1,6 @@
-/* Two passes that run together, step by step in the order of walk_is_next(), by which lower_pair() of compiler/lower/lower.c
- * orders their instructions.  Queues are in order, so the times at which the two end follow.  Linear in steps, some nanoseconds
- * each. */
+/* Two passes that run together, step by step in the order of walk_is_next(), by which lower_pair() of
+ * compiler/lower/lower.c orders their instructions.  Queues are in order, so the times at which the two end follow.
+ * Linear in steps, some nanoseconds each. */
 
 #include "compiler/cost/walk.h"
 
@@ -8,7 +8,9 @@
 
 static uint32_t queue_of(const struct walk_run *x)
 {
-    return x->at->kind == WALK_KERNEL || x->at->kind == WALK_TURN ? WALK_COMPUTE : x->at->queue == WALK_DP && !x->apart ? WALK_TP : x->at->queue;
+    return x->at->kind == WALK_KERNEL || x->at->kind == WALK_TURN ? WALK_COMPUTE
+           : x->at->queue == WALK_DP && !x->apart                 ? WALK_TP
+                                                                  : x->at->queue;
 }
 
 static double start_s(const struct walk_run *x)
@@ -120,8 +122,8 @@ static bool enter_next(struct walk_run *x, const struct walk_strand *s, uint32_t
     return true;
 }
 
-/* Of two blocks in a row each second is half the share of all that it is of one, so that the order is that of one until a
- * pass has gone through its first. */
+/* Of two blocks in a row each second is half the share of all that it is of one, so that the order is that of one until
+ * a pass has gone through its first. */
 void walk_rows_together(const struct walk_strand *f, const struct walk_strand *b, bool apart, double *one_s,
                         double *two_s)
 {

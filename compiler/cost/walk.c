@@ -120,8 +120,8 @@ static size_t list_backward(const struct walk *w, uint32_t pass, struct walk_ste
     return n;
 }
 
-/* In front of `back` of n steps are those that run again.  A transfer behind them, which the backward pass begins with, is of what
- * the block above has made, so it does not wait for them.  Returns how many steps that takes. */
+/* In front of `back` of n steps are those that run again.  A transfer behind them, which the backward pass begins with,
+ * is of what the block above has made, so it does not wait for them.  Returns how many steps that takes. */
 static size_t ask_ahead(struct walk_step *out, size_t n, size_t back)
 {
     struct walk_step first = out[back];

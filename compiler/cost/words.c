@@ -5,7 +5,8 @@
 
 #include <math.h>
 
-struct cost_words *cost_words(struct arena *a, const struct cost *c, const struct decision *d, const struct expansion *e, bool layer)
+struct cost_words *cost_words(struct arena *a, const struct cost *c, const struct decision *d,
+                              const struct expansion *e, bool layer)
 {
     if (!c->job->train.fp8_kept || !layer || c->profile->allocator > 0.5)
         return NULL;
@@ -27,9 +28,11 @@ static double convert_s(const struct cost *c, double rows, double cols, uint32_t
     return parts * cost_stream_s(c, (2 * rows * cols + cost_word_bytes(rows, cols, parts)) / parts);
 }
 
-static double value_s(const struct cost *c, const struct decision *d, const struct expansion *e, uint32_t v, uint32_t parts)
+static double value_s(const struct cost *c, const struct decision *d, const struct expansion *e, uint32_t v,
+                      uint32_t parts)
 {
-    double tokens = (double)c->job->train.sequence * d->microbatch / d->cp, cols = expand_own_cols(&e->values[v], d->tp);
+    double tokens = (double)c->job->train.sequence * d->microbatch / d->cp,
+           cols = expand_own_cols(&e->values[v], d->tp);
     bool whole = e->values[v].class == CLASS_TOKENS;
     return convert_s(c, whole && d->sp ? tokens / d->tp : tokens, whole ? (double)e->values[v].cols : cols, parts);
 }
@@ -38,7 +41,8 @@ static double value_s(const struct cost *c, const struct decision *d, const stru
 static void experts_s(const struct cost *c, const struct decision *d, const struct opr *o, bool again, bool alone,
                       struct cost_conversions *out)
 {
-    double tokens = (double)c->job->train.sequence * d->microbatch / d->cp / d->tp, w = (double)o->moe->expert.width / d->etp;
+    double tokens = (double)c->job->train.sequence * d->microbatch / d->cp / d->tp,
+           w = (double)o->moe->expert.width / d->etp;
     double rows = tokens * o->moe->active * cost_rows_moved(c, o->moe) * d->etp;
     uint32_t gates = o->nweights - 1;
     double came = convert_s(c, rows, (double)c->job->model.width, 1), gate = convert_s(c, rows, gates * w, gates);

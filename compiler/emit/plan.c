@@ -23,8 +23,7 @@ static void collect_masks(const struct program *p, struct masks *m)
     }
 }
 
-static uint64_t slot_value(const struct mesh *mesh, const struct masks *m, uint32_t rank,
-                           const struct slot *s)
+static uint64_t slot_value(const struct mesh *mesh, const struct masks *m, uint32_t rank, const struct slot *s)
 {
     uint32_t coord[NDIGITS];
     switch (s->kind) {
@@ -73,8 +72,8 @@ struct ranks *plan_ranks(const struct plan *p)
         info->gpu = rank % per_node;
         info->slot = next;
         for (uint32_t i = 0; i < m.n; i++)
-            out->groups[m.base[i] + mesh_group_index(&p->mesh, rank, m.mask[i])] =
-                mesh_group(&p->mesh, rank, m.mask[i]);
+            out->groups[m.base[i] + mesh_group_index(&p->mesh, rank, m.mask[i])] = mesh_group(&p->mesh, rank,
+                                                                                              m.mask[i]);
         const struct program *program = p->train[info->role];
         for (uint32_t s = 0; s < program->nslots; s++)
             out->values[next++] = slot_value(&p->mesh, &m, rank, &program->slots[s]);

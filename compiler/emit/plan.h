@@ -23,7 +23,7 @@ enum { PLAN_MOST_TOP = 65536 };
 struct plan_search {
     uint32_t top; /* most candidates that it kept, up to PLAN_MOST_TOP */
     uint64_t budget, space, evaluated, pruned, spent;
-    uint64_t refused; /* branches that fit in memory but cannot be emitted; not stored in the folder */
+    uint64_t refused;    /* branches that fit in memory but cannot be emitted; not stored in the folder */
     double gap, seconds; /* seconds: printed on stdout only */
 };
 
@@ -34,8 +34,8 @@ struct plan {
     const char *const *sets;
     struct decision decision;
     struct mesh mesh;
-    uint32_t nroles;          /* = pp: one role per pipeline rank */
-    struct program **train;   /* by role */
+    uint32_t nroles;        /* = pp: one role per pipeline rank */
+    struct program **train; /* by role */
     struct program **eval;
     struct ranks *ranks;
     struct timeline *timeline;

@@ -21,7 +21,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* bytes of a file, by what it is: 16 MiB name the programs of 65,536 pipeline ranks, and a text is hashed in a few seconds */
+/* bytes of a file, by what it is: 16 MiB name the programs of 65,536 pipeline ranks, and a text is hashed in a few
+ * seconds */
 #define MOST_MANIFEST ((uint64_t)16 << 20)
 #define MOST_TEXT ((uint64_t)256 << 20)
 #define MOST_BINARY ((uint64_t)4 << 30)
@@ -195,8 +196,8 @@ static void keep_first(void *context, const char *key, const char *is, const cha
     else if (!wanted)
         d->text = arena_printf(d->arena, "unknown key '%s'", key);
     else
-        d->text = arena_printf(d->arena, "'%s' is %.200s; by the inputs and the decision it is %.200s", key,
-                               is, wanted);
+        d->text = arena_printf(d->arena, "'%s' is %.200s; by the inputs and the decision it is %.200s", key, is,
+                               wanted);
 }
 
 /* Is all that it says of inputs and decision what this compiler says of them?  A folder without `compiler` is

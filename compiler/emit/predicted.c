@@ -11,13 +11,9 @@ static double peak_flop_s(enum dtype_name precision, const double *peak)
     case DT_FP32:
         return peak[TOPO_FP32];
     case DT_BF16:
-        return peak[TOPO_BF16] > 0   ? peak[TOPO_BF16]
-               : peak[TOPO_FP16] > 0 ? peak[TOPO_FP16]
-                                     : peak[TOPO_FP32];
+        return peak[TOPO_BF16] > 0 ? peak[TOPO_BF16] : peak[TOPO_FP16] > 0 ? peak[TOPO_FP16] : peak[TOPO_FP32];
     case DT_FP16:
-        return peak[TOPO_FP16] > 0   ? peak[TOPO_FP16]
-               : peak[TOPO_BF16] > 0 ? peak[TOPO_BF16]
-                                     : peak[TOPO_FP32];
+        return peak[TOPO_FP16] > 0 ? peak[TOPO_FP16] : peak[TOPO_BF16] > 0 ? peak[TOPO_BF16] : peak[TOPO_FP32];
     case DT_FP8:
         return peak[TOPO_FP8];
     }

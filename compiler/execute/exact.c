@@ -20,9 +20,9 @@ struct exact_tensor {
 struct exact_truth {
     uint32_t ntensors;
     struct exact_tensor *tensors;
-    uint64_t n;            /* elements of all tensors */
-    uint64_t *kept[NKEPT]; /* by element; gradients of each step */
-    uint8_t *known[NKEPT]; /* there is a value */
+    uint64_t n;                                    /* elements of all tensors */
+    uint64_t *kept[NKEPT];                         /* by element; gradients of each step */
+    uint8_t *known[NKEPT];                         /* there is a value */
     uint64_t metric[2][METRIC_WORDS][EXACT_STEPS]; /* of the step; of the evaluation behind it */
     uint64_t scale[2][SCALE_WORDS][EXACT_STEPS];   /* the same */
     uint64_t batch;
@@ -69,8 +69,7 @@ static bool add_tensor(struct session *s, const struct tensor *x, uint64_t membe
         return true;
     if (x->shape[1] && x->shape[0] > ((uint64_t)1 << 28) / x->shape[1])
         return differ(s, "tensor %s is too large to be executed exactly", name);
-    t->tensors[t->ntensors++] =
-        (struct exact_tensor){arena_strdup(s->arena, name), x->shape[0], x->shape[1], t->n};
+    t->tensors[t->ntensors++] = (struct exact_tensor){arena_strdup(s->arena, name), x->shape[0], x->shape[1], t->n};
     t->n += x->shape[0] * x->shape[1];
     return true;
 }
@@ -100,8 +99,7 @@ static uint64_t bound(const struct session *s, uint32_t rank, uint64_t base, uin
     return base + (slot == NONE ? 0 : exact_value(s->m, rank, slot) * stride);
 }
 
-static bool place_tensor(struct session *s, uint32_t rank, const struct tensor *x, uint64_t *where,
-                         uint64_t elements)
+static bool place_tensor(struct session *s, uint32_t rank, const struct tensor *x, uint64_t *where, uint64_t elements)
 {
     uint64_t row = bound(s, rank, x->row, x->row_slot, x->row_stride),
              col = bound(s, rank, x->col, x->col_slot, x->col_stride);
@@ -147,9 +145,7 @@ static bool place_tensors(struct session *s)
 /* the bucket element that a buffer's first one is */
 static uint64_t shard_base(const struct session *s, uint32_t rank, const struct buffer *b)
 {
-    return b->shard_slot == NONE
-               ? 0
-               : exact_value(s->m, rank, b->shard_slot) * (b->bytes / isa_dtype_bytes(b->dtype));
+    return b->shard_slot == NONE ? 0 : exact_value(s->m, rank, b->shard_slot) * (b->bytes / isa_dtype_bytes(b->dtype));
 }
 
 static void fill_buffer(struct session *s, uint32_t rank, const struct program *p, const struct buffer *b)
@@ -157,8 +153,7 @@ static void fill_buffer(struct session *s, uint32_t rank, const struct program *
     uint64_t size = isa_dtype_bytes(b->dtype), n = b->bytes / size, base = shard_base(s, rank, b);
     uint64_t which = b->kind == BUFFER_MOMENT1 ? 1 : b->kind == BUFFER_MOMENT2 ? 2 : 0;
     for (uint64_t e = 0; e < n; e++) {
-        uint64_t at =
-            base + e < p->buckets[b->bucket].elements ? s->where[rank][b->bucket][base + e] : NOWHERE;
+        uint64_t at = base + e < p->buckets[b->bucket].elements ? s->where[rank][b->bucket][base + e] : NOWHERE;
         uint64_t value = at == NOWHERE ? 0 : field_hash(SALT_WEIGHT, at, which);
         memory_write(&s->m->ranks[rank].memory, b->offset + e * size, b->dtype, value);
     }
@@ -212,9 +207,7 @@ static void write_block(struct session *s, enum exact_program which, uint64_t sa
         const struct program *p = which == EXACT_EVAL ? s->m->plan->eval[role] : s->m->plan->train[role];
         const struct buffer *b = find_buffer(p, BUFFER_BLOCK);
         for (uint32_t w = 0; b && w < STEP_WORDS && 8 * w < b->bytes; w++) {
-            uint64_t value = w == STEP_SAMPLE   ? sample
-                             : w == STEP_NUMBER ? s->step
-                                                : field_hash(SALT_STEP, w, s->step);
+            uint64_t value = w == STEP_SAMPLE ? sample : w == STEP_NUMBER ? s->step : field_hash(SALT_STEP, w, s->step);
             memory_write(&s->m->ranks[r].memory, b->offset + 8 * (uint64_t)w, DTYPE_F64, value);
         }
     }
@@ -236,9 +229,8 @@ static bool meet(struct session *s, uint32_t rank, enum kept kind, uint64_t at, 
         return true;
     for (uint32_t i = 0; i < t->ntensors; i++)
         if (at - t->tensors[i].first < t->tensors[i].rows * t->tensors[i].cols && at >= t->tensors[i].first)
-            return differ(s, "step %u: rank %u: the %s of %s differs, first at row %llu, column %llu",
-                          s->step + 1, rank, names[kind < KEPT_GRADIENT ? kind : KEPT_GRADIENT],
-                          t->tensors[i].name,
+            return differ(s, "step %u: rank %u: the %s of %s differs, first at row %llu, column %llu", s->step + 1,
+                          rank, names[kind < KEPT_GRADIENT ? kind : KEPT_GRADIENT], t->tensors[i].name,
                           (unsigned long long)((at - t->tensors[i].first) / t->tensors[i].cols),
                           (unsigned long long)((at - t->tensors[i].first) % t->tensors[i].cols));
     return false;
@@ -289,8 +281,7 @@ static void update(void *context, uint32_t rank, uint32_t insn, const struct exa
         enum kept kind = which == KEPT_GRADIENT ? (enum kept)(KEPT_GRADIENT + s->step) : (enum kept)which;
         for (uint64_t e = 0; v && v->at && e < (uint64_t)v->rows * v->cols; e++) {
             uint64_t element = base + e / place.cols * place.ld + e % place.cols;
-            uint64_t at =
-                element < p->buckets[b->bucket].elements ? s->where[rank][b->bucket][element] : NOWHERE;
+            uint64_t at = element < p->buckets[b->bucket].elements ? s->where[rank][b->bucket][element] : NOWHERE;
             if (at != NOWHERE && (kind >= KEPT_GRADIENT || s->step + 1 == EXACT_STEPS) &&
                 !meet(s, rank, kind, at, v->at[e]))
                 return;
@@ -298,8 +289,7 @@ static void update(void *context, uint32_t rank, uint32_t insn, const struct exa
     }
 }
 
-static bool compare_number(struct session *s, uint32_t rank, const char *what, uint64_t value,
-                           uint64_t *truth)
+static bool compare_number(struct session *s, uint32_t rank, const char *what, uint64_t value, uint64_t *truth)
 {
     s->elements++;
     if (s->record && rank == 0)
@@ -319,9 +309,11 @@ static bool compare_metrics(struct session *s, enum exact_program which)
                    {METRIC_NEED, {"rows that experts lack", "rows that experts lack in the evaluation"}},
                    {METRIC_NEED_ROWS, {"rows that experts need", "rows that experts need in the evaluation"}}};
     for (uint32_t r = 0; r < s->m->nranks; r++) {
-        const struct buffer *b = find_buffer(s->m->ranks[r].p, BUFFER_METRICS), *scale = find_buffer(s->m->ranks[r].p, BUFFER_SCALE);
+        const struct buffer *b = find_buffer(s->m->ranks[r].p, BUFFER_METRICS),
+                            *scale = find_buffer(s->m->ranks[r].p, BUFFER_SCALE);
         for (uint32_t w = 0; scale && w < SCALE_WORDS; w++)
-            if (!compare_number(s, r, "loss scale", memory_read(&s->m->ranks[r].memory, scale->offset + 8 * (uint64_t)w, DTYPE_F64),
+            if (!compare_number(s, r, "loss scale",
+                                memory_read(&s->m->ranks[r].memory, scale->offset + 8 * (uint64_t)w, DTYPE_F64),
                                 &s->truth->scale[which == EXACT_EVAL][w][s->step]))
                 return false;
         for (size_t i = 0; b && i < sizeof metrics / sizeof *metrics; i++) {
@@ -341,8 +333,8 @@ static bool compare_coverage(struct session *s)
     struct exact_truth *t = s->truth;
     for (uint32_t k = 0; k < NKEPT; k++)
         for (uint32_t i = 0; i < t->ntensors; i++)
-            for (uint64_t e = t->tensors[i].first;
-                 e < t->tensors[i].first + t->tensors[i].rows * t->tensors[i].cols; e++)
+            for (uint64_t e = t->tensors[i].first; e < t->tensors[i].first + t->tensors[i].rows * t->tensors[i].cols;
+                 e++)
                 if (t->known[k][e] && !s->seen[k][e])
                     return differ(s, "no rank updates row %llu, column %llu of %s",
                                   (unsigned long long)((e - t->tensors[i].first) / t->tensors[i].cols),
@@ -395,8 +387,7 @@ struct exact_truth *exact_truth(struct arena *a, const struct plan *one, const c
     return s.why ? NULL : s.truth;
 }
 
-struct exact_result exact_compare(struct arena *a, const struct plan *p, const struct exact_truth *t,
-                                  uint64_t seed)
+struct exact_result exact_compare(struct arena *a, const struct plan *p, const struct exact_truth *t, uint64_t seed)
 {
     struct session s = {.arena = a, .truth = (struct exact_truth *)t};
     return execute(&s, p, seed);

@@ -73,10 +73,8 @@ static enum status execute_small(struct arena *a, const struct plan *p, struct s
 {
     const char *why = "";
     struct topo *topo = without_kernels(a, p->topo);
-    struct plan *small =
-        compile_decision(a, &s->job, topo, &s->decision, &(struct compile_options){0}, &why);
-    struct plan *one =
-        small ? compile_decision(a, &s->job, topo, &s->alone, &(struct compile_options){0}, &why) : NULL;
+    struct plan *small = compile_decision(a, &s->job, topo, &s->decision, &(struct compile_options){0}, &why);
+    struct plan *one = small ? compile_decision(a, &s->job, topo, &s->alone, &(struct compile_options){0}, &why) : NULL;
     enum status st;
     if (one) {
         const struct verdict *v = verify_plan(a, small, true);
@@ -191,10 +189,8 @@ void execution_print(const struct execution *e, FILE *out)
     if (e->real)
         fprintf(out, "real       DIFFERS from one rank: %s\n", e->real);
     else if (e->steps)
-        fprintf(
-            out,
-            "real       equals one rank in %u steps of llmrun: loss within %.1e, gradient norm within %.1e\n",
-            e->steps, e->loss_error, e->norm_error);
+        fprintf(out, "real       equals one rank in %u steps of llmrun: loss within %.1e, gradient norm within %.1e\n",
+                e->steps, e->loss_error, e->norm_error);
     else if (e->what != EXECUTED_NOTHING)
         fprintf(out, "real       not run\n");
     origin_print(e->origin, out);
@@ -226,8 +222,7 @@ void execution_json(const struct execution *e, FILE *out)
                   e->verified ? "false" : "true", ran && !e->exact ? "true" : "false", e->orders,
                   (unsigned long long)e->numbers, (unsigned long long)e->ninsns);
     text_json(&b, "why", e->exact);
-    strbuf_printf(&b,
-                  "}, \"real\": {\"equal\": %s, \"steps\": %u, \"loss_error\": %.3g, \"norm_error\": %.3g",
+    strbuf_printf(&b, "}, \"real\": {\"equal\": %s, \"steps\": %u, \"loss_error\": %.3g, \"norm_error\": %.3g",
                   e->steps && !e->real ? "true" : "false", e->steps, e->loss_error, e->norm_error);
     text_json(&b, "why", e->real);
     strbuf_char(&b, '}');

@@ -49,6 +49,6 @@ uint64_t field_real(double x);
 /* 64 well mixed bits of (a, b, c); not reduced */
 uint64_t field_bits(uint64_t a, uint64_t b, uint64_t c);
 uint64_t field_hash(uint64_t a, uint64_t b, uint64_t c);
-uint64_t field_image(double x);        /* bits of a real, as an argument of field_hash() */
+uint64_t field_image(double x); /* bits of a real, as an argument of field_hash() */
 
 #endif

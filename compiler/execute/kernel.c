@@ -115,7 +115,7 @@ static uint64_t position(int64_t start, uint64_t i, int64_t sequence, int64_t fi
     uint64_t at = (uint64_t)exact_place_of(0, ((uint64_t)start + i) % n, n, first, shift);
     return at < table->rows ? at : 0;
 }
-#define POSITION_OF(op, i, table)                                                                            \
+#define POSITION_OF(op, i, table)                                                                                      \
     position(INTEGER(op, start), i, INTEGER(op, sequence), INTEGER(op, first), INTEGER(op, shift), table)
 
 void exact_POSITION(struct exact_args *k)

@@ -3,8 +3,8 @@
 
 /* The compute rows of runtime/isa.def over the field.
  *
- * Sums of products are exact.  The rest is a fixed random function, chosen so that all identities hold on which a layout
- * may rely, and no others: norms, activations and updates act on a row or an element; attention's numerator and
+ * Sums of products are exact.  The rest is a fixed random function, chosen so that all identities hold on which a
+ * layout may rely, and no others: norms, activations and updates act on a row or an element; attention's numerator and
  * denominator are sums over keys, so blocks of keys merge exactly ("lse" holds the denominator); cross-entropy is a
  * sum over columns shifted by one common number; gradients are the formal derivatives with the same functions, where
  * a function's derivative is another fixed random function.
@@ -19,8 +19,8 @@ struct exact_view {
     uint64_t *at; /* NULL: an absent optional operand; whole numbers as int64_t */
     uint32_t rows, cols;
 };
-/* Rows in 8 bits: a word stands for four numbers, and says where they are in this list; a scale says where the first of its
- * numbers are. */
+/* Rows in 8 bits: a word stands for four numbers, and says where they are in this list; a scale says where the first of
+ * its numbers are. */
 struct exact_four {
     uint64_t number[4];
 };
@@ -49,9 +49,23 @@ exact_kernel *exact_kernel_of(enum op op);
 
 /* which random function */
 enum exact_salt {
-    SALT_TOKEN = 1, SALT_RSTD, SALT_ROPE_COS, SALT_ROPE_SIN, SALT_EXP, SALT_CAP, SALT_CAP_SLOPE, SALT_ACT, SALT_ACT_SLOPE,
-    SALT_LOG, SALT_CLIP, SALT_ADAM, SALT_STEP, SALT_WEIGHT, SALT_ROUTER,
-    SALT_CLAMP, SALT_CLAMP_SLOPE
+    SALT_TOKEN = 1,
+    SALT_RSTD,
+    SALT_ROPE_COS,
+    SALT_ROPE_SIN,
+    SALT_EXP,
+    SALT_CAP,
+    SALT_CAP_SLOPE,
+    SALT_ACT,
+    SALT_ACT_SLOPE,
+    SALT_LOG,
+    SALT_CLIP,
+    SALT_ADAM,
+    SALT_STEP,
+    SALT_WEIGHT,
+    SALT_ROUTER,
+    SALT_CLAMP,
+    SALT_CLAMP_SLOPE
 };
 /* exp of a score less its shift */
 static inline uint64_t exact_exp(uint64_t score)

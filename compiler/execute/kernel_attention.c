@@ -2,9 +2,9 @@
  *
  *   o_i = sum_j E(s_ij) v_j / L_i,   L_i = sum_j E(s_ij),   s_ij = C(scale q_i k_j) + m (j - i)
  *
- * with E and C random functions and m the head's slope, if it has one; "lse" holds L.  Two blocks of keys merge as (o L + o' L') / (L + L'),
- * exactly.  The gradient is that of softmax with exp' = exp: dS = P (dP - D), D = o dout, P = E(s) / L, so
- * blocks of keys may be taken in any order as long as L and o are those of all keys. */
+ * with E and C random functions and m the head's slope, if it has one; "lse" holds L.  Two blocks of keys merge as (o L
+ * + o' L') / (L + L'), exactly.  The gradient is that of softmax with exp' = exp: dS = P (dP - D), D = o dout, P = E(s)
+ * / L, so blocks of keys may be taken in any order as long as L and o are those of all keys. */
 
 #include "compiler/execute/kernel.h"
 
@@ -13,7 +13,7 @@
 struct shape {
     uint32_t heads, kv, head, u, sequence, window; /* u: dimensions of a head's values */
     uint64_t scale, softcap;                       /* softcap: image, 0 = none */
-    int64_t alibi, first_head;                     /* linear biases: heads in all, 0 = none; number of the first one here */
+    int64_t alibi, first_head; /* linear biases: heads in all, 0 = none; number of the first one here */
 };
 
 /* Heads that are no power of 2 take every second slope of twice as many (arXiv 2108.12409, and the authors' code). */
@@ -99,9 +99,9 @@ static void backward_row(struct exact_args *k, const struct shape *s, uint32_t r
     uint64_t slope = exact_slope(s->alibi, s->first_head + h);
     first_key(s, i, &from);
     for (uint32_t j = from; j <= i; j++) {
-        const uint64_t *key = at(V(ATTENTION_I, k), row0 + j, g, n),
-                       *value = at(V(ATTENTION_I, v), row0 + j, g, u);
-        uint64_t raw = raw_score(s, q, key), score = field_add(cap(s, raw), field_mul(slope, field_integer((int64_t)j - i)));
+        const uint64_t *key = at(V(ATTENTION_I, k), row0 + j, g, n), *value = at(V(ATTENTION_I, v), row0 + j, g, u);
+        uint64_t raw = raw_score(s, q, key),
+                 score = field_add(cap(s, raw), field_mul(slope, field_integer((int64_t)j - i)));
         uint64_t p = field_mul(exact_exp(score), inverse);
         uint64_t ds = field_mul(p, field_sub(field_dot(dout, 1, value, 1, u), delta));
         ds = field_mul(field_mul(ds, cap_slope(s, raw)), s->scale);

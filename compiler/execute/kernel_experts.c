@@ -74,8 +74,7 @@ void exact_ROUTE(struct exact_args *k)
         for (uint32_t j = 0; j < n; j++)
             biased[j] = field_add(s[j], bias->at ? bias->at[j] : 0);
         if (groups > 1 && n % groups == 0)
-            limit_groups(k, biased, taken, n, groups, (uint32_t)INTEGER(ROUTE, pick),
-                         INTEGER(ROUTE, sigmoid));
+            limit_groups(k, biased, taken, n, groups, (uint32_t)INTEGER(ROUTE, pick), INTEGER(ROUTE, sigmoid));
         for (uint32_t j = 0; j < index->cols; j++) {
             row(index, i)[j] = take_largest(biased, taken, n);
             sum = field_add(sum, s[row(index, i)[j]]);
@@ -94,8 +93,8 @@ static uint64_t sequence_of(int64_t start, uint64_t i, int64_t sequence, uint64_
 }
 
 /* d += gradient of coefficient * sum of load p, p = score over its sum (1 for a softmax) */
-static void add_balance(uint64_t *d, const uint64_t *s, const uint64_t *load, uint32_t n,
-                        uint64_t coefficient, bool sigmoid)
+static void add_balance(uint64_t *d, const uint64_t *s, const uint64_t *load, uint32_t n, uint64_t coefficient,
+                        bool sigmoid)
 {
     uint64_t sum = 0, inverse = 1, dot = 0;
     for (uint32_t j = 0; j < n; j++)
@@ -110,8 +109,7 @@ static void add_balance(uint64_t *d, const uint64_t *s, const uint64_t *load, ui
 
 void exact_ROUTE_I(struct exact_args *k)
 {
-    const struct exact_view *dlogits = V(ROUTE_I, dlogits), *score = V(ROUTE_I, score),
-                            *load = V(ROUTE_I, load);
+    const struct exact_view *dlogits = V(ROUTE_I, dlogits), *score = V(ROUTE_I, score), *load = V(ROUTE_I, load);
     const struct exact_view *index = V(ROUTE_I, index);
     bool sigmoid = INTEGER(ROUTE_I, sigmoid), normalize = INTEGER(ROUTE_I, normalize);
     uint32_t n = score->cols;
@@ -132,8 +130,7 @@ void exact_ROUTE_I(struct exact_args *k)
             if (chosen[j] < n)
                 d[chosen[j]] = field_add(d[chosen[j]], field_mul(scale, part));
         }
-        uint64_t q =
-            sequence_of(INTEGER(ROUTE_I, start), i, INTEGER(ROUTE_I, sequence), load->at ? load->rows : 0);
+        uint64_t q = sequence_of(INTEGER(ROUTE_I, start), i, INTEGER(ROUTE_I, sequence), load->at ? load->rows : 0);
         if (load->at && q < load->rows)
             add_balance(d, s, row(load, q), n, balance, sigmoid);
         uint64_t mean = field_dot(d, 1, s, 1, n);
@@ -162,8 +159,8 @@ void exact_BALANCE(struct exact_args *k)
         for (uint32_t j = 0; j < score->cols; j++)
             sum = field_add(sum, row(score, i)[j]);
         if (q < load->rows)
-            total = field_add(total, field_mul(field_dot(row(load, q), 1, row(score, i), 1, score->cols),
-                                               field_inverse(sum)));
+            total = field_add(total,
+                              field_mul(field_dot(row(load, q), 1, row(score, i), 1, score->cols), field_inverse(sum)));
     }
     V(BALANCE, loss)->at[0] = field_mul(total, field_real(NUMBER(BALANCE, scale)));
 }
@@ -176,8 +173,7 @@ void exact_BIAS_MOVE(struct exact_args *k)
     for (uint32_t j = 0; j < load->cols; j++)
         sum = field_add(sum, load->at[j]);
     for (uint32_t j = 0; j < bias->cols && V(BIAS_MOVE, scale)->at[0] != FIELD_P - 1; j++) {
-        uint64_t less =
-            field_sub(sum, field_mul(load->at[j], load->cols)); /* mean - load, times their number */
+        uint64_t less = field_sub(sum, field_mul(load->at[j], load->cols)); /* mean - load, times their number */
         if (less)
             bias->at[j] = less < FIELD_P / 2 ? field_add(bias->at[j], rate) : field_sub(bias->at[j], rate);
     }
@@ -185,14 +181,12 @@ void exact_BIAS_MOVE(struct exact_args *k)
 
 void exact_ARRANGE(struct exact_args *k)
 {
-    const struct exact_view *index = V(ARRANGE, index), *place = V(ARRANGE, place),
-                            *counts = V(ARRANGE, counts);
+    const struct exact_view *index = V(ARRANGE, index), *place = V(ARRANGE, place), *counts = V(ARRANGE, counts);
     const struct exact_view *need = V(ARRANGE, need);
     uint64_t experts = counts->rows, blocks = (uint64_t)INTEGER(ARRANGE, blocks),
              rows = (uint64_t)INTEGER(ARRANGE, rows);
     uint64_t capacity = (uint64_t)INTEGER(ARRANGE, capacity), last = UINT64_MAX;
-    uint64_t *used = ARENA_ARRAY(k->scratch, uint64_t, experts),
-             *first = ARENA_ARRAY(k->scratch, uint64_t, experts);
+    uint64_t *used = ARENA_ARRAY(k->scratch, uint64_t, experts), *first = ARENA_ARRAY(k->scratch, uint64_t, experts);
     for (uint64_t i = 0; i < index->rows; i++) {
         uint64_t now = sequence_of(INTEGER(ARRANGE, start), i, INTEGER(ARRANGE, sequence), UINT64_MAX - 1);
         if (now != last)
@@ -229,7 +223,8 @@ void exact_ARRANGE_ONCE(struct exact_args *k)
     uint64_t experts = (uint64_t)INTEGER(ARRANGE_ONCE, experts), blocks = (uint64_t)INTEGER(ARRANGE_ONCE, blocks),
              rows = (uint64_t)INTEGER(ARRANGE_ONCE, rows), capacity = (uint64_t)INTEGER(ARRANGE_ONCE, capacity);
     uint64_t each = blocks && experts >= blocks ? experts / blocks : 1, sequence = UINT64_MAX;
-    uint64_t *used = ARENA_ARRAY(k->scratch, uint64_t, experts), *filled = ARENA_ARRAY(k->scratch, uint64_t, blocks + 1),
+    uint64_t *used = ARENA_ARRAY(k->scratch, uint64_t, experts),
+             *filled = ARENA_ARRAY(k->scratch, uint64_t, blocks + 1),
              *visitor = ARENA_ARRAY(k->scratch, uint64_t, blocks + 1); /* last token with a row there, + 1 */
     for (uint64_t i = 0; i < (uint64_t)chosen->rows * chosen->cols; i++)
         chosen->at[i] = UINT64_MAX;
@@ -272,13 +267,12 @@ void exact_DISPATCH(struct exact_args *k)
 
 void exact_COMBINE(struct exact_args *k)
 {
-    const struct exact_view *y = V(COMBINE, y), *x = V(COMBINE, x), *place = V(COMBINE, place),
-                            *w = V(COMBINE, weight);
+    const struct exact_view *y = V(COMBINE, y), *x = V(COMBINE, x), *place = V(COMBINE, place), *w = V(COMBINE, weight);
     for (uint32_t i = 0; i < y->rows; i++)
         for (uint32_t j = 0; j < place->cols; j++)
             for (uint32_t c = 0; row(place, i)[j] < x->rows && c < y->cols; c++)
-                row(y, i)[c] =
-                    field_add(row(y, i)[c], field_mul(row(x, row(place, i)[j])[c], w->at ? row(w, i)[j] : 1));
+                row(y, i)[c] = field_add(row(y, i)[c],
+                                         field_mul(row(x, row(place, i)[j])[c], w->at ? row(w, i)[j] : 1));
 }
 
 void exact_COMBINE_W(struct exact_args *k)
@@ -288,8 +282,8 @@ void exact_COMBINE_W(struct exact_args *k)
     for (uint32_t i = 0; i < place->rows; i++)
         for (uint32_t j = 0; j < place->cols; j++)
             for (uint32_t c = 0; row(place, i)[j] < x->rows && c < x->cols; c++)
-                row(dw, i)[j] =
-                    field_add(row(dw, i)[j], field_mul(dy->at ? row(dy, i)[c] : 1, row(x, row(place, i)[j])[c]));
+                row(dw, i)[j] = field_add(row(dw, i)[j],
+                                          field_mul(dy->at ? row(dy, i)[c] : 1, row(x, row(place, i)[j])[c]));
 }
 
 void exact_WEIGH_I(struct exact_args *k)
@@ -348,15 +342,17 @@ void exact_GROUPED_NN(struct exact_args *k)
 {
     const struct exact_view *c = V(GROUPED_NN, c), *counts = V(GROUPED_NN, counts);
     uint64_t experts = (uint64_t)INTEGER(GROUPED_NN, experts), blocks = (uint64_t)INTEGER(GROUPED_NN, blocks);
-    multiply_groups(k, c, V(GROUPED_NN, a), V(GROUPED_NN, b), false,
-                    owners(k, counts, c->rows, experts, blocks), experts);
+    multiply_groups(k, c, V(GROUPED_NN, a), V(GROUPED_NN, b), false, owners(k, counts, c->rows, experts, blocks),
+                    experts);
 }
 
 void exact_GROUPED_BIAS_W(struct exact_args *k)
 {
-    const struct exact_view *db = V(GROUPED_BIAS_W, db), *dy = V(GROUPED_BIAS_W, dy), *weight = V(GROUPED_BIAS_W, weight);
+    const struct exact_view *db = V(GROUPED_BIAS_W, db), *dy = V(GROUPED_BIAS_W, dy),
+                            *weight = V(GROUPED_BIAS_W, weight);
     uint64_t experts = (uint64_t)INTEGER(GROUPED_BIAS_W, experts);
-    const uint64_t *owner = owners(k, V(GROUPED_BIAS_W, counts), dy->rows, experts, (uint64_t)INTEGER(GROUPED_BIAS_W, blocks));
+    const uint64_t *owner = owners(k, V(GROUPED_BIAS_W, counts), dy->rows, experts,
+                                   (uint64_t)INTEGER(GROUPED_BIAS_W, blocks));
     for (uint64_t i = 0; i < dy->rows; i++)
         for (uint64_t j = 0; owner[i] < experts && j < dy->cols; j++) {
             uint64_t *to = row(db, owner[i]) + j;
@@ -368,8 +364,7 @@ void exact_GROUPED_TN(struct exact_args *k)
 {
     const struct exact_view *c = V(GROUPED_TN, c), *a = V(GROUPED_TN, a), *b = V(GROUPED_TN, b);
     uint64_t experts = (uint64_t)INTEGER(GROUPED_TN, experts);
-    const uint64_t *owner =
-        owners(k, V(GROUPED_TN, counts), a->rows, experts, (uint64_t)INTEGER(GROUPED_TN, blocks));
+    const uint64_t *owner = owners(k, V(GROUPED_TN, counts), a->rows, experts, (uint64_t)INTEGER(GROUPED_TN, blocks));
     for (uint64_t i = 0; i < a->rows; i++)
         for (uint64_t r = 0; owner[i] < experts && r < a->cols; r++)
             for (uint64_t j = 0; j < c->cols; j++) {

@@ -28,8 +28,7 @@ void exact_SOFTCAP_I(struct exact_args *k)
 {
     const struct exact_view *dx = V(SOFTCAP_I, dx);
     for (uint64_t i = 0; i < (uint64_t)dx->rows * dx->cols; i++) {
-        uint64_t slope =
-            field_hash(SALT_CAP_SLOPE, V(SOFTCAP_I, x)->at[i], field_image(NUMBER(SOFTCAP_I, cap)));
+        uint64_t slope = field_hash(SALT_CAP_SLOPE, V(SOFTCAP_I, x)->at[i], field_image(NUMBER(SOFTCAP_I, cap)));
         dx->at[i] = field_mul(V(SOFTCAP_I, dy)->at[i], slope);
     }
 }
@@ -73,8 +72,8 @@ void exact_HEADNORM_W(struct exact_args *k)
     for (uint64_t i = 0; i < x->rows; i++)
         for (uint64_t h = 0; h < rstd->cols; h++)
             for (uint32_t j = 0; j < dg->cols; j++) {
-                uint64_t product =
-                    field_mul(head_of(V(HEADNORM_W, dy), i, h, dg->cols)[j], head_of(x, i, h, dg->cols)[j]);
+                uint64_t product = field_mul(head_of(V(HEADNORM_W, dy), i, h, dg->cols)[j],
+                                             head_of(x, i, h, dg->cols)[j]);
                 dg->at[j] = field_add(dg->at[j], field_mul(product, rstd->at[i * rstd->cols + h]));
             }
 }
@@ -148,6 +147,6 @@ void exact_CONCAT_I(struct exact_args *k)
     const struct exact_view *da = V(CONCAT_I, da), *db = V(CONCAT_I, db), *dy = V(CONCAT_I, dy);
     for (uint64_t i = 0; i < dy->rows; i++)
         for (uint64_t j = 0; j < dy->cols; j++)
-            *(j < da->cols ? &da->at[i * da->cols + j] : &db->at[i * db->cols + j - da->cols]) =
-                dy->at[i * dy->cols + j];
+            *(j < da->cols ? &da->at[i * da->cols + j]
+                           : &db->at[i * db->cols + j - da->cols]) = dy->at[i * dy->cols + j];
 }

@@ -76,8 +76,7 @@ void exact_SQNORM(struct exact_args *k)
 {
     const struct exact_view *g = V(SQNORM, g);
     uint64_t n = (uint64_t)g->rows * g->cols;
-    V(SQNORM, sum)->at[0] =
-        field_mul(field_dot(g->at, 1, g->at, 1, n), field_integer(INTEGER(SQNORM, count)));
+    V(SQNORM, sum)->at[0] = field_mul(field_dot(g->at, 1, g->at, 1, n), field_integer(INTEGER(SQNORM, count)));
 }
 
 void exact_CLIP(struct exact_args *k)
@@ -94,13 +93,15 @@ void exact_CLIP(struct exact_args *k)
 void exact_CLIP_SCALED(struct exact_args *k)
 {
     double limit = NUMBER(CLIP_SCALED, limit);
-    uint64_t *state = V(CLIP_SCALED, state)->at, *sum = V(CLIP_SCALED, sum)->at, inverse = field_inverse(state[SCALE_FACTOR]);
+    uint64_t *state = V(CLIP_SCALED, state)->at, *sum = V(CLIP_SCALED, sum)->at,
+             inverse = field_inverse(state[SCALE_FACTOR]);
     sum[0] = field_mul(sum[0], field_mul(inverse, inverse));
     if (V(CLIP_SCALED, need)->at && V(CLIP_SCALED, need)->at[0]) {
         V(CLIP_SCALED, scale)->at[0] = field_minus(1);
         return;
     }
-    V(CLIP_SCALED, scale)->at[0] = field_mul(inverse, limit > 0 ? field_hash(SALT_CLIP, sum[0], field_image(limit)) : 1);
+    V(CLIP_SCALED, scale)->at[0] = field_mul(inverse,
+                                             limit > 0 ? field_hash(SALT_CLIP, sum[0], field_image(limit)) : 1);
     state[SCALE_GOOD_STEPS] = field_add(state[SCALE_GOOD_STEPS], 1);
     if (state[SCALE_GOOD_STEPS] < (uint64_t)INTEGER(CLIP_SCALED, window))
         return;

@@ -18,18 +18,18 @@ struct part {
     struct split q, k;
 };
 
-#define PART(op)                                                                                             \
-    {                                                                                                        \
-        (uint32_t) INTEGER(op, heads), (uint32_t)INTEGER(op, kv), (uint32_t)INTEGER(op, head),               \
-            exact_share(V(op, v)->cols, INTEGER(op, kv)), INTEGER(op, window),                               \
-            field_real(NUMBER(op, scale)), NUMBER(op, softcap) > 0 ? field_image(NUMBER(op, softcap)) : 0,   \
-            INTEGER(op, alibi), INTEGER(op, first_head),                                                     \
-            {V(op, q)->rows, (uint64_t)INTEGER(op, parts), (uint64_t)INTEGER(op, sequence),                  \
-             INTEGER(op, first), INTEGER(op, shift)},                                                        \
-        {                                                                                                    \
-            V(op, k)->rows, (uint64_t)INTEGER(op, kparts), (uint64_t)INTEGER(op, sequence),                  \
-                INTEGER(op, kfirst), INTEGER(op, kshift)                                                     \
-        }                                                                                                    \
+#define PART(op)                                                                                                       \
+    {                                                                                                                  \
+        (uint32_t) INTEGER(op, heads), (uint32_t)INTEGER(op, kv), (uint32_t)INTEGER(op, head),                         \
+            exact_share(V(op, v)->cols, INTEGER(op, kv)), INTEGER(op, window), field_real(NUMBER(op, scale)),          \
+            NUMBER(op, softcap) > 0 ? field_image(NUMBER(op, softcap)) : 0, INTEGER(op, alibi),                        \
+            INTEGER(op, first_head),                                                                                   \
+            {V(op, q)->rows, (uint64_t)INTEGER(op, parts), (uint64_t)INTEGER(op, sequence), INTEGER(op, first),        \
+             INTEGER(op, shift)},                                                                                      \
+        {                                                                                                              \
+            V(op, k)->rows, (uint64_t)INTEGER(op, kparts), (uint64_t)INTEGER(op, sequence), INTEGER(op, kfirst),       \
+                INTEGER(op, kshift)                                                                                    \
+        }                                                                                                              \
     }
 
 static bool sensible(const struct part *p)
@@ -111,10 +111,8 @@ static void backward_row(struct exact_args *k, const struct part *p, uint64_t i,
     for (uint64_t j = 0; j < p->k.rows; j++) {
         if (!sees(p, i, j))
             continue;
-        const uint64_t *key = at(V(ATTENTION_PART_I, k), j, g, n),
-                       *value = at(V(ATTENTION_PART_I, v), j, g, u);
-        uint64_t raw = raw_score(p, q, key),
-                 steep = p->softcap ? field_hash(SALT_CAP_SLOPE, raw, p->softcap) : 1;
+        const uint64_t *key = at(V(ATTENTION_PART_I, k), j, g, n), *value = at(V(ATTENTION_PART_I, v), j, g, u);
+        uint64_t raw = raw_score(p, q, key), steep = p->softcap ? field_hash(SALT_CAP_SLOPE, raw, p->softcap) : 1;
         uint64_t score = p->softcap ? field_hash(SALT_CAP, raw, p->softcap) : raw;
         uint64_t prob = field_mul(exact_exp(field_add(score, bias(p, slope, i, j))), inverse);
         uint64_t ds = field_mul(prob, field_sub(field_dot(dout, 1, value, 1, u), delta));
@@ -142,8 +140,7 @@ void exact_ATTENTION_MERGE(struct exact_args *k)
         uint64_t a = lse->at[i], b = V(ATTENTION_MERGE, part_lse)->at[i], sum = field_add(a, b),
                  inverse = field_inverse(sum);
         for (uint64_t d = 0; d < head; d++) {
-            uint64_t both =
-                field_add(field_mul(o->at[i * head + d], a), field_mul(part->at[i * head + d], b));
+            uint64_t both = field_add(field_mul(o->at[i * head + d], a), field_mul(part->at[i * head + d], b));
             o->at[i * head + d] = field_mul(both, inverse);
         }
         lse->at[i] = sum;
@@ -155,8 +152,7 @@ void exact_COLUMNS_SPLIT(struct exact_args *k)
     const struct exact_view *y = V(COLUMNS_SPLIT, y), *x = V(COLUMNS_SPLIT, x);
     for (uint64_t i = 0; i < x->rows; i++)
         for (uint64_t p = 0; p < y->rows / x->rows; p++)
-            memcpy(y->at + (p * x->rows + i) * y->cols, x->at + i * x->cols + p * y->cols,
-                   y->cols * sizeof *y->at);
+            memcpy(y->at + (p * x->rows + i) * y->cols, x->at + i * x->cols + p * y->cols, y->cols * sizeof *y->at);
 }
 
 void exact_COLUMNS_JOIN(struct exact_args *k)
@@ -164,6 +160,5 @@ void exact_COLUMNS_JOIN(struct exact_args *k)
     const struct exact_view *y = V(COLUMNS_JOIN, y), *x = V(COLUMNS_JOIN, x);
     for (uint64_t i = 0; i < y->rows; i++)
         for (uint64_t p = 0; p < x->rows / y->rows; p++)
-            memcpy(y->at + i * y->cols + p * x->cols, x->at + (p * y->rows + i) * x->cols,
-                   x->cols * sizeof *y->at);
+            memcpy(y->at + i * y->cols + p * x->cols, x->at + (p * y->rows + i) * x->cols, x->cols * sizeof *y->at);
 }

@@ -39,8 +39,7 @@ void exact_RMSNORM(struct exact_args *k)
 /* dx = r (g dy - x r^2 mean(g dy x)) */
 void exact_RMSNORM_I(struct exact_args *k)
 {
-    const struct exact_view *dx = V(RMSNORM_I, dx), *dy = V(RMSNORM_I, dy), *x = V(RMSNORM_I, x),
-                            *g = V(RMSNORM_I, g);
+    const struct exact_view *dx = V(RMSNORM_I, dx), *dy = V(RMSNORM_I, dy), *x = V(RMSNORM_I, x), *g = V(RMSNORM_I, g);
     for (uint32_t i = 0; i < x->rows; i++) {
         uint64_t r = V(RMSNORM_I, rstd)->at[i], *out = row(dx, i);
         for (uint32_t j = 0; j < x->cols; j++)
@@ -56,14 +55,13 @@ void exact_RMSNORM_W(struct exact_args *k)
     const struct exact_view *dg = V(RMSNORM_W, dg), *dy = V(RMSNORM_W, dy), *x = V(RMSNORM_W, x);
     for (uint32_t i = 0; i < x->rows; i++)
         for (uint32_t j = 0; j < x->cols; j++)
-            dg->at[j] = field_add(
-                dg->at[j], field_mul(field_mul(row(dy, i)[j], row(x, i)[j]), V(RMSNORM_W, rstd)->at[i]));
+            dg->at[j] = field_add(dg->at[j],
+                                  field_mul(field_mul(row(dy, i)[j], row(x, i)[j]), V(RMSNORM_W, rstd)->at[i]));
 }
 
 void exact_LAYERNORM(struct exact_args *k)
 {
-    const struct exact_view *y = V(LAYERNORM, y), *x = V(LAYERNORM, x), *g = V(LAYERNORM, g),
-                            *b = V(LAYERNORM, b);
+    const struct exact_view *y = V(LAYERNORM, y), *x = V(LAYERNORM, x), *g = V(LAYERNORM, g), *b = V(LAYERNORM, b);
     for (uint32_t i = 0; i < x->rows; i++) {
         uint64_t mean = share(sum_of(row(x, i), x->cols), x->cols), *out = row(y, i);
         for (uint32_t j = 0; j < x->cols; j++)
@@ -134,9 +132,8 @@ static void act_forward(const struct exact_view *y, const struct exact_view *x, 
         y->at[i] = up ? field_mul(act(kind, x->at[i]), up->at[i]) : act(kind, x->at[i]);
 }
 
-static void act_backward(const struct exact_view *dx, const struct exact_view *dup,
-                         const struct exact_view *dy, const struct exact_view *x, const struct exact_view *up,
-                         uint64_t kind)
+static void act_backward(const struct exact_view *dx, const struct exact_view *dup, const struct exact_view *dy,
+                         const struct exact_view *x, const struct exact_view *up, uint64_t kind)
 {
     for (uint64_t i = 0; i < (uint64_t)dy->rows * dy->cols; i++) {
         uint64_t d = dy->at[i];
@@ -153,8 +150,7 @@ void exact_GELU(struct exact_args *k)
 
 void exact_GELU_I(struct exact_args *k)
 {
-    act_backward(V(GELU_I, dx), NULL, V(GELU_I, dy), V(GELU_I, x), NULL,
-                 act_kind(OP_GELU, INTEGER(GELU_I, tanh)));
+    act_backward(V(GELU_I, dx), NULL, V(GELU_I, dy), V(GELU_I, x), NULL, act_kind(OP_GELU, INTEGER(GELU_I, tanh)));
 }
 
 void exact_RELU(struct exact_args *k)
@@ -164,8 +160,7 @@ void exact_RELU(struct exact_args *k)
 
 void exact_RELU_I(struct exact_args *k)
 {
-    act_backward(V(RELU_I, dx), NULL, V(RELU_I, dy), V(RELU_I, x), NULL,
-                 act_kind(OP_RELU, INTEGER(RELU_I, power)));
+    act_backward(V(RELU_I, dx), NULL, V(RELU_I, dy), V(RELU_I, x), NULL, act_kind(OP_RELU, INTEGER(RELU_I, power)));
 }
 
 /* gate's function by limit and alpha, and up clamped by limit (its slope: one more function) plus offset */
@@ -189,8 +184,7 @@ static uint64_t clamped(const struct exact_swiglu *w, uint64_t up)
 void exact_SWIGLU(struct exact_args *k)
 {
     const struct exact_view *y = V(SWIGLU, y), *gate = V(SWIGLU, gate), *up = V(SWIGLU, up);
-    struct exact_swiglu w =
-        exact_swiglu_of(NUMBER(SWIGLU, limit), NUMBER(SWIGLU, alpha), NUMBER(SWIGLU, offset));
+    struct exact_swiglu w = exact_swiglu_of(NUMBER(SWIGLU, limit), NUMBER(SWIGLU, alpha), NUMBER(SWIGLU, offset));
     for (uint64_t i = 0; i < (uint64_t)y->rows * y->cols; i++)
         y->at[i] = field_mul(act(w.kind, gate->at[i]), clamped(&w, up->at[i]));
 }
@@ -199,8 +193,7 @@ void exact_SWIGLU_I(struct exact_args *k)
 {
     const struct exact_view *dgate = V(SWIGLU_I, dgate), *dup = V(SWIGLU_I, dup), *dy = V(SWIGLU_I, dy),
                             *gate = V(SWIGLU_I, gate), *up = V(SWIGLU_I, up);
-    struct exact_swiglu w =
-        exact_swiglu_of(NUMBER(SWIGLU_I, limit), NUMBER(SWIGLU_I, alpha), NUMBER(SWIGLU_I, offset));
+    struct exact_swiglu w = exact_swiglu_of(NUMBER(SWIGLU_I, limit), NUMBER(SWIGLU_I, alpha), NUMBER(SWIGLU_I, offset));
     for (uint64_t i = 0; i < (uint64_t)dy->rows * dy->cols; i++) {
         uint64_t d = dy->at[i], g = gate->at[i], u = up->at[i];
         uint64_t own = field_mul(d, act(w.kind, g));

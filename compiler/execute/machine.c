@@ -73,8 +73,7 @@ bool exact_is_meeting(const struct insn *in)
     return unit == UNIT_P2P || unit == UNIT_COLLECTIVE;
 }
 
-bool exact_place(const struct exact_machine *m, uint32_t rank, uint32_t insn, uint32_t operand,
-                 struct place *out)
+bool exact_place(const struct exact_machine *m, uint32_t rank, uint32_t insn, uint32_t operand, struct place *out)
 {
     const struct program *p = m->ranks[rank].p;
     const struct operand *o = &p->operands[p->insns[insn].operand + operand];
@@ -119,9 +118,8 @@ static bool load_operands(struct exact_machine *m, uint32_t rank, uint32_t insn,
             continue;
         if (!memory_holds(&m->ranks[rank].memory, &places[i]))
             return exact_fail(m, rank, insn, "operand %s leaves the arena", info->operand[i].name);
-        k->v[i] =
-            (struct exact_view){ARENA_ARRAY(m->scratch, uint64_t, (size_t)places[i].rows * places[i].cols),
-                                places[i].rows, places[i].cols};
+        k->v[i] = (struct exact_view){ARENA_ARRAY(m->scratch, uint64_t, (size_t)places[i].rows * places[i].cols),
+                                      places[i].rows, places[i].cols};
         if (mark == MARK_READ || mark == MARK_UPDATE)
             memory_load(&m->ranks[rank].memory, &places[i], k->v[i].at);
     }
@@ -163,8 +161,7 @@ static bool tangled(const struct isa_info *info, const struct exact_args *k, con
         if (i == written || !k->v[i].at || !memory_overlap(&places[i], &places[written]))
             continue;
         const struct place *x = &places[i], *y = &places[written];
-        bool same =
-            x->at == y->at && x->rows == y->rows && x->cols == y->cols && (x->ld == y->ld || x->rows == 1);
+        bool same = x->at == y->at && x->rows == y->rows && x->cols == y->cols && (x->ld == y->ld || x->rows == 1);
         if (!same || operands[i].mark != MARK_READ)
             return true;
     }
@@ -187,8 +184,8 @@ static void store_operands(struct exact_machine *m, uint32_t rank, uint32_t insn
             uint64_t *old = ARENA_ARRAY(m->scratch, uint64_t, n);
             memory_load(memory, &places[i], old);
             for (size_t e = 0; e < n; e++)
-                k->v[i].at[e] =
-                    places[i].dtype == DTYPE_I32 ? k->v[i].at[e] + old[e] : field_add(k->v[i].at[e], old[e]);
+                k->v[i].at[e] = places[i].dtype == DTYPE_I32 ? k->v[i].at[e] + old[e]
+                                                             : field_add(k->v[i].at[e], old[e]);
         }
         if (tangled(info, k, places, &p->operands[in->operand], i))
             memory_clobber(memory, &places[i]);
@@ -200,8 +197,10 @@ static void store_operands(struct exact_machine *m, uint32_t rank, uint32_t insn
 bool exact_compute(struct exact_machine *m, uint32_t rank, uint32_t insn)
 {
     const struct insn *in = &m->ranks[rank].p->insns[insn];
-    struct exact_args k = {
-        .scratch = m->scratch, .fours = &m->fours, .vocab = m->ranks[rank].p->job.vocab, .garbage = field_bits(m->random, 4, 0)};
+    struct exact_args k = {.scratch = m->scratch,
+                           .fours = &m->fours,
+                           .vocab = m->ranks[rank].p->job.vocab,
+                           .garbage = field_bits(m->random, 4, 0)};
     struct place places[ISA_MAX_OPERANDS];
     struct arena_mark mark = arena_mark(m->scratch);
     exact_kernel *kernel = exact_kernel_of(in->op);

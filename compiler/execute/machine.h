@@ -3,9 +3,10 @@
 
 /* All ranks of a plan in one process, over the field (inside of compiler/execute/).
  *
- * Only queues, waits and rendezvous order anything.  With a seed the order is adversarial: every queue of every rank has
- * a random priority that changes now and then; a transfer reads its operands when it is posted or when it takes place, and
- * its results appear when it takes place or when it ends, both by draw; what it will write is undefined meanwhile. */
+ * Only queues, waits and rendezvous order anything.  With a seed the order is adversarial: every queue of every rank
+ * has a random priority that changes now and then; a transfer reads its operands when it is posted or when it takes
+ * place, and its results appear when it takes place or when it ends, both by draw; what it will write is undefined
+ * meanwhile. */
 
 #include "compiler/emit/plan.h"
 #include "compiler/execute/kernel.h"
@@ -22,9 +23,9 @@ struct exact_rank {
     uint32_t *order; /* instructions, grouped by queue */
     uint32_t first[NQUEUES], count[NQUEUES], done[NQUEUES];
     enum exact_state state[NQUEUES];
-    uint32_t *channel, *self; /* of communications, by instruction */
-    uint32_t *number;         /* meetings of its channel before it, in program order */
-    uint32_t *met;            /* by channel: meetings that this rank has ended */
+    uint32_t *channel, *self;                 /* of communications, by instruction */
+    uint32_t *number;                         /* meetings of its channel before it, in program order */
+    uint32_t *met;                            /* by channel: meetings that this rank has ended */
     uint64_t *early[NQUEUES], *late[NQUEUES]; /* operands read at the post; results that wait for the end */
 };
 struct exact_channel {
@@ -43,10 +44,10 @@ struct exact_machine {
     struct exact_channel *channels;
     uint64_t random;
     bool shuffled;
-    uint8_t *priority; /* by rank and queue */
+    uint8_t *priority;        /* by rank and queue */
     struct exact_fours fours; /* of all ranks; emptied with each run of the programs */
-    uint64_t ninsns;   /* executed so far */
-    char why[1024];    /* the first failure */
+    uint64_t ninsns;          /* executed so far */
+    char why[1024];           /* the first failure */
     /* called with the operands of every optimizer instruction, after it */
     void (*update)(void *context, uint32_t rank, uint32_t insn, const struct exact_args *k);
     void *context;

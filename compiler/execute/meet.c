@@ -8,8 +8,7 @@
 
 #include <string.h>
 
-static uint32_t find_channel(struct exact_machine *m, uint32_t rank, const struct program *p,
-                             const struct insn *in)
+static uint32_t find_channel(struct exact_machine *m, uint32_t rank, const struct program *p, const struct insn *in)
 {
     uint32_t value = (uint32_t)exact_value(m, rank, p->attrs[in->attr].slot);
     if (isa_info(in->op)->unit == UNIT_COLLECTIVE)
@@ -133,15 +132,12 @@ static bool alike(struct exact_machine *m, uint32_t rank, uint32_t insn, const s
         for (uint32_t a = 1; same && a < isa_info(in->op)->nattrs; a++)
             same = p->attrs[other->attr + a].u.i == r->p->attrs[in->attr + a].u.i;
         if (!same)
-            return exact_fail(m, rank, insn, "it meets %s of rank %u", isa_info(other->op)->name,
-                              c->members[k]);
-        if (!(p2p && k ? receives(m, c->members[k], c->insn[k], &y)
-                       : gives(m, c->members[k], c->insn[k], &y)) ||
+            return exact_fail(m, rank, insn, "it meets %s of rank %u", isa_info(other->op)->name, c->members[k]);
+        if (!(p2p && k ? receives(m, c->members[k], c->insn[k], &y) : gives(m, c->members[k], c->insn[k], &y)) ||
             y.rows != x->rows || y.cols != x->cols || y.dtype != x->dtype)
             return exact_fail(m, rank, insn, "its operand does not fit that of rank %u", c->members[k]);
         if (!memory_holds(&m->ranks[c->members[k]].memory, &y) ||
-            (receives(m, c->members[k], c->insn[k], &own) &&
-             !memory_holds(&m->ranks[c->members[k]].memory, &own)))
+            (receives(m, c->members[k], c->insn[k], &own) && !memory_holds(&m->ranks[c->members[k]].memory, &own)))
             return exact_fail(m, c->members[k], c->insn[k], "an operand leaves the arena");
     }
     return true;
@@ -160,8 +156,7 @@ static void combine(uint64_t *to, const uint64_t *from, size_t n, enum dtype dty
 
 /* what member k receives, from all members' operands of n elements each */
 static uint64_t *result(struct exact_machine *m, const struct exact_channel *c, const struct insn *in,
-                        const struct program *p, uint64_t *const *given, size_t n, enum dtype dtype,
-                        uint32_t k)
+                        const struct program *p, uint64_t *const *given, size_t n, enum dtype dtype, uint32_t k)
 {
     uint32_t size = c->nmembers;
     size_t part = n / size;

@@ -51,7 +51,10 @@ static bool is_zero(const struct memory *m, uint64_t word)
     uint64_t back = 0, tag = m->word[word] >> FIELD_BITS;
     while (tag == TAG_CONTINUES && back < 3 && back < word)
         tag = m->word[word - ++back] >> FIELD_BITS;
-    uint64_t words = tag == TAG_BF16 || tag == TAG_F16 ? 1 : tag == TAG_F64 ? 4 : tag == TAG_F32 || tag == TAG_I32 ? 2 : 0;
+    uint64_t words = tag == TAG_BF16 || tag == TAG_F16  ? 1
+                     : tag == TAG_F64                   ? 4
+                     : tag == TAG_F32 || tag == TAG_I32 ? 2
+                                                        : 0;
     return back < words && (m->word[word - back] & FIELD_P) == 0;
 }
 

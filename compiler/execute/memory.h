@@ -13,7 +13,7 @@
 struct memory {
     uint64_t *word; /* tag << FIELD_BITS | value */
     uint64_t nwords;
-    uint64_t garbage; /* state of the numbers that undefined elements read as */
+    uint64_t garbage;   /* state of the numbers that undefined elements read as */
     uint64_t undefined; /* how many were read */
 };
 /* a matrix view, resolved: byte of the arena, elements */
@@ -24,7 +24,8 @@ struct place {
 };
 
 void memory_open(struct arena *a, struct memory *m, uint64_t bytes, uint64_t seed);
-bool memory_holds(const struct memory *m, const struct place *p); /* all of its bytes lie in the arena, at whole words */
+bool memory_holds(const struct memory *m,
+                  const struct place *p); /* all of its bytes lie in the arena, at whole words */
 uint64_t memory_read(struct memory *m, uint64_t at, enum dtype dtype);
 void memory_write(struct memory *m, uint64_t at, enum dtype dtype, uint64_t value);
 /* dense, row-major; whole numbers (DTYPE_I32) as int64_t */

@@ -121,8 +121,7 @@ static const char *train(struct arena *a, const struct plan *p, const char *dir,
         fclose(f);
     text[n] = 0;
     text[strcspn(text, "\n")] = 0;
-    return arena_printf(a, "llmrun ended with code %d on the plan of %u ranks: %s", code, p->ranks->nranks,
-                        text);
+    return arena_printf(a, "llmrun ended with code %d on the plan of %u ranks: %s", code, p->ranks->nranks, text);
 }
 
 static double relative(double x, double y)
@@ -141,8 +140,8 @@ static void compare(struct arena *a, const struct job *job, const struct figures
         e->loss_error = loss > e->loss_error ? loss : e->loss_error;
         e->norm_error = norm > e->norm_error ? norm : e->norm_error;
         if (!e->real && !(loss <= loss_bound && norm <= norm_bound))
-            e->real = arena_printf(a, "step %u: loss %.9g, one rank %.9g; gradient norm %.9g, one rank %.9g",
-                                   i + 1, x->loss[i], y->loss[i], x->norm[i], y->norm[i]);
+            e->real = arena_printf(a, "step %u: loss %.9g, one rank %.9g; gradient norm %.9g, one rank %.9g", i + 1,
+                                   x->loss[i], y->loss[i], x->norm[i], y->norm[i]);
     }
     e->steps = STEPS;
 }

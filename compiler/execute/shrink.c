@@ -57,8 +57,7 @@ static uint32_t ranks_of(const struct decision *d)
 /* a listed schedule that is executed as it is */
 static bool keeps_list(const struct decision *d)
 {
-    return d->listed && d->pp <= SHRINK_MOST_RANKS / 2 && d->vpp <= MOST_CHUNKS &&
-           d->microbatches <= MOST_LISTED;
+    return d->listed && d->pp <= SHRINK_MOST_RANKS / 2 && d->vpp <= MOST_CHUNKS && d->microbatches <= MOST_LISTED;
 }
 
 static void shrink_degrees(struct decision *d, const struct decision *from)
@@ -89,8 +88,7 @@ static void shrink_degrees(struct decision *d, const struct decision *from)
 /* from_tp: of the plan; ranks that share a key head go on to do so, where two are left */
 static void shrink_attn(struct attn *at, const struct decision *d, uint32_t from_tp, uint32_t sequence)
 {
-    uint32_t unit = d->tp * (d->context == CONTEXT_ALL_TO_ALL ? d->cp : 1),
-             ratio = at->kv ? at->heads / at->kv : 1;
+    uint32_t unit = d->tp * (d->context == CONTEXT_ALL_TO_ALL ? d->cp : 1), ratio = at->kv ? at->heads / at->kv : 1;
     uint32_t full = at->head;
     at->window = at->window ? most(2, sequence / 2 - 1) : 0;
     at->chunk = !at->chunk ? 0 : d->cp > 1 ? sequence / (2 * d->cp) : most(2, sequence / 2); /* a run's, or half */
@@ -111,8 +109,7 @@ static void shrink_attn(struct attn *at, const struct decision *d, uint32_t from
 
 static void shrink_moe(struct moe *m, const struct decision *d)
 {
-    uint32_t groups = m->groups > 1 ? 2 : m->groups,
-             pick = m->groups > 1 ? (m->pick < m->groups ? 1 : 2) : m->pick;
+    uint32_t groups = m->groups > 1 ? 2 : m->groups, pick = m->groups > 1 ? (m->pick < m->groups ? 1 : 2) : m->pick;
     uint32_t step = d->ep / divisor(d->ep, most(groups, 1)) * most(groups, 1), experts = step;
     m->active = least(m->active, 2);
     while (experts < m->active + 1 || (groups > 1 && experts / groups * pick < m->active + 1))
@@ -180,13 +177,11 @@ static void shrink_stages(struct layers *s, const struct plan *p, struct job *jo
     d->recompute_layers = least(d->recompute_layers, MOST_STAGE_LAYERS);
     for (uint32_t i = 0; i < d->nstages; i++) {
         bool last = i + 1 == d->nstages;
-        const struct stage *old =
-            &from->stages[last ? from->nstages - 1 : (uint64_t)i * from->nstages / d->nstages];
+        const struct stage *old = &from->stages[last ? from->nstages - 1 : (uint64_t)i * from->nstages / d->nstages];
         struct stage *st = &d->stages[i];
         *st = (struct stage){m->nlayers, least(old->count, MOST_STAGE_LAYERS), i == 0, last, 0};
         for (uint32_t k = 0; k < st->count; k++)
-            m->layers[m->nlayers++] =
-                small_layer(s, p->job->model.layers[kept_layer(&p->job->model, old, k)]);
+            m->layers[m->nlayers++] = small_layer(s, p->job->model.layers[kept_layer(&p->job->model, old, k)]);
         uint32_t again = least(d->recompute_layers ? d->recompute_layers : st->count, st->count);
         st->spared = d->recompute_layers ? st->count - again
                      : old->spared == 0  ? 0
@@ -228,14 +223,9 @@ const struct schedule *shrink_schedule(struct arena *a, const struct decision *d
     struct schedule_costs costs = {.times = &times, .folds = d->folds};
     double step_s;
     for (uint32_t s = 0; s < d->nstages; s++) {
-        double f = 1 + (double)(field_bits(seed, s, 1) % 8) / 8,
-               w = 1 + (double)(field_bits(seed, s, 2) % 4) / 8;
-        stages[s] = (struct pipeline_stage){.forward_s = f,
-                                            .input_s = f,
-                                            .weight_s = f * w,
-                                            .backward_s = f + f * w,
-                                            .next_s = 0.1,
-                                            .back_s = 0.1};
+        double f = 1 + (double)(field_bits(seed, s, 1) % 8) / 8, w = 1 + (double)(field_bits(seed, s, 2) % 4) / 8;
+        stages[s] = (struct pipeline_stage){
+            .forward_s = f, .input_s = f, .weight_s = f * w, .backward_s = f + f * w, .next_s = 0.1, .back_s = 0.1};
     }
     return schedule_auto(a, d, &costs, &step_s);
 }
@@ -274,8 +264,8 @@ struct shrunk *shrink_plan(struct arena *a, const struct plan *p, const char **w
     if (s->job.model.predict_layer)
         s->job.model.predict_layer = shrink_layer(a, s->job.model.predict_layer, d, from->tp, sequence);
     if (from->schedule_group)
-        d->schedule_group =
-            from->schedule_group == from->pp ? d->pp : least(most(from->schedule_group, d->pp), 2 * d->pp);
+        d->schedule_group = from->schedule_group == from->pp ? d->pp
+                                                             : least(most(from->schedule_group, d->pp), 2 * d->pp);
     if (!decision_place(a, p->topo, d, why))
         return NULL;
     d->microbatches = keeps_list(from) ? from->microbatches : least(from->microbatches, 2 * d->pp);

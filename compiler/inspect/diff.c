@@ -1,10 +1,10 @@
 /* A measured trace against the plan's timeline.
  *
- * Every event of the trace names its rank (pid) and instruction (args.seq, with the queue and the row's name), and has to
- * agree with the plan's programs; its duration stands against that of the simulated interval.  Both are times from ready to
- * done: of communications they hold the wait for peers.  Where ranks share cores, both are the time that a rank's process had
- * one, as nobody can say when it has to wait for its turn.  Printed: the step, totals by row of the instruction table, and the
- * instructions that are off by most.  Ranks of a role are averaged. */
+ * Every event of the trace names its rank (pid) and instruction (args.seq, with the queue and the row's name), and has
+ * to agree with the plan's programs; its duration stands against that of the simulated interval.  Both are times from
+ * ready to done: of communications they hold the wait for peers.  Where ranks share cores, both are the time that a
+ * rank's process had one, as nobody can say when it has to wait for its turn.  Printed: the step, totals by row of the
+ * instruction table, and the instructions that are off by most.  Ranks of a role are averaged. */
 
 #include "compiler/inspect/diff.h"
 #include "compiler/simulate/simulate.h"
@@ -17,7 +17,7 @@
 
 enum { WORST = 12 };
 
-struct row { /* one instruction of one role */
+struct row {                /* one instruction of one role */
     uint32_t role, insn, n; /* n: measured, by ranks */
     double measured_ns, planned_ns;
 };
@@ -55,15 +55,17 @@ static uint32_t find_insn(const struct program *p, json_int_t seq, const char *q
 
 static enum status add_event(struct diff *d, const char *path, const json_t *event)
 {
-    const char *phase = json_string_value(json_object_get(event, "ph")), *name = json_string_value(json_object_get(event, "name"));
+    const char *phase = json_string_value(json_object_get(event, "ph")),
+               *name = json_string_value(json_object_get(event, "name"));
     const char *queue = json_string_value(json_object_get(event, "cat"));
     const json_t *pid = json_object_get(event, "pid"), *seq = json_object_get(json_object_get(event, "args"), "seq");
-    double at = json_number_value(json_object_get(event, "ts")), length = json_number_value(json_object_get(event, "dur"));
+    double at = json_number_value(json_object_get(event, "ts")),
+           length = json_number_value(json_object_get(event, "dur"));
     double core = json_number_value(json_object_get(event, "tdur"));
     if (!phase || strcmp(phase, "X") != 0)
         return STATUS_OK;
-    if (!name || !queue || !json_is_integer(seq) || !json_is_integer(pid) || json_integer_value(pid) < 0 || !isfinite(at) ||
-        !isfinite(length) || length < 0 || !isfinite(core) || core < 0)
+    if (!name || !queue || !json_is_integer(seq) || !json_is_integer(pid) || json_integer_value(pid) < 0 ||
+        !isfinite(at) || !isfinite(length) || length < 0 || !isfinite(core) || core < 0)
         return refuse(d, path, "an event lacks its rank, queue, number or time");
     if (json_integer_value(pid) >= d->p->ranks->nranks)
         return refuse(d, path, "it has more ranks than the plan");
@@ -142,8 +144,8 @@ static void print_rows(const struct diff *d, bool json, FILE *out)
             fprintf(out, "%s{\"op\": \"%s\", \"instructions\": %u, \"planned_s\": %.9g, \"measured_s\": %.9g}", comma,
                     isa_info(op)->name, n, planned * 1e-9, measured * 1e-9);
         else if (n)
-            fprintf(out, "%-18s %6u %7.3f ms %7.3f ms  %+.1f %%\n", isa_info(op)->name, n, planned * 1e-6, measured * 1e-6,
-                    share(measured, planned));
+            fprintf(out, "%-18s %6u %7.3f ms %7.3f ms  %+.1f %%\n", isa_info(op)->name, n, planned * 1e-6,
+                    measured * 1e-6, share(measured, planned));
         comma = n ? ", " : comma;
     }
     fputs(json ? "]" : "", out);
@@ -165,8 +167,8 @@ static void print_worst(struct arena *a, const struct diff *d, bool json, FILE *
     for (size_t k = 0; k < n; k++) {
         const struct row *r = list[k];
         if (json) {
-            fprintf(out, "%s{\"role\": %u, \"instruction\": %u, \"planned_ns\": %.0f, \"measured_ns\": %.0f}", k ? ", " : "", r->role,
-                    r->insn, r->planned_ns, r->measured_ns);
+            fprintf(out, "%s{\"role\": %u, \"instruction\": %u, \"planned_ns\": %.0f, \"measured_ns\": %.0f}",
+                    k ? ", " : "", r->role, r->insn, r->planned_ns, r->measured_ns);
             continue;
         }
         fprintf(out, "%9.1f us instead of %.1f us: role %u: ", r->measured_ns * 1e-3, r->planned_ns * 1e-3, r->role);

@@ -1,5 +1,5 @@
-/* Printing of what is predicted: of the first candidate as it is compiled (forecast.h), where it can be; of the others by the
- * search. */
+/* Printing of what is predicted: of the first candidate as it is compiled (forecast.h), where it can be; of the others
+ * by the search. */
 
 #include "compiler/inspect/estimate.h"
 
@@ -18,10 +18,8 @@ struct predicted estimate_predicted(const struct job *job, const struct topo *to
     f.bubble_fraction = e->bubble_s / e->step_time_s;
     f.exposed_comm_fraction = (e->tp_comm_s + e->pp_comm_s + e->dp_comm_s) / e->step_time_s;
     f.peak_memory_bytes = e->peak_bytes;
-    const uint32_t size[NAXES] = {[AXIS_TP] = c->decision.tp,
-                                  [AXIS_CP] = c->decision.cp,
-                                  [AXIS_DP] = c->decision.dp,
-                                  [AXIS_PP] = c->decision.pp};
+    const uint32_t size[NAXES] = {
+        [AXIS_TP] = c->decision.tp, [AXIS_CP] = c->decision.cp, [AXIS_DP] = c->decision.dp, [AXIS_PP] = c->decision.pp};
     const uint32_t coord[NDIGITS] = {[AXIS_PP] = e->peak_stage};
     struct mesh mesh = mesh_new(size, c->decision.order);
     f.peak_memory_rank = mesh_rank(&mesh, coord);
@@ -39,18 +37,17 @@ static bool is_calibrated(const struct topo_gpu *gpu)
     return topo_is_cpu(gpu);
 }
 
-const char *estimate_basis(struct arena *a, const struct job *job, const struct topo *topo,
-                           const struct decision *d)
+const char *estimate_basis(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d)
 {
     const struct topo_gpu *gpu = &topo->types[d->type].gpu;
-    const char *guess =
-        is_calibrated(gpu)
-            ? ""
-            : arena_printf(a, "; extrapolated: no run has calibrated kernels of %s", gpu->model);
+    const char *guess = is_calibrated(gpu)
+                            ? ""
+                            : arena_printf(a, "; extrapolated: no run has calibrated kernels of %s", gpu->model);
     struct strbuf text = {0};
     strbuf_text(&text, job->wishes.profile_name);
     for (uint32_t i = 0; i < job->wishes.nadjusts; i++)
-        strbuf_printf(&text, "%s %s %g", i ? "," : " with", job->wishes.adjusts[i].param->name, job->wishes.adjusts[i].value);
+        strbuf_printf(&text, "%s %s %g", i ? "," : " with", job->wishes.adjusts[i].param->name,
+                      job->wishes.adjusts[i].value);
     strbuf_text(&text, guess);
     char *whole = arena_strdup(a, text.text);
     strbuf_free(&text);
@@ -76,8 +73,7 @@ static void print_total(const char *head, double value, struct explain_unit u, c
     fprintf(out, "  %-9s%.*f %s%s\n", head, u.decimals, value / u.per_name, u.name, rest);
 }
 
-static void print_best(const struct job *job, const struct topo *topo, const struct search_result *r,
-                       FILE *out)
+static void print_best(const struct job *job, const struct topo *topo, const struct search_result *r, FILE *out)
 {
     struct arena *a = arena_new();
     const struct candidate *c = &r->candidates[0];
@@ -95,20 +91,21 @@ static void print_best(const struct job *job, const struct topo *topo, const str
     print_total("step", e->step_time_s, u,
                 arena_printf(a, "   %s tokens/s   %s tokens/s/GPU   %s/GPU%s",
                              units_show_rate(f.tokens_per_s_per_gpu * c->decision.gpus_used).s,
-                             units_show_rate(f.tokens_per_s_per_gpu).s, units_show_flop_s(f.model_flops_per_gpu_s).s, mfu),
+                             units_show_rate(f.tokens_per_s_per_gpu).s, units_show_flop_s(f.model_flops_per_gpu_s).s,
+                             mfu),
                 out);
     print_parts(item, explain_time_items(a, NULL, e, item), u, out);
     u = explain_unit_bytes((double)e->peak_bytes);
-    print_total(
-        "memory", (double)e->peak_bytes, u,
-        arena_printf(a, " of %s on stage %u", units_show_bytes(r->memory_limit_bytes).s, e->peak_stage), out);
+    print_total("memory", (double)e->peak_bytes, u,
+                arena_printf(a, " of %s on stage %u", units_show_bytes(r->memory_limit_bytes).s, e->peak_stage), out);
     print_parts(item, explain_memory_items(a, NULL, e, item), u, out);
     if (!c->emittable)
         fprintf(out, "  not emitted yet: %s\n", c->cannot);
     arena_free(a);
 }
 
-/* a candidate's decision, with what tells it from those before it where that says the same: GPUs, stages; from column 38 */
+/* a candidate's decision, with what tells it from those before it where that says the same: GPUs, stages; from column
+ * 38 */
 static const char *candidate_lines(struct arena *a, const struct job *job, const struct search_result *r, uint32_t at)
 {
     const struct decision *d = &r->candidates[at].decision;
@@ -121,7 +118,8 @@ static const char *candidate_lines(struct arena *a, const struct job *job, const
                            : arena_printf(a, ", on %s", units_show_count(d->gpus_used, "GPU").s);
     const char *stages = same ? arena_printf(a, ", stages %s", decision_layout_short(a, d)) : "";
     struct strbuf b = {0};
-    strbuf_wrap(&b, arena_printf(a, "%s%s%s%s", text, stages, gpus, r->candidates[at].emittable ? "" : " *"), 38, 38, 110);
+    strbuf_wrap(&b, arena_printf(a, "%s%s%s%s", text, stages, gpus, r->candidates[at].emittable ? "" : " *"), 38, 38,
+                110);
     const char *lines = arena_strdup(a, b.text);
     strbuf_free(&b);
     return lines;
@@ -144,16 +142,21 @@ static bool candidate_fits(const struct candidate *c)
     return c->simulated_s > 0 || !c->placed_bytes;
 }
 
-static void print_others(struct arena *a, const struct job *job, const struct topo *topo, const struct search_result *r, FILE *out)
+static void print_others(struct arena *a, const struct job *job, const struct topo *topo, const struct search_result *r,
+                         FILE *out)
 {
     bool planned = false, compiled = false, large = false;
-    fprintf(out, "\n  others, by the search's estimate\n  %4s %10s %8s %9s  %s\n", "", "step", "MFU %", "memory", "plan");
+    fprintf(out, "\n  others, by the search's estimate\n  %4s %10s %8s %9s  %s\n", "", "step", "MFU %", "memory",
+            "plan");
     for (uint32_t i = 1; i < r->ncandidates; i++) {
         const struct candidate x = candidate_known(&r->candidates[i]);
         bool fits = candidate_fits(&x);
         fprintf(out, "  %3u. %10s %8.1f %9s%c %s\n", i + 1, units_show_seconds(x.estimate.step_time_s).s,
                 100 * estimate_predicted(job, topo, &x).mfu, units_show_bytes(x.estimate.peak_bytes).s,
-                x.simulated_s > 0 ? '=' : fits ? ' ' : '!', candidate_lines(a, job, r, i));
+                x.simulated_s > 0 ? '='
+                : fits            ? ' '
+                                  : '!',
+                candidate_lines(a, job, r, i));
         planned |= !x.emittable;
         compiled |= x.simulated_s > 0;
         large |= !fits;
@@ -175,7 +178,10 @@ void estimate_print(const struct job *job, const struct topo *topo, const struct
     fprintf(out, "  search   %s of %s configurations looked at, %s ruled out unseen", units_show_commas(r->evaluated).s,
             units_show_commas(r->space).s, units_show_commas(r->pruned).s);
     if (r->gap > 0)
-        fprintf(out, r->gap < 0.001 ? ",\n           less than 0.1 %% from the best" : ",\n           at most %.1f %% from the best", 100 * r->gap);
+        fprintf(out,
+                r->gap < 0.001 ? ",\n           less than 0.1 %% from the best"
+                               : ",\n           at most %.1f %% from the best",
+                100 * r->gap);
     fprintf(out, ", %s\n", units_show_seconds(r->seconds).s);
     if (r->ncandidates > 1)
         print_others(a, job, topo, r, out);
@@ -197,8 +203,7 @@ static void items_json(const struct estimate *e, struct strbuf *o)
     arena_free(a);
 }
 
-static void candidate_json(const struct job *job, const struct topo *topo, const struct candidate *c,
-                           struct strbuf *o)
+static void candidate_json(const struct job *job, const struct topo *topo, const struct candidate *c, struct strbuf *o)
 {
     strbuf_text(o, "\"decision\": ");
     decision_json(job, &c->decision, o);
@@ -212,8 +217,7 @@ static void candidate_json(const struct job *job, const struct topo *topo, const
     }
 }
 
-void estimate_json(const struct job *job, const struct topo *topo, const struct search_result *r,
-                   struct strbuf *o)
+void estimate_json(const struct job *job, const struct topo *topo, const struct search_result *r, struct strbuf *o)
 {
     if (r->ncandidates == 0)
         return;

@@ -13,13 +13,11 @@ struct strbuf;
 void estimate_print(const struct job *job, const struct topo *topo, const struct search_result *r, FILE *out);
 /* prints the documented JSON keys for the best candidate; "search" includes seconds; "candidates": the others in
  * short */
-void estimate_json(const struct job *job, const struct topo *topo, const struct search_result *r,
-                   struct strbuf *out);
+void estimate_json(const struct job *job, const struct topo *topo, const struct search_result *r, struct strbuf *out);
 
 struct predicted estimate_predicted(const struct job *job, const struct topo *topo, const struct candidate *c);
 /* the profile's name, such as "megatron-core", and a warning if the GPU's kernels are not calibrated by any measured
  * run */
-const char *estimate_basis(struct arena *a, const struct job *job, const struct topo *topo,
-                           const struct decision *d);
+const char *estimate_basis(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d);
 
 #endif

@@ -102,16 +102,19 @@ static void compile_faster(struct explanation *x, struct explain_other *o)
     const char *stuck;
     if (!x->plan || !o->fits || !c->emittable || o->slower >= 0)
         return;
-    struct plan *p = fit_decision(x->arena, x->job, x->topo, &c->decision, &(struct compile_options){0}, &c->estimate.peak_bytes, &stuck);
+    struct plan *p = fit_decision(x->arena, x->job, x->topo, &c->decision, &(struct compile_options){0},
+                                  &c->estimate.peak_bytes, &stuck);
     o->compiled = true;
     o->fits = p != NULL;
     if (!p) {
-        o->why = stuck ? stuck : arena_printf(x->arena, "needs %s once placed", units_show_bytes(c->estimate.peak_bytes).s);
+        o->why = stuck ? stuck
+                       : arena_printf(x->arena, "needs %s once placed", units_show_bytes(c->estimate.peak_bytes).s);
         return;
     }
     c->estimate.step_time_s = 1e-9 * (double)p->timeline->step_ns;
     o->slower = fit_worth(x->job, c->estimate.step_time_s, &c->decision) /
-                    fit_worth(x->job, 1e-9 * (double)x->plan->timeline->step_ns, &x->plan->decision) - 1;
+                    fit_worth(x->job, 1e-9 * (double)x->plan->timeline->step_ns, &x->plan->decision) -
+                1;
     plan_close(p);
 }
 
@@ -145,14 +148,14 @@ static void find_left_out(struct explanation *x)
 {
     if (!x->plan && x->chosen.emittable)
         return;
-    const struct search_result *r =
-        search(x->arena, diag_new(x->arena), x->job, x->topo, 1, x->budget, x->plan == NULL);
+    const struct search_result *r = search(x->arena, diag_new(x->arena), x->job, x->topo, 1, x->budget,
+                                           x->plan == NULL);
     if (!r->ncandidates)
         return;
     x->left_out = r->candidates[0];
-    x->has_left_out =
-        x->plan ? !x->left_out.emittable && x->left_out.estimate.step_time_s < x->chosen.estimate.step_time_s
-                : true;
+    x->has_left_out = x->plan
+                          ? !x->left_out.emittable && x->left_out.estimate.step_time_s < x->chosen.estimate.step_time_s
+                          : true;
 }
 
 bool explain_find(struct explanation *x, struct diag *d)
@@ -177,8 +180,8 @@ bool explain_find(struct explanation *x, struct diag *d)
     return true;
 }
 
-enum status explain(struct arena *a, struct diag *d, struct job *job, struct topo *topo,
-                    const struct plan *plan, const struct explain_options *o, FILE *out)
+enum status explain(struct arena *a, struct diag *d, struct job *job, struct topo *topo, const struct plan *plan,
+                    const struct explain_options *o, FILE *out)
 {
     struct explanation x = {.arena = a, .job = job, .topo = topo, .plan = plan, .budget = o->budget, .all = o->all};
     bool found = explain_find(&x, d);

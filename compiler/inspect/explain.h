@@ -16,7 +16,7 @@ struct explain_options {
 };
 /* plan: of a plan folder, with its timeline, or NULL to decide here.  STATUS_NO_PLAN if nothing satisfies the
  * request: the reason goes to stderr, and what would fit is printed. */
-enum status explain(struct arena *a, struct diag *d, struct job *job, struct topo *topo,
-                    const struct plan *plan, const struct explain_options *o, FILE *out);
+enum status explain(struct arena *a, struct diag *d, struct job *job, struct topo *topo, const struct plan *plan,
+                    const struct explain_options *o, FILE *out);
 
 #endif

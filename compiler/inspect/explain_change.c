@@ -87,11 +87,9 @@ static struct topo *with_node_back(struct arena *a, const struct topo *t, uint32
 }
 
 /* the best plan of a changed request; false if there is none */
-static bool try_change(struct explanation *x, const struct job *job, const struct topo *topo,
-                       struct explain_change *c)
+static bool try_change(struct explanation *x, const struct job *job, const struct topo *topo, struct explain_change *c)
 {
-    const struct search_result *r =
-        search(x->arena, diag_new(x->arena), job, topo, 1, TRIAL_BUDGET, x->emit_only);
+    const struct search_result *r = search(x->arena, diag_new(x->arena), job, topo, 1, TRIAL_BUDGET, x->emit_only);
     if (!r->ncandidates)
         return false;
     c->candidate = r->candidates[0];
@@ -159,17 +157,14 @@ void explain_nodes(struct explanation *x)
 {
     const struct decision *d = &x->chosen.decision;
     const struct topo_node_type *y = &x->topo->types[d->type];
-    uint32_t *nodes, usable = topo_usable(x->arena, x->topo, d->type, &nodes),
-                     more = d->nnodes / 8 ? d->nnodes / 8 : 1;
+    uint32_t *nodes, usable = topo_usable(x->arena, x->topo, d->type, &nodes), more = d->nnodes / 8 ? d->nnodes / 8 : 1;
     if (d->gpus_used % y->gpus)
         return;
     struct job one = with_exactly(x, (uint64_t)(d->nnodes + 1) * y->gpus);
     const char *back = NULL;
-    const struct topo *grown =
-        usable > d->nnodes ? x->topo : with_node_back(x->arena, x->topo, d->type, &back);
+    const struct topo *grown = usable > d->nnodes ? x->topo : with_node_back(x->arena, x->topo, d->type, &back);
     grown = grown ? grown : with_nodes(x->arena, x->topo, d->type, 1);
-    if (!try_nodes(x, &one, grown, back) &&
-        more > 1) { /* an eighth more at most, whatever number is cheapest */
+    if (!try_nodes(x, &one, grown, back) && more > 1) { /* an eighth more at most, whatever number is cheapest */
         struct job any = with_gpus(x, REL_GE, (uint64_t)(d->nnodes + 1) * y->gpus);
         any.wishes.objective = MINIMIZE_GPU_TIME;
         uint32_t missing = d->nnodes + more > usable ? d->nnodes + more - usable : 0;
@@ -191,8 +186,7 @@ static void rescue_by_wishes(struct explanation *x)
     struct relaxation *list;
     uint32_t n = search_relaxations(x->arena, x->job, x->topo, x->emit_only, TRIAL_BUDGET, &list);
     for (uint32_t i = 0; i < n; i++) {
-        if (!list[i].found ||
-            !strcmp(list[i].wish, degree_names[DEG_GPUS])) /* rescue_by_nodes() says how many */
+        if (!list[i].found || !strcmp(list[i].wish, degree_names[DEG_GPUS])) /* rescue_by_nodes() says how many */
             continue;
         struct explain_change c = {.what = arena_printf(x->arena, "without '%s'", list[i].wish),
                                    .candidate = list[i].candidate};
@@ -222,8 +216,7 @@ static void rescue_by_all(struct explanation *x)
 }
 
 /* the request on n nodes of a type, the cluster's own ones first; NULL where it can't have so many */
-static const struct topo *nodes_for(struct explanation *x, uint32_t type, uint32_t usable, uint32_t n,
-                                    struct job *job)
+static const struct topo *nodes_for(struct explanation *x, uint32_t type, uint32_t usable, uint32_t n, struct job *job)
 {
     *job = with_gpus(x, REL_LE, (uint64_t)n * x->topo->types[type].gpus);
     return n <= usable ? x->topo : with_nodes(x->arena, x->topo, type, n - usable);
@@ -235,8 +228,7 @@ static bool enough_nodes(struct explanation *x, uint32_t type, uint32_t usable, 
     struct job job;
     const struct topo *t = nodes_for(x, type, usable, n, &job);
     *possible = t != NULL;
-    bool found =
-        t && search(x->arena, diag_new(x->arena), &job, t, 1, NODES_BUDGET, x->emit_only)->ncandidates;
+    bool found = t && search(x->arena, diag_new(x->arena), &job, t, 1, NODES_BUDGET, x->emit_only)->ncandidates;
     arena_reset(x->arena, mark);
     return found;
 }
@@ -271,8 +263,7 @@ static uint32_t least_nodes(struct explanation *x, uint32_t type, uint32_t usabl
                 return (uint32_t)n;
         return 0;
     }
-    for (uint64_t n = 2 * (uint64_t)from; !high && possible && n <= 4096 * (uint64_t)from && n <= MOST_NODES;
-         n *= 2)
+    for (uint64_t n = 2 * (uint64_t)from; !high && possible && n <= 4096 * (uint64_t)from && n <= MOST_NODES; n *= 2)
         *(enough_nodes(x, type, usable, (uint32_t)n, &possible) ? &high : &low) = (uint32_t)n;
     for (uint32_t finest = high / 16; high && high - low > 1 && high - low > finest;) {
         uint32_t n = low + (high - low) / 2;
@@ -294,8 +285,8 @@ static void rescue_by_nodes(struct explanation *x, uint32_t type)
     uint32_t nodes = fewer ? from : least_nodes(x, type, usable, from);
     struct job job;
     const struct topo *t = nodes ? nodes_for(x, type, usable, nodes, &job) : NULL;
-    struct explain_change c = {.bigger = !fewer,
-                               .what = arena_printf(x->arena, "%s instead of %u", units_show_count(nodes, "node").s, from)};
+    struct explain_change c = {
+        .bigger = !fewer, .what = arena_printf(x->arena, "%s instead of %u", units_show_count(nodes, "node").s, from)};
     if (!t || !try_change(x, &job, t, &c) || !fewer)
         return;
     struct explain_change *last = &x->changes.at[x->changes.n - 1];

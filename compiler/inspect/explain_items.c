@@ -41,8 +41,8 @@ static const char *compute_how(struct arena *a, const struct cost *c, const stru
         return "";
     double share = model_flops(&c->job->model, t->sequence, t->batch) / (e->compute_s * d->gpus_used * peak);
     return arena_printf(a, "%u x %s on the mean stage; useful: %.0f %% of %s%s", d->microbatches,
-                        units_show_seconds(e->compute_s / d->microbatches).s, 100 * share,
-                        units_show_flop_s(peak).s, has_measured_products(c) ? "; measured products" : "");
+                        units_show_seconds(e->compute_s / d->microbatches).s, 100 * share, units_show_flop_s(peak).s,
+                        has_measured_products(c) ? "; measured products" : "");
 }
 
 /* one transfer in words: its algorithm, or the curve, members, network and rate; the rest of the sentence is
@@ -52,8 +52,7 @@ static void transfer_how(struct arena *a, const struct cost *c, const char *head
 {
     char why[256];
     cost_collective_why(c, op, bytes, g, why, sizeof why);
-    const char *name =
-        arena_printf(a, "%s%s of %s", head, isa_info(op)->name, units_show_bytes((uint64_t)bytes).s);
+    const char *name = arena_printf(a, "%s%s of %s", head, isa_info(op)->name, units_show_bytes((uint64_t)bytes).s);
     char *lower = arena_strdup(a, name);
     for (char *p = lower; *p; p++)
         *p = *p == '_' ? '-'
@@ -61,8 +60,7 @@ static void transfer_how(struct arena *a, const struct cost *c, const char *head
                  ? (char)(*p - 'A' + 'a')
                  : *p;
     const char *comma = strstr(why, ", of ");
-    const char *brief =
-        arena_printf(a, "%s, %.*s", lower, comma ? (int)(comma - why) : (int)strlen(why), why);
+    const char *brief = arena_printf(a, "%s, %.*s", lower, comma ? (int)(comma - why) : (int)strlen(why), why);
     item->how = *item->how ? arena_printf(a, "%s; %s", item->how, brief) : brief;
     item->detail = arena_printf(a, "%s%s%s: %s", item->detail, *item->detail ? "; " : "", lower, why);
 }
@@ -75,15 +73,12 @@ static double element_bytes(const struct cost *c)
 static void layer_how(struct arena *a, const struct cost *c, struct explain_item *item)
 {
     const struct decision *d = c->decision;
-    double rows = (double)(c->job->train.sequence / d->cp * d->microbatch),
-           width = (double)c->job->model.width;
+    double rows = (double)(c->job->train.sequence / d->cp * d->microbatch), width = (double)c->job->model.width;
     double bytes = rows * width * element_bytes(c);
     if (d->tp > 1)
-        transfer_how(a, c, "tp: ", d->sp ? OP_ALL_GATHER : OP_ALL_REDUCE, bytes, &c->group[AXIS_BIT(AXIS_TP)],
-                     item);
+        transfer_how(a, c, "tp: ", d->sp ? OP_ALL_GATHER : OP_ALL_REDUCE, bytes, &c->group[AXIS_BIT(AXIS_TP)], item);
     if (d->cp > 1)
-        item->how = arena_printf(a, "%s%scp: %s over %s", item->how, *item->how ? "; " : "",
-                                 context_names[d->context],
+        item->how = arena_printf(a, "%s%scp: %s over %s", item->how, *item->how ? "; " : "", context_names[d->context],
                                  topo_level_name(c->topo, c->group[AXIS_BIT(AXIS_CP)].level));
     if (d->ep > 1 && cost_exchange_nodes(c) > 1) {
         transfer_how(a, c, "ep between nodes: ", OP_ALL_TO_ALL, bytes / d->tp, &c->far, item);
@@ -100,8 +95,7 @@ static const char *stage_how(struct arena *a, const struct cost *c)
     double rows = (double)c->job->train.sequence * d->microbatch / d->cp / (d->sp ? d->tp : 1);
     double bytes = rows * (double)c->job->model.width * element_bytes(c);
     return arena_printf(a, "%s over %s takes %s", units_show_bytes((uint64_t)bytes).s,
-                        topo_level_name(c->topo, c->next_level),
-                        units_show_seconds(cost_transfer_s(c, bytes)).s);
+                        topo_level_name(c->topo, c->next_level), units_show_seconds(cost_transfer_s(c, bytes)).s);
 }
 
 /* parameters outside of the routed experts */
@@ -126,8 +120,7 @@ static void data_how(struct arena *a, const struct cost *c, struct explain_item 
     if (d->dp * d->cp < 2)
         return;
     const struct cost_group *g = d->zero ? &c->shard : &c->group[AXIS_BIT(AXIS_DP) | AXIS_BIT(AXIS_CP)];
-    double bytes =
-        (t->reduce == DT_FP32 ? 4.0 : 2.0) * dense_parameters(&c->job->model) / ((double)d->tp * d->pp);
+    double bytes = (t->reduce == DT_FP32 ? 4.0 : 2.0) * dense_parameters(&c->job->model) / ((double)d->tp * d->pp);
     transfer_how(a, c, "", d->zero ? OP_REDUCE_SCATTER : OP_ALL_REDUCE, bytes, g, item);
     if (d->zero && c->replicas.n > 1)
         transfer_how(a, c, "", OP_ALL_REDUCE, bytes / d->shard, &c->replicas, item);
@@ -139,15 +132,15 @@ static const char *bubble_how(struct arena *a, const struct cost *c)
     if (d->pp < 2)
         return "";
     const char *chunks = d->vpp > 1 ? arena_printf(a, ", %u chunks each", d->vpp) : "";
-    return arena_printf(a, "%s, %u microbatches through %u stages%s", schedule_name(d->schedule),
-                        d->microbatches, d->pp, chunks);
+    return arena_printf(a, "%s, %u microbatches through %u stages%s", schedule_name(d->schedule), d->microbatches,
+                        d->pp, chunks);
 }
 
 static const char *optimizer_how(struct arena *a, const struct cost *c)
 {
     return arena_printf(a, "%s, state streamed at %s, shard 1/%u",
-                        c->job->train.optimizer == OPT_ADAMW ? "AdamW" : "SGD",
-                        units_show_bytes_s(c->device.bytes_s).s, c->decision->shard);
+                        c->job->train.optimizer == OPT_ADAMW ? "AdamW" : "SGD", units_show_bytes_s(c->device.bytes_s).s,
+                        c->decision->shard);
 }
 
 static int by_value(const void *x, const void *y)
@@ -158,14 +151,13 @@ static int by_value(const void *x, const void *y)
     return strcmp(a->key, b->key);
 }
 
-#define ITEM(key, name, meaning)                                                                             \
-    out[n++] = (struct explain_item)                                                                         \
-    {                                                                                                        \
-#key, name, (double)e->key, meaning, "", ""                                                          \
+#define ITEM(key, name, meaning)                                                                                       \
+    out[n++] = (struct explain_item)                                                                                   \
+    {                                                                                                                  \
+#key, name, (double)e->key, meaning, "", ""                                                                    \
     }
 
-uint32_t explain_time_items(struct arena *a, const struct cost *c, const struct estimate *e,
-                            struct explain_item *out)
+uint32_t explain_time_items(struct arena *a, const struct cost *c, const struct estimate *e, struct explain_item *out)
 {
     uint32_t n = 0;
     ITEM(compute_s, "compute", "kernels of forward and backward");
@@ -190,8 +182,7 @@ static double dtype_bytes(enum dtype_name d)
     return d == DT_FP32 ? 4 : 2;
 }
 
-uint32_t explain_memory_items(struct arena *a, const struct cost *c, const struct estimate *e,
-                              struct explain_item *out)
+uint32_t explain_memory_items(struct arena *a, const struct cost *c, const struct estimate *e, struct explain_item *out)
 {
     uint32_t n = 0;
     ITEM(parameter_bytes, "parameters", "working copy");
@@ -199,29 +190,29 @@ uint32_t explain_memory_items(struct arena *a, const struct cost *c, const struc
     ITEM(optimizer_bytes, "optimizer", "master copy and moments");
     ITEM(activation_bytes, "activations", "kept for backward");
     ITEM(buffer_bytes, "buffers", "temporaries and transfers");
-    ITEM(allocator_bytes, "allocator",
-         "reserved but not used: fragments and caches of the stack's allocator");
+    ITEM(allocator_bytes, "allocator", "reserved but not used: fragments and caches of the stack's allocator");
     ITEM(communicator_bytes, "communicators", "channel buffers of the groups");
     ITEM(context_bytes, "context", "device context and libraries of the stack");
     if (c) {
         const struct decision *d = c->decision;
         const struct train *t = &c->job->train;
-        double parameter = dtype_bytes(t->precision), state = t->master == train_working(t) ? 0 : dtype_bytes(t->master);
+        double parameter = dtype_bytes(t->precision),
+               state = t->master == train_working(t) ? 0 : dtype_bytes(t->master);
         if (d->zero >= 3 && c->buffers->master_shards > 0.5) { /* the shards are the masters */
             parameter = fmax(parameter, dtype_bytes(t->master));
             state = 0;
         }
-        state += t->optimizer == OPT_ADAMW ? 2 * dtype_bytes(t->moments) : t->momentum > 0 ? dtype_bytes(t->moments) : 0;
+        state += t->optimizer == OPT_ADAMW ? 2 * dtype_bytes(t->moments)
+                 : t->momentum > 0         ? dtype_bytes(t->moments)
+                                           : 0;
         const char *split = arena_printf(a, "split over %u", d->shard);
-        out[0].how =
-            arena_printf(a, "%g bytes per parameter%s%s", parameter,
-                         d->zero >= 3 ? ", " : "", d->zero >= 3 ? split : "");
-        out[1].how = arena_printf(a, "%g bytes per parameter%s%s", dtype_bytes(t->grads),
-                                  d->zero >= 2 ? ", " : "", d->zero >= 2 ? split : "");
-        out[2].how =
-            arena_printf(a, "%g bytes per parameter%s%s", state, d->zero ? ", " : "", d->zero ? split : "");
-        out[3].how = arena_printf(a, "of microbatches in flight, %s, recompute %s",
-                                  schedule_name(d->schedule), recompute_names[d->recompute]);
+        out[0].how = arena_printf(a, "%g bytes per parameter%s%s", parameter, d->zero >= 3 ? ", " : "",
+                                  d->zero >= 3 ? split : "");
+        out[1].how = arena_printf(a, "%g bytes per parameter%s%s", dtype_bytes(t->grads), d->zero >= 2 ? ", " : "",
+                                  d->zero >= 2 ? split : "");
+        out[2].how = arena_printf(a, "%g bytes per parameter%s%s", state, d->zero ? ", " : "", d->zero ? split : "");
+        out[3].how = arena_printf(a, "of microbatches in flight, %s, recompute %s", schedule_name(d->schedule),
+                                  recompute_names[d->recompute]);
     }
     qsort(out, n, sizeof *out, by_value);
     return n;

@@ -10,14 +10,13 @@ struct explain_item {
     double value;           /* seconds or bytes, never negative */
     const char *meaning;    /* what it is */
     const char *how;        /* what determines it, in a few words; "": nothing to say */
-    const char *detail; /* of its largest transfer: algorithm or measured curve, rate and latency; "": none */
+    const char *detail;     /* of its largest transfer: algorithm or measured curve, rate and latency; "": none */
 };
 #define EXPLAIN_ITEMS 24
 
 /* Items of the whole step, in its order, and of the fullest stage, by size; `how` is filled in only with c, the cost
  * of exactly that decision.  Return the number of items; texts live in the arena or are static. */
-uint32_t explain_time_items(struct arena *a, const struct cost *c, const struct estimate *e,
-                            struct explain_item *out);
+uint32_t explain_time_items(struct arena *a, const struct cost *c, const struct estimate *e, struct explain_item *out);
 uint32_t explain_memory_items(struct arena *a, const struct cost *c, const struct estimate *e,
                               struct explain_item *out);
 

@@ -17,8 +17,7 @@
 void explain_jitter(struct explanation *x)
 {
     double even_s, runs_s[RUNS], sum = 0, squares = 0;
-    if (!predict_jitter(x->arena, x->cost, JITTER, RUNS, &even_s, runs_s) ||
-        !(even_s > 0 && isfinite(even_s)))
+    if (!predict_jitter(x->arena, x->cost, JITTER, RUNS, &even_s, runs_s) || !(even_s > 0 && isfinite(even_s)))
         return;
     for (uint32_t i = 0; i < RUNS; i++) {
         sum += runs_s[i] - even_s;

@@ -23,8 +23,7 @@ static void items_json(const struct explanation *x, bool time, struct strbuf *o)
         strbuf_json_key(o, "step_time_s", e->step_time_s, ", \"items\": [");
     else
         strbuf_printf(o, "\"peak_bytes\": %llu, \"limit_bytes\": %llu, \"stage\": %u, \"items\": [",
-                      (unsigned long long)e->peak_bytes, (unsigned long long)x->memory_limit_bytes,
-                      e->peak_stage);
+                      (unsigned long long)e->peak_bytes, (unsigned long long)x->memory_limit_bytes, e->peak_stage);
     for (uint32_t i = 0; i < n; i++) {
         strbuf_text(o, i ? ",\n   {" : "\n   {");
         text(o, "key", item[i].key, ", ");
@@ -105,8 +104,7 @@ static void search_json(const struct job *job, const struct search_result *r, st
         (unsigned long long)r->budget, (unsigned long long)r->spent);
     strbuf_text(o, "\"branches_removed\": {");
     for (uint32_t i = 0; i < NREMOVALS; i++)
-        strbuf_printf(o, "%s\"%s\": %llu", i ? ", " : "", removal_names[i],
-                      (unsigned long long)r->removed[i]);
+        strbuf_printf(o, "%s\"%s\": %llu", i ? ", " : "", removal_names[i], (unsigned long long)r->removed[i]);
     strbuf_text(o, "}, \"given_up\": ");
     if (r->given_up > 0) {
         strbuf_text(o, "{");

@@ -134,8 +134,7 @@ static void take_choice(struct explanation *x, const struct decision *d, double 
 /* what a new search there finds */
 static void searched_choice(struct explanation *x, const struct topo *t, struct explain_shift *s)
 {
-    const struct search_result *r =
-        search(x->arena, diag_new(x->arena), x->job, t, 1, x->budget, x->emit_only);
+    const struct search_result *r = search(x->arena, diag_new(x->arena), x->job, t, 1, x->budget, x->emit_only);
     struct estimate e;
     if (!r->ncandidates)
         return;
@@ -147,8 +146,7 @@ static void searched_choice(struct explanation *x, const struct topo *t, struct 
 
 /* the one of the search's best plans that would be chosen there, if it is another and gains more than it did
  * before */
-static void other_choice(struct explanation *x, const struct topo *t, double chosen_s,
-                         struct explain_shift *s)
+static void other_choice(struct explanation *x, const struct topo *t, double chosen_s, struct explain_shift *s)
 {
     double least = price(x, chosen_s, &x->chosen.decision) * (1 - TIE);
     const struct candidate *best = NULL;
@@ -168,8 +166,7 @@ static void other_choice(struct explanation *x, const struct topo *t, double cho
     take_choice(x, &best->decision, 1 - least / price(x, chosen_s, &x->chosen.decision), s);
 }
 
-static void add_shift(struct explanation *x, enum shift_kind kind, uint32_t which, const char *key,
-                      const char *what)
+static void add_shift(struct explanation *x, enum shift_kind kind, uint32_t which, const char *key, const char *what)
 {
     double now = step_s(x, x->topo, &x->chosen.decision);
     struct explain_shift s = {.key = key, .what = what, .more = NAN};
@@ -193,8 +190,7 @@ void explain_shifts(struct explanation *x)
     add_shift(x, SHIFT_MEMORY, 0, "memory_bandwidth", "memory bandwidth");
     bool joined = t->types[d->type].scale_up.kind != SCALE_UP_NONE;
     if (t->types[d->type].gpus * t->types[d->type].scale_up.span > 1)
-        add_shift(x, SHIFT_SCALE_UP, 0, "scale_up",
-                  joined ? "scale-up bandwidth" : "bandwidth inside a node");
+        add_shift(x, SHIFT_SCALE_UP, 0, "scale_up", joined ? "scale-up bandwidth" : "bandwidth inside a node");
     if (t->nnodes > 1) {
         add_shift(x, SHIFT_NIC, 0, t->torus_dims ? "torus" : "nic",
                   !t->torus_dims  ? "NIC bandwidth"
@@ -204,8 +200,8 @@ void explain_shifts(struct explanation *x)
             add_shift(x, SHIFT_TIER, i, arena_printf(x->arena, "tier %s", t->tiers[i].name),
                       arena_printf(x->arena, "bandwidth of '%s'", t->tiers[i].name));
             if (t->tiers[i].oversubscription > 1)
-                x->shifts.at[x->shifts.n - 1].note =
-                    arena_printf(x->arena, "%g to 1 oversubscribed", t->tiers[i].oversubscription);
+                x->shifts.at[x->shifts.n - 1].note = arena_printf(x->arena, "%g to 1 oversubscribed",
+                                                                  t->tiers[i].oversubscription);
         }
     }
     if (d->nnodes > 1)

@@ -28,16 +28,15 @@ static void print_wrapped(FILE *out, const char *head, const char *text, size_t 
     strbuf_free(&b);
 }
 
-static void print_items(const struct explain_item *item, uint32_t n, struct explain_unit u, bool all,
-                        const char *total, FILE *out)
+static void print_items(const struct explain_item *item, uint32_t n, struct explain_unit u, bool all, const char *total,
+                        FILE *out)
 {
     int64_t shown[EXPLAIN_ITEMS] = {0}, share[EXPLAIN_ITEMS] = {0};
     double value[EXPLAIN_ITEMS] = {0}, sum = 0;
     struct strbuf text = {0};
     for (uint32_t i = 0; i < n; i++)
         sum += value[i] = item[i].value;
-    int64_t whole = explain_round(value, n, u.step, shown),
-            tenths = explain_round(value, n, sum / 1000, share);
+    int64_t whole = explain_round(value, n, u.step, shown), tenths = explain_round(value, n, sum / 1000, share);
     double scale = u.step / u.per_name;
     for (uint32_t i = 0; i < n; i++) {
         if (!all && !shown[i])
@@ -45,8 +44,8 @@ static void print_items(const struct explain_item *item, uint32_t n, struct expl
         const char *note = *item[i].how ? item[i].how : item[i].meaning;
         strbuf_clear(&text);
         strbuf_wrap(&text, note, NOTE, NOTE, WIDTH);
-        fprintf(out, "  %-24s %9.*f %-3s %5.1f %%  %s\n", item[i].name, u.decimals, (double)shown[i] * scale,
-                u.name, (double)share[i] / 10, text.text);
+        fprintf(out, "  %-24s %9.*f %-3s %5.1f %%  %s\n", item[i].name, u.decimals, (double)shown[i] * scale, u.name,
+                (double)share[i] / 10, text.text);
         strbuf_clear(&text);
         strbuf_wrap(&text, all ? item[i].detail : "", DETAIL, DETAIL, WIDTH);
         if (text.length)
@@ -68,28 +67,32 @@ static void print_head(const struct explanation *x, FILE *out)
         fprintf(out, ", MFU %.1f %%", 100 * f.mfu);
     fprintf(out, "\n  %s\n", decision_lines(x->arena, x->job, &c->decision, 2));
     if (x->plan)
-        fprintf(out, "  compiled, placed and simulated instruction by instruction; other plans, below, are compared with the search's\n"
-                     "  estimate of this one, %s per step and %s, and compiled where that has them ahead\n",
-                units_show_seconds(c->estimate.step_time_s).s, units_show_bytes(c->estimate.peak_bytes).s);
-    if (x->plan && x->rank == UINT32_MAX)
         fprintf(
             out,
-            "  not among the %u best of a new search: it was chosen by other limits or by another version\n",
-            x->found->ncandidates);
+            "  compiled, placed and simulated instruction by instruction; other plans, below, are compared with the search's\n"
+            "  estimate of this one, %s per step and %s, and compiled where that has them ahead\n",
+            units_show_seconds(c->estimate.step_time_s).s, units_show_bytes(c->estimate.peak_bytes).s);
+    if (x->plan && x->rank == UINT32_MAX)
+        fprintf(out, "  not among the %u best of a new search: it was chosen by other limits or by another version\n",
+                x->found->ncandidates);
     else if (x->plan && x->rank)
-        fprintf(out, "  the search has %u plan%s before it by estimates; compiled, none is so much faster or fits\n", x->rank,
-                x->rank > 1 ? "s" : "");
+        fprintf(out, "  the search has %u plan%s before it by estimates; compiled, none is so much faster or fits\n",
+                x->rank, x->rank > 1 ? "s" : "");
     fprintf(out, "  profile %s\n", estimate_basis(x->arena, x->job, x->topo, &c->decision));
     const struct candidate *l = &x->left_out;
     double other = x->has_left_out ? l->estimate.step_time_s / c->estimate.step_time_s - 1 : 0;
     if (!c->emittable && x->has_left_out)
-        print_wrapped(out, "  ", arena_printf(x->arena, "not emitted yet: %s; the best that is: %s (%+.1f %%)", c->cannot,
-                                              decision_text(x->arena, x->job, &l->decision), 100 * other), 4);
+        print_wrapped(out, "  ",
+                      arena_printf(x->arena, "not emitted yet: %s; the best that is: %s (%+.1f %%)", c->cannot,
+                                   decision_text(x->arena, x->job, &l->decision), 100 * other),
+                      4);
     else if (!c->emittable)
         fprintf(out, "  not emitted yet: %s\n", c->cannot);
     else if (x->has_left_out)
-        print_wrapped(out, "  ", arena_printf(x->arena, "faster by the same estimate, but not emitted yet (%s): %s (%+.1f %%)",
-                                              l->cannot, decision_text(x->arena, x->job, &l->decision), 100 * other), 4);
+        print_wrapped(out, "  ",
+                      arena_printf(x->arena, "faster by the same estimate, but not emitted yet (%s): %s (%+.1f %%)",
+                                   l->cannot, decision_text(x->arena, x->job, &l->decision), 100 * other),
+                      4);
 }
 
 static int by_loss(const void *left, const void *right)
@@ -161,13 +164,13 @@ static void print_shifts(const struct explanation *x, bool all, FILE *out)
             fprintf(out, "%s  %s", isnan(s->more) ? "           " : "", s->note);
         fprintf(out, "\n");
         if (s->choice)
-            print_wrapped(out, "    ", arena_printf(x->arena, "then %s would be %.1f %% faster", s->choice, 100 * s->gain), 4);
+            print_wrapped(out, "    ",
+                          arena_printf(x->arena, "then %s would be %.1f %% faster", s->choice, 100 * s->gain), 4);
     }
     if (x->has_jitter)
-        fprintf(out,
-                "  %-24s %+8.1f %%             %u replicas wait for the slowest; %+.1f %% on one alone\n",
-                arena_printf(x->arena, "every action off by %.0f %%", 100 * x->jitter_share),
-                100 * x->jitter_slowest, x->chosen.decision.dp, 100 * x->jitter_mean);
+        fprintf(out, "  %-24s %+8.1f %%             %u replicas wait for the slowest; %+.1f %% on one alone\n",
+                arena_printf(x->arena, "every action off by %.0f %%", 100 * x->jitter_share), 100 * x->jitter_slowest,
+                x->chosen.decision.dp, 100 * x->jitter_mean);
     if (*small)
         print_wrapped(out, arena_printf(x->arena, "  less than %.1f %%: ", 100 * SMALL), small, 4);
     if (!other && all)
@@ -264,11 +267,13 @@ static void print_certificate(const struct explanation *x, bool all, FILE *out)
                 "  The budget ended before the space: something in it may be up to %.1f %% faster, nothing "
                 "more;\n"
                 "  --budget %llu lets the search look further%s.\n",
-                100 * r->gap, (unsigned long long)(SEARCH_MORE * r->budget), passed ? ", which is worth while: one thing different is faster already" : "");
+                100 * r->gap, (unsigned long long)(SEARCH_MORE * r->budget),
+                passed ? ", which is worth while: one thing different is faster already" : "");
     else
-        fprintf(out, "  By this cost model nothing in the space that the plan block allows is faster%s: every "
-                     "plan was looked at\n"
-                     "  or is ruled out by a lower bound on its time.\n",
+        fprintf(out,
+                "  By this cost model nothing in the space that the plan block allows is faster%s: every "
+                "plan was looked at\n"
+                "  or is ruled out by a lower bound on its time.\n",
                 r->given_up >= 0.0005 ? " than that" : "");
     if (r->simulated == 1)
         fprintf(out, "  The best one was run through its schedule, action by action.\n");

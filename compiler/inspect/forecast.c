@@ -1,8 +1,8 @@
 /* The search's first candidates are compiled as `llmc plan` does it; what comes out stands before the other candidates.
  *
- * Time is split by three figures of the timeline: bubble, exposed transfers, and the rest, in which kernels run.  Within
- * each the estimate says what is what.  Memory of parameters, gradients and optimizer follows from the decision; what the
- * arena has more or less than the estimate is of activations and buffers. */
+ * Time is split by three figures of the timeline: bubble, exposed transfers, and the rest, in which kernels run. Within
+ * each the estimate says what is what.  Memory of parameters, gradients and optimizer follows from the decision; what
+ * the arena has more or less than the estimate is of activations and buffers. */
 
 #include "compiler/inspect/forecast.h"
 
@@ -84,8 +84,8 @@ static bool is_chosen(struct arena *a, const struct job *job, const struct decis
 }
 
 /* the plan first, then the others in their order */
-static void put_first(struct arena *a, const struct job *job, const struct topo *topo, const struct plan *p, uint32_t top,
-                      struct search_result *r)
+static void put_first(struct arena *a, const struct job *job, const struct topo *topo, const struct plan *p,
+                      uint32_t top, struct search_result *r)
 {
     struct candidate *list = ARENA_ARRAY(a, struct candidate, r->ncandidates + 1);
     struct estimate model;

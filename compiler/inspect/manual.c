@@ -84,8 +84,8 @@ static void print_row(const struct isa_info *info, FILE *out)
     struct strbuf meaning = {0};
     strbuf_wrap(&meaning, info->meaning, 2, 2, 110);
     fprintf(out, "%-18s queue %s, unit %s\n  %s\n", info->name,
-            info->queue == QUEUE_ANY ? "tp, dp or compute" : isa_queue_name(info->queue),
-            isa_unit_name(info->unit), meaning.text);
+            info->queue == QUEUE_ANY ? "tp, dp or compute" : isa_queue_name(info->queue), isa_unit_name(info->unit),
+            meaning.text);
     strbuf_free(&meaning);
     for (size_t k = 0; k < info->noperands; k++) {
         const struct isa_operand *o = &info->operand[k];

@@ -56,7 +56,8 @@ static void class_of(const struct program *p, const struct buffer *b, char *out,
         snprintf(out, size, "ring %.*s, %u deep", (int)sizeof p->rings[b->ring].name, p->rings[b->ring].name,
                  p->rings[b->ring].depth);
     else
-        snprintf(out, size, !strncmp(b->name, "grad.", 5) || !strncmp(b->name, "reduced.", 8) ? "gradients" : "temporaries");
+        snprintf(out, size,
+                 !strncmp(b->name, "grad.", 5) || !strncmp(b->name, "reduced.", 8) ? "gradients" : "temporaries");
 }
 
 static void add_line(struct arena *a, struct bill *b, const char *name, uint64_t bytes, bool step)
@@ -126,7 +127,8 @@ static void print_bill(const struct plan *p, FILE *out, struct arena *a, uint32_
             units_show_commas(b.arena_bytes).s);
     uint64_t host = program_host_bytes(p->train[role]);
     if (host)
-        fprintf(out, "  %-32s %12s  = %s bytes\n", "in host memory", units_show_bytes(host).s, units_show_commas(host).s);
+        fprintf(out, "  %-32s %12s  = %s bytes\n", "in host memory", units_show_bytes(host).s,
+                units_show_commas(host).s);
 }
 
 void show_memory_bill(const struct plan *p, FILE *out, uint32_t role)
@@ -145,8 +147,8 @@ void show_memory_bill(const struct plan *p, FILE *out, uint32_t role)
 #define PLOT_ROWS 8u
 
 /* highest live bytes within each of n equal parts of the role's step */
-static uint64_t *columns_of(struct arena *a, const struct program *p, const struct sim_role *r,
-                            int64_t step_ns, uint32_t n)
+static uint64_t *columns_of(struct arena *a, const struct program *p, const struct sim_role *r, int64_t step_ns,
+                            uint32_t n)
 {
     uint64_t *most = ARENA_ARRAY(a, uint64_t, n);
     uint32_t npoints;
@@ -163,8 +165,7 @@ static uint64_t *columns_of(struct arena *a, const struct program *p, const stru
     return most;
 }
 
-static void print_plot(const struct plan *p, FILE *out, struct arena *a, uint32_t role,
-                       const struct show_options *o)
+static void print_plot(const struct plan *p, FILE *out, struct arena *a, uint32_t role, const struct show_options *o)
 {
     static const char *const eighths[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     static const char *const ascii[] = {" ", ".", ".", ".", "o", "o", "o", "#", "#"};
@@ -203,18 +204,16 @@ static void print_json(const struct plan *p, FILE *out, struct arena *a, uint32_
             continue;
         const struct sim_role *role = &p->timeline->roles[r];
         struct bill bill = make_bill(a, p->train[r], role, false);
-        strbuf_printf(
-            &b, "%s\n  {\"role\": %u, \"first_rank\": %u, \"arena_bytes\": %llu, \"live_peak_bytes\": %llu, ",
-            comma, r, show_first_rank(p, r), (unsigned long long)bill.arena_bytes,
-            (unsigned long long)role->peak_live_bytes);
+        strbuf_printf(&b, "%s\n  {\"role\": %u, \"first_rank\": %u, \"arena_bytes\": %llu, \"live_peak_bytes\": %llu, ",
+                      comma, r, show_first_rank(p, r), (unsigned long long)bill.arena_bytes,
+                      (unsigned long long)role->peak_live_bytes);
         strbuf_text(&b, "\"live_peak_s\": ");
         strbuf_json_number(&b, (double)(role->peak_ns - role->begin_ns) / 1e9);
         strbuf_text(&b, ", \"items\": [");
         for (size_t i = 0; i < bill.lines.n; i++) {
             strbuf_text(&b, i ? ", {\"name\": " : "{\"name\": ");
             strbuf_json_string(&b, bill.lines.at[i].name);
-            strbuf_printf(&b, ", \"persistent\": %s, \"bytes\": %llu}",
-                          bill.lines.at[i].step ? "false" : "true",
+            strbuf_printf(&b, ", \"persistent\": %s, \"bytes\": %llu}", bill.lines.at[i].step ? "false" : "true",
                           (unsigned long long)bill.lines.at[i].bytes);
         }
         strbuf_printf(&b, "], \"not_live_bytes\": %llu, \"live\": [", (unsigned long long)bill.rest_bytes);

@@ -55,8 +55,7 @@ static bool *show_stages(struct arena *a, const struct plan *p, uint32_t role)
     return runs;
 }
 
-bool show_role(struct arena *a, const struct plan *p, const struct show_options *o, uint32_t *role,
-               const char **why)
+bool show_role(struct arena *a, const struct plan *p, const struct show_options *o, uint32_t *role, const char **why)
 {
     *role = NONE;
     if (o->rank >= 0) {
@@ -123,8 +122,7 @@ static bool continues(const struct show_block *b, const struct insn *n)
            (b->other && is_of(n, b->other, b->other_stage, b->other_microbatch));
 }
 
-struct show_block *show_blocks(struct arena *a, const struct program *p, const struct sim_role *r,
-                               uint32_t *nblocks)
+struct show_block *show_blocks(struct arena *a, const struct program *p, const struct sim_role *r, uint32_t *nblocks)
 {
     VEC(struct show_block) blocks = {0};
     for (uint32_t i = 0; i < p->ninsns; i++) {
@@ -192,12 +190,15 @@ static double percent(int64_t part, int64_t whole)
 static const char *billions(struct arena *a, uint64_t n)
 {
     double v = (double)n;
-    return v >= 1e9 ? arena_printf(a, "%.4gB", v / 1e9) : v >= 1e6 ? arena_printf(a, "%.4gM", v / 1e6) : arena_strdup(a, units_show_commas(n).s);
+    return v >= 1e9   ? arena_printf(a, "%.4gB", v / 1e9)
+           : v >= 1e6 ? arena_printf(a, "%.4gM", v / 1e6)
+                      : arena_strdup(a, units_show_commas(n).s);
 }
 
 const char *show_job(struct arena *a, const struct job *job, size_t column)
 {
-    static const char *const precision[] = {[DT_FP32] = "fp32", [DT_BF16] = "bf16", [DT_FP16] = "fp16", [DT_FP8] = "fp8"};
+    static const char *const precision[] = {
+        [DT_FP32] = "fp32", [DT_BF16] = "bf16", [DT_FP16] = "fp16", [DT_FP8] = "fp8"};
     const struct model *m = &job->model;
     const struct train *t = &job->train;
     uint64_t all = model_parameters(m), active = model_active_parameters(m), ahead = model_predict_parameters(m);
@@ -226,15 +227,13 @@ static void print_head(const struct plan *p, FILE *out, struct arena *a)
             units_show_rate(f.tokens_per_s_per_gpu).s, units_show_flop_s(f.model_flops_per_gpu_s).s);
     if (f.mfu > 0)
         fprintf(out, ", MFU %.1f %%", 100 * f.mfu);
-    fprintf(out,
-            "\n  idle       bubble %.2f %%, exposed communication %.2f %% of the step, mean over ranks\n",
+    fprintf(out, "\n  idle       bubble %.2f %%, exposed communication %.2f %% of the step, mean over ranks\n",
             100 * f.bubble_fraction, 100 * f.exposed_comm_fraction);
     int64_t whole = t->step_ns * (int64_t)t->nroles;
     fprintf(out, "             bubble by cause:");
     for (int k = 0; k < NIDLE; k++) {
         if (k != IDLE_COMM)
-            fprintf(out, " %s %.2f %%%s", idle_names[k], percent(t->idle_ns[k], whole),
-                    k + 1 < NIDLE ? "," : "\n");
+            fprintf(out, " %s %.2f %%%s", idle_names[k], percent(t->idle_ns[k], whole), k + 1 < NIDLE ? "," : "\n");
     }
     fprintf(out, "  memory     %s of %s on rank %u, the fullest\n", units_show_bytes(f.peak_memory_bytes).s,
             units_show_bytes(decision_memory_bytes(p->job, p->topo, &p->decision)).s, f.peak_memory_rank);
@@ -247,8 +246,8 @@ static void print_stages(const struct plan *p, FILE *out, struct arena *a, uint3
         int n = (int)strlen(show_layers(a, p, r));
         layers = n > layers ? n : layers;
     }
-    fprintf(out, "\n%-5s  %-*s  %9s  %9s  %6s  %6s  %7s  %10s  %6s\n", "rank", layers, "layers", "forward",
-            "backward", "busy", "bubble", "exposed", "memory", "insns");
+    fprintf(out, "\n%-5s  %-*s  %9s  %9s  %6s  %6s  %7s  %10s  %6s\n", "rank", layers, "layers", "forward", "backward",
+            "busy", "bubble", "exposed", "memory", "insns");
     for (uint32_t r = 0; r < p->nroles; r++) {
         if (only != NONE && only != r)
             continue;
@@ -256,9 +255,8 @@ static void print_stages(const struct plan *p, FILE *out, struct arena *a, uint3
         int64_t step = p->timeline->step_ns, comm = role->idle_ns[IDLE_COMM];
         double forward = (double)action_ns(p->train[r], role, "F") / plan_microbatches;
         double backward = (double)action_ns(p->train[r], role, "BIW") / plan_microbatches;
-        fprintf(out, "%-5u  %-*s  %9s  %9s  %5.1f%%  %5.1f%%  %6.1f%%  %10s  %6u\n", r, layers,
-                show_layers(a, p, r), units_show_seconds(forward / 1e9).s,
-                units_show_seconds(backward / 1e9).s, percent(role->busy_ns, step),
+        fprintf(out, "%-5u  %-*s  %9s  %9s  %5.1f%%  %5.1f%%  %6.1f%%  %10s  %6u\n", r, layers, show_layers(a, p, r),
+                units_show_seconds(forward / 1e9).s, units_show_seconds(backward / 1e9).s, percent(role->busy_ns, step),
                 percent(step - role->busy_ns - comm, step), percent(comm, step),
                 units_show_bytes(p->train[r]->arena_bytes - program_host_bytes(p->train[r])).s, p->train[r]->ninsns);
     }

@@ -23,8 +23,7 @@ struct show_options show_detect(FILE *out);
 
 /* Sets *role to the chosen role, NONE if none is chosen.  false, with a sentence in *why, if rank or stage do not
  * exist. */
-bool show_role(struct arena *a, const struct plan *p, const struct show_options *o, uint32_t *role,
-               const char **why);
+bool show_role(struct arena *a, const struct plan *p, const struct show_options *o, uint32_t *role, const char **why);
 
 void show_summary(const struct plan *p, FILE *out, const struct show_options *o);
 void show_memory(const struct plan *p, FILE *out, const struct show_options *o);   /* memory.c */
@@ -54,8 +53,7 @@ struct show_block {
     int64_t start_ns, end_ns;
     uint32_t first, last; /* instructions */
 };
-struct show_block *show_blocks(struct arena *a, const struct program *p, const struct sim_role *r,
-                               uint32_t *nblocks);
+struct show_block *show_blocks(struct arena *a, const struct program *p, const struct sim_role *r, uint32_t *nblocks);
 /* "F3", "O" */
 char *show_block_name(struct arena *a, const struct show_block *b);
 

@@ -11,8 +11,8 @@
 #include <string.h>
 
 /* One action of a role, and in front of a W its I where that computed nothing: a stage that only embeds.  seen: bits of
- * the kinds that a stage and microbatch have had.  Tags name stage and microbatch of the model: of two copies the second
- * has the second half of the microbatches. */
+ * the kinds that a stage and microbatch have had.  Tags name stage and microbatch of the model: of two copies the
+ * second has the second half of the microbatches. */
 static void add_action(struct schedule *s, uint32_t role, uint64_t *seen, char action, uint32_t stage,
                        uint32_t microbatch)
 {

@@ -69,8 +69,8 @@ static const char *few_words(struct arena *a, const struct diag *d, const struct
     return arena_strndup(a, text, details ? (size_t)(details - text) : strlen(text));
 }
 
-static void fill_cells(struct arena *a, const struct job *job, const struct topo *topo,
-                       const struct candidate *c, struct row *row)
+static void fill_cells(struct arena *a, const struct job *job, const struct topo *topo, const struct candidate *c,
+                       struct row *row)
 {
     struct predicted f = estimate_predicted(job, topo, c);
     uint32_t i = 0;
@@ -97,8 +97,7 @@ static void row_json(struct arena *a, const struct list *lists, uint32_t nlists,
     }
     strbuf_text(o, "}, \"why\": ");
     row->why ? strbuf_json_string(o, row->why) : strbuf_text(o, "null");
-    char *line =
-        arena_strdup(a, estimate); /* line ends stand between tokens only: strings have theirs escaped */
+    char *line = arena_strdup(a, estimate); /* line ends stand between tokens only: strings have theirs escaped */
     for (char *p = line; *p; p++)
         *p = *p == '\n' ? ' ' : *p;
     strbuf_printf(o, ", \"estimate\": %s}\n", line);
@@ -115,8 +114,7 @@ static int widest(const struct row *rows, size_t n, const char *head, uint32_t k
     return (int)width;
 }
 
-static void print_table(const struct list *lists, uint32_t nlists, const struct row *rows, size_t n,
-                        FILE *out)
+static void print_table(const struct list *lists, uint32_t nlists, const struct row *rows, size_t n, FILE *out)
 {
     int key_width[KEYS_MAX], width[COLUMNS];
     bool starred = false;
@@ -164,9 +162,10 @@ static size_t read_lists(struct arena *a, struct diag *d, const struct sweep_opt
     return total;
 }
 
-/* One row in an arena of its own, with its estimate as JSON; 1: there is a plan, 0: there is none, -1: the model is refused. */
-static int sweep_row(struct arena *a, struct topo *topo, const struct sweep_options *o, const char *const *sets, struct row *row,
-                     struct strbuf *estimate)
+/* One row in an arena of its own, with its estimate as JSON; 1: there is a plan, 0: there is none, -1: the model is
+ * refused. */
+static int sweep_row(struct arena *a, struct topo *topo, const struct sweep_options *o, const char *const *sets,
+                     struct row *row, struct strbuf *estimate)
 {
     struct arena *own = arena_new();
     struct diag *d = diag_new(own);
@@ -185,8 +184,7 @@ static int sweep_row(struct arena *a, struct topo *topo, const struct sweep_opti
     return !job ? -1 : found;
 }
 
-enum status sweep(struct arena *a, struct diag *d, struct topo *topo, const struct sweep_options *o,
-                  FILE *out)
+enum status sweep(struct arena *a, struct diag *d, struct topo *topo, const struct sweep_options *o, FILE *out)
 {
     struct list lists[KEYS_MAX] = {{0}};
     size_t n = read_lists(a, d, o, lists), refused = 0, found = 0;

@@ -18,7 +18,6 @@ struct sweep_options {
  * KEY=VALUE after the other overrides.  Rows without a plan say why.  STATUS_OK if some row has a plan, else
  * STATUS_NO_PLAN; STATUS_USAGE for a malformed list and STATUS_INPUT if the language refuses every row, both with an
  * error in d and nothing on out. */
-enum status sweep(struct arena *a, struct diag *d, struct topo *topo, const struct sweep_options *o,
-                  FILE *out);
+enum status sweep(struct arena *a, struct diag *d, struct topo *topo, const struct sweep_options *o, FILE *out);
 
 #endif

@@ -191,8 +191,7 @@ static void draw_lane(FILE *out, const struct show_options *o, const struct lane
 }
 
 /* how full each column of a communication queue is */
-static void draw_queue(FILE *out, struct arena *a, const struct show_options *o, const struct lane *l,
-                       enum queue q)
+static void draw_queue(FILE *out, struct arena *a, const struct show_options *o, const struct lane *l, enum queue q)
 {
     static const char *const unicode[] = {" ", "▁", "▂", "▄", "▆", "█"}, *const ascii[] = {" ", ".", ":",
                                                                                            "+", "%", "#"};
@@ -235,8 +234,8 @@ static void draw_axis(FILE *out, const struct lane *l, int label)
     fputc('\n', out);
 }
 
-static void draw_legend(FILE *out, struct arena *a, const struct plan *p, const struct show_options *o,
-                        uint32_t only, int label)
+static void draw_legend(FILE *out, struct arena *a, const struct plan *p, const struct show_options *o, uint32_t only,
+                        int label)
 {
     bool used[sizeof looks / sizeof *looks] = {false};
     for (uint32_t r = 0; r < p->nroles; r++) {
@@ -280,8 +279,7 @@ static void print_causes(FILE *out, const char *name, int64_t busy, const int64_
         bubble += k == IDLE_COMM ? 0 : idle[k];
     fprintf(out, "%-5s %6.2f  %6.2f = %7.2f + %9.2f + %5.2f + %9.2f  %7.2f", name, percent(busy, whole),
             percent(bubble, whole), percent(idle[IDLE_WARMUP], whole), percent(idle[IDLE_COOLDOWN], whole),
-            percent(idle[IDLE_WAIT], whole), percent(idle[IDLE_IMBALANCE], whole),
-            percent(idle[IDLE_COMM], whole));
+            percent(idle[IDLE_WAIT], whole), percent(idle[IDLE_IMBALANCE], whole), percent(idle[IDLE_COMM], whole));
 }
 
 /* who a rank waited for, longest first: in the rest of the line what fits it, or all in as many lines as that
@@ -297,8 +295,7 @@ static void print_waits(FILE *out, const struct timeline *t, uint32_t r, uint32_
     for (uint32_t n = 0; n < t->nroles; n++) {
         uint32_t next = NONE;
         for (uint32_t q = 0; q < t->nroles; q++)
-            if ((waited[q] < below || (waited[q] == below && q > after)) &&
-                (next == NONE || waited[q] > waited[next]))
+            if ((waited[q] < below || (waited[q] == below && q > after)) && (next == NONE || waited[q] > waited[next]))
                 next = q;
         double share = next == NONE ? 0 : percent(waited[next], t->step_ns);
         if (share < 0.005)
@@ -358,8 +355,7 @@ static void json_seconds(struct strbuf *b, const char *key, int64_t ns)
 
 static void json_causes(struct strbuf *b, const int64_t *idle)
 {
-    static const char *const keys[NIDLE] = {"warmup_s", "cooldown_s", "exposed_comm_s", "wait_s",
-                                            "imbalance_s"};
+    static const char *const keys[NIDLE] = {"warmup_s", "cooldown_s", "exposed_comm_s", "wait_s", "imbalance_s"};
     strbuf_text(b, "\"idle\": {");
     for (int k = 0; k < NIDLE; k++) {
         strbuf_text(b, k ? ", " : "");

@@ -60,25 +60,21 @@ static void name_process(struct writer *w, uint32_t rank, uint32_t role)
             rank, rank, role, mesh_number(m, rank, m->dim[MESH_TP]), mesh_number(m, rank, m->dim[MESH_CP]),
             mesh_number(m, rank, m->dim[MESH_DP]));
     begin_event(w);
-    fprintf(w->out,
-            "{\"ph\":\"M\",\"name\":\"process_labels\",\"pid\":%u,\"args\":{\"labels\":\"layers %s\"}}", rank,
+    fprintf(w->out, "{\"ph\":\"M\",\"name\":\"process_labels\",\"pid\":%u,\"args\":{\"labels\":\"layers %s\"}}", rank,
             show_layers(w->arena, w->p, role));
     begin_event(w);
-    fprintf(w->out, "{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%u,\"args\":{\"sort_index\":%u}}",
-            rank, rank);
+    fprintf(w->out, "{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%u,\"args\":{\"sort_index\":%u}}", rank,
+            rank);
 }
 
 static void name_thread(struct writer *w, uint32_t rank, uint32_t thread, const char *name)
 {
     begin_event(w);
-    fprintf(w->out,
-            "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":\"%s\"}}", rank,
+    fprintf(w->out, "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":\"%s\"}}", rank,
             thread, name);
     begin_event(w);
-    fprintf(
-        w->out,
-        "{\"ph\":\"M\",\"name\":\"thread_sort_index\",\"pid\":%u,\"tid\":%u,\"args\":{\"sort_index\":%u}}",
-        rank, thread, thread);
+    fprintf(w->out, "{\"ph\":\"M\",\"name\":\"thread_sort_index\",\"pid\":%u,\"tid\":%u,\"args\":{\"sort_index\":%u}}",
+            rank, thread, thread);
 }
 
 static void write_actions(struct writer *w, uint32_t rank, uint32_t role)
@@ -98,8 +94,7 @@ static void write_actions(struct writer *w, uint32_t rank, uint32_t role)
     }
 }
 
-static void write_insn(struct writer *w, uint32_t rank, const struct program *p, const struct sim_role *r,
-                       uint32_t i)
+static void write_insn(struct writer *w, uint32_t rank, const struct program *p, const struct sim_role *r, uint32_t i)
 {
     const struct insn *n = &p->insns[i];
     const char *op = isa_info(n->op)->name;
@@ -125,8 +120,7 @@ static void write_insn(struct writer *w, uint32_t rank, const struct program *p,
 }
 
 /* The rank at the other end of a SEND or RECV, or NONE. */
-static uint32_t peer_of(const struct plan *p, uint32_t rank, const struct program *program,
-                        const struct insn *n)
+static uint32_t peer_of(const struct plan *p, uint32_t rank, const struct program *program, const struct insn *n)
 {
     const struct isa_info *info = isa_info(n->op);
     for (uint32_t k = 0; k < info->nattrs; k++) {
@@ -158,8 +152,7 @@ static void write_queue(struct writer *w, uint32_t rank, uint32_t role, enum que
 {
     const struct program *p = w->p->train[role];
     const struct sim_role *r = &w->p->timeline->roles[role];
-    uint64_t *sent = ARENA_ARRAY(w->arena, uint64_t, 2 * (size_t)w->p->nroles),
-             *received = sent + w->p->nroles;
+    uint64_t *sent = ARENA_ARRAY(w->arena, uint64_t, 2 * (size_t)w->p->nroles), *received = sent + w->p->nroles;
     bool named = false;
     for (uint32_t i = 0; i < p->ninsns; i++) {
         const struct insn *n = &p->insns[i];
@@ -186,8 +179,7 @@ static void write_tail(struct writer *w)
     struct strbuf *b = &w->text;
     strbuf_text(b, "\n],\n\"displayTimeUnit\":\"ms\",\n");
     if (w->nranks == 1)
-        strbuf_printf(b, "\"distributedInfo\":{\"rank\":%u,\"world_size\":%u},\n", w->ranks[0],
-                      w->p->mesh.nranks);
+        strbuf_printf(b, "\"distributedInfo\":{\"rank\":%u,\"world_size\":%u},\n", w->ranks[0], w->p->mesh.nranks);
     strbuf_text(b, "\"otherData\":{\"producer\":\"llmc\",\"simulated\":true,\"model\":");
     strbuf_json_string(b, w->p->job->model.name);
     strbuf_text(b, ",\"step_time_s\":");
@@ -196,8 +188,8 @@ static void write_tail(struct writer *w)
     strbuf_json_number(b, f.bubble_fraction);
     strbuf_text(b, ",\"exposed_comm_fraction\":");
     strbuf_json_number(b, f.exposed_comm_fraction);
-    strbuf_printf(b, ",\"peak_memory_bytes\":%llu,\"peak_memory_rank\":%u}}\n",
-                  (unsigned long long)f.peak_memory_bytes, f.peak_memory_rank);
+    strbuf_printf(b, ",\"peak_memory_bytes\":%llu,\"peak_memory_rank\":%u}}\n", (unsigned long long)f.peak_memory_bytes,
+                  f.peak_memory_rank);
     fputs(b->text, w->out);
 }
 
@@ -209,8 +201,7 @@ static int ascending(const void *x, const void *y)
 
 void trace_write(const struct plan *p, const uint32_t *ranks, uint32_t nranks, FILE *out)
 {
-    struct writer w = {
-        .p = p, .out = out, .arena = arena_new(), .ranks = ranks, .nranks = nranks, .comma = ""};
+    struct writer w = {.p = p, .out = out, .arena = arena_new(), .ranks = ranks, .nranks = nranks, .comma = ""};
     if (!ranks) {
         uint32_t *first = ARENA_ARRAY(w.arena, uint32_t, p->nroles);
         for (uint32_t r = 0; r < p->nroles; r++)
@@ -261,9 +252,8 @@ bool trace_parse_ranks(struct arena *a, const char *text, uint32_t world, uint32
             ok = read_rank(&s, world, &last) && last >= first;
         }
         if (!ok || (*s && *s != ',')) {
-            *why =
-                arena_printf(a, "'%s' is not a list of ranks such as 0,8-15 or all, with ranks from 0 to %u",
-                             text, world - 1);
+            *why = arena_printf(a, "'%s' is not a list of ranks such as 0,8-15 or all, with ranks from 0 to %u", text,
+                                world - 1);
             return false;
         }
         for (uint32_t r = first; r <= last; r++)

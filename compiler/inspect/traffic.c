@@ -59,12 +59,11 @@ static struct flows collect(struct arena *a, const struct program *p, const stru
             continue;
         bool peer = slot->kind == SLOT_PEER;
         size_t k = 0;
-        while (k < f.of.n && (f.of.at[k].op != n->op || f.of.at[k].queue != n->queue ||
-                              f.of.at[k].peer != peer || f.of.at[k].with != slot->arg))
+        while (k < f.of.n && (f.of.at[k].op != n->op || f.of.at[k].queue != n->queue || f.of.at[k].peer != peer ||
+                              f.of.at[k].with != slot->arg))
             k++;
         if (k == f.of.n)
-            vec_push(a, &f.of,
-                     (struct flow){.op = n->op, .queue = n->queue, .peer = peer, .with = slot->arg});
+            vec_push(a, &f.of, (struct flow){.op = n->op, .queue = n->queue, .peer = peer, .with = slot->arg});
         f.of.at[k].count++;
         f.of.at[k].bytes += insn_bytes(p, n);
         f.of.at[k].ns += r->insns[i].end_ns - r->insns[i].start_ns;
@@ -79,8 +78,8 @@ static bool same_flows(const struct flows *x, const struct flows *y, uint32_t di
     for (size_t k = 0; k < x->of.n; k++) {
         const struct flow *a = &x->of.at[k], *b = &y->of.at[k];
         uint32_t with = a->peer ? a->with + distance : a->with;
-        if (a->op != b->op || a->queue != b->queue || a->peer != b->peer || with != b->with ||
-            a->count != b->count || a->bytes != b->bytes)
+        if (a->op != b->op || a->queue != b->queue || a->peer != b->peer || with != b->with || a->count != b->count ||
+            a->bytes != b->bytes)
             return false;
     }
     return true;
@@ -117,16 +116,16 @@ static uint32_t members(const struct plan *p, const struct flow *f)
     return f->peer ? 2 : mesh_group_size(&p->mesh, f->with);
 }
 
-static void print_flows(const struct plan *p, FILE *out, struct arena *a, const struct flows *f,
-                        uint32_t first, uint32_t last)
+static void print_flows(const struct plan *p, FILE *out, struct arena *a, const struct flows *f, uint32_t first,
+                        uint32_t last)
 {
     char *ranks = first == last ? arena_printf(a, "%u", first) : arena_printf(a, "%u-%u", first, last);
     for (size_t k = 0; k < f->of.n; k++) {
         const struct flow *flow = &f->of.at[k];
-        fprintf(out, "%-6s  %-14s  %-14s  %7u  %-9s  %6u  %9s  %9s  %9s", k ? "" : ranks,
-                isa_info(flow->op)->name, group_text(a, p, flow, first), members(p, flow),
-                tier_name(p, flow), flow->count, units_show_bytes(flow->bytes / flow->count).s,
-                units_show_bytes(flow->bytes).s, units_show_seconds((double)flow->ns / 1e9).s);
+        fprintf(out, "%-6s  %-14s  %-14s  %7u  %-9s  %6u  %9s  %9s  %9s", k ? "" : ranks, isa_info(flow->op)->name,
+                group_text(a, p, flow, first), members(p, flow), tier_name(p, flow), flow->count,
+                units_show_bytes(flow->bytes / flow->count).s, units_show_bytes(flow->bytes).s,
+                units_show_seconds((double)flow->ns / 1e9).s);
         fprintf(out, flow->ns > 0 ? "  %9s\n" : "\n",
                 units_show_bytes_s((double)flow->bytes * 1e9 / (double)flow->ns).s);
     }
@@ -173,8 +172,8 @@ void show_traffic(const struct plan *p, FILE *out, const struct show_options *o)
     struct flows *all = ARENA_ARRAY(a, struct flows, p->nroles);
     for (uint32_t r = 0; r < p->nroles; r++)
         all[r] = collect(a, p->train[r], &p->timeline->roles[r]);
-    fprintf(out, "traffic of one rank per step\n%-6s  %-14s  %-14s  %7s  %-9s  %6s  %9s  %9s  %9s  %9s\n",
-            "rank", "operation", "group", "members", "tier", "count", "each", "bytes", "time", "rate");
+    fprintf(out, "traffic of one rank per step\n%-6s  %-14s  %-14s  %7s  %-9s  %6s  %9s  %9s  %9s  %9s\n", "rank",
+            "operation", "group", "members", "tier", "count", "each", "bytes", "time", "rate");
     for (uint32_t r = 0; r < p->nroles;) {
         uint32_t last = r;
         while (only == NONE && last + 1 < p->nroles && same_flows(&all[r], &all[last + 1], last + 1 - r))

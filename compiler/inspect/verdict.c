@@ -15,18 +15,16 @@ void origin_print(const struct origin *o, FILE *out)
     if (o->ndifferences && o->differences[0].file)
         fprintf(out, "origin: if nobody changed a file, another build of llmc made this folder: make the plan again\n");
     if (!o->ndifferences)
-        fprintf(
-            out,
-            "origin holds: model.llm, cluster.xml and the overrides give this plan, %u files to the byte\n",
-            o->nfiles);
+        fprintf(out, "origin holds: model.llm, cluster.xml and the overrides give this plan, %u files to the byte\n",
+                o->nfiles);
 }
 
 void verdict_print(const struct verdict *v, const struct origin *o, FILE *out)
 {
     for (uint32_t i = 0; i < v->nviolations; i++) {
         const struct violation *x = &v->violations[i];
-        fprintf(out, "property %u, role %u%s: %s\n", x->property, x->role,
-                x->evaluation ? " (evaluation)" : "", x->message);
+        fprintf(out, "property %u, role %u%s: %s\n", x->property, x->role, x->evaluation ? " (evaluation)" : "",
+                x->message);
     }
     if (!v->nviolations)
         fprintf(out, "properties 1-8 hold: %" PRIu64 " instructions, %" PRIu64 " ranks%s\n", v->checked_insns,
@@ -80,8 +78,7 @@ void verdict_json(const struct verdict *v, const struct origin *o, FILE *out)
     strbuf_printf(&b,
                   "{\"schema\": 1, \"holds\": %s, \"certificate\": %s, \"instructions\": %" PRIu64
                   ", \"ranks\": %" PRIu64 ", \"violations\": [",
-                  holds ? "true" : "false", v->certificate ? "true" : "false", v->checked_insns,
-                  v->checked_ranks);
+                  holds ? "true" : "false", v->certificate ? "true" : "false", v->checked_insns, v->checked_ranks);
     for (uint32_t i = 0; i < v->nviolations; i++) {
         const struct violation *x = &v->violations[i];
         strbuf_printf(&b, "%s\n {\"property\": %u, \"role\": %u, ", i ? "," : "", x->property, x->role);

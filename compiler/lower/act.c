@@ -36,12 +36,11 @@ void lower_activation(struct lower *l, const struct ffn *f, struct mat x, struct
 static void gated_back(struct lower *l, const struct ffn *f, struct mat x, struct mat dx, struct mat dy)
 {
     if (f->act == ACT_SWIGLU) {
-        EMIT(l, SWIGLU_I, .dgate = gate(dx), .dup = up(dx), .dy = dy, .gate = gate(x), .up = up(x),
-             .limit = f->limit, .alpha = model_alpha(f), .offset = f->offset);
+        EMIT(l, SWIGLU_I, .dgate = gate(dx), .dup = up(dx), .dy = dy, .gate = gate(x), .up = up(x), .limit = f->limit,
+             .alpha = model_alpha(f), .offset = f->offset);
         return;
     }
-    EMIT(l, GEGLU_I, .dgate = gate(dx), .dup = up(dx), .dy = dy, .gate = gate(x), .up = up(x),
-         .tanh = f->approx_tanh);
+    EMIT(l, GEGLU_I, .dgate = gate(dx), .dup = up(dx), .dy = dy, .gate = gate(x), .up = up(x), .tanh = f->approx_tanh);
 }
 
 void lower_activation_back(struct lower *l, const struct ffn *f, struct mat x, struct mat dx, struct mat dy)

@@ -43,10 +43,10 @@ static void rotate(struct lower *l, const struct attn *t, struct mat m, uint32_t
     const struct rope *r = &t->rope;
     bool yarn = r->scaling == ROPE_YARN;
     EMIT(l, ROPE, .y = m, .x = m, .head = head, .dims = r->dims, .adjacent = r->adjacent, .inverse = inverse,
-         .start = run == NONE ? bind_at(0) : lower_run_start(l, run), .sequence = lower_sequence(l), .first = lower_first(l),
-         .shift = lower_shift(l), .theta = r->theta, .scaling = r->scaling, .factor = r->factor, .low = yarn ? r->slow : r->low,
-         .high = yarn ? r->fast : r->high, .original = r->original, .from = t->kind == ATTN_MLA ? head - r->dims : 0,
-         .magnitude = magnitude(r));
+         .start = run == NONE ? bind_at(0) : lower_run_start(l, run), .sequence = lower_sequence(l),
+         .first = lower_first(l), .shift = lower_shift(l), .theta = r->theta, .scaling = r->scaling,
+         .factor = r->factor, .low = yarn ? r->slow : r->low, .high = yarn ? r->fast : r->high, .original = r->original,
+         .from = t->kind == ATTN_MLA ? head - r->dims : 0, .magnitude = magnitude(r));
 }
 
 /* Rotates q and k of the fused projection; or latent attention's q, or its rotary key, which is a TOKENS value. */

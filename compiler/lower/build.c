@@ -189,9 +189,10 @@ struct aux_shape lower_aux_shape(const struct lower *l, const struct opr *o, uin
     }
     if (o->kind == OPR_HEADNORM)
         return (struct aux_shape){DTYPE_F32, l->tokens, lower_normed_heads(l, o)};
-    return (struct aux_shape){DTYPE_F32, l->tokens, o->kind == OPR_ATTENTION ? o->attn->heads / l->d->tp
-                                                    : o->kind == OPR_LOSS && k == 1 ? 2
-                                                                                    : 1};
+    return (struct aux_shape){DTYPE_F32, l->tokens,
+                              o->kind == OPR_ATTENTION        ? o->attn->heads / l->d->tp
+                              : o->kind == OPR_LOSS && k == 1 ? 2
+                                                              : 1};
 }
 
 const char *lower_aux_name(const struct lower *l, const struct opr *o, uint32_t k)
@@ -215,7 +216,8 @@ struct mat lower_exchanged(struct lower *l, uint32_t piece, uint32_t opr)
     return lower_aux(l, piece, opr, 1);
 }
 
-static struct mat bucket_mat(struct lower *l, uint32_t piece, const struct weight_place *w, uint32_t rows, bool gradient)
+static struct mat bucket_mat(struct lower *l, uint32_t piece, const struct weight_place *w, uint32_t rows,
+                             bool gradient)
 {
     const struct bucket_info *b = &l->buckets[w->bucket];
     enum dtype dtype = b->moved ? DTYPE_F32 : gradient ? l->gtype : l->ctype;

@@ -24,7 +24,7 @@ struct aux_shape {
 
 struct weight_place {
     uint32_t bucket;
-    uint64_t at; /* first element within the bucket */
+    uint64_t at;         /* first element within the bucket */
     uint32_t rows, cols; /* shape on this rank */
     bool *written;       /* set once this step's gradient has received its first contribution */
 };
@@ -39,43 +39,43 @@ struct shard_part {
 
 struct piece {
     const struct expansion *e;
-    uint32_t layer;              /* NONE for embedding and head */
+    uint32_t layer; /* NONE for embedding and head */
     uint32_t chunk;
-    uint32_t ahead;              /* number of the prediction module, from 1; else 0 */
-    uint32_t tokens, targets;    /* of a prediction module: ring buffers of its token and target ids */
-    bool recompute;              /* some operators are recomputed in B */
-    uint32_t again;              /* which: bits of recompute_part, or BACKWARD_RUN_ALL */
-    uint32_t *line;              /* source line per operator */
-    bool *saved;                 /* per value: kept from F for B */
-    bool *needed, *unread;       /* per operator: recomputed in B; recomputed although nothing reads its output */
+    uint32_t ahead;           /* number of the prediction module, from 1; else 0 */
+    uint32_t tokens, targets; /* of a prediction module: ring buffers of its token and target ids */
+    bool recompute;           /* some operators are recomputed in B */
+    uint32_t again;           /* which: bits of recompute_part, or BACKWARD_RUN_ALL */
+    uint32_t *line;           /* source line per operator */
+    bool *saved;              /* per value: kept from F for B */
+    bool *needed, *unread;    /* per operator: recomputed in B; recomputed although nothing reads its output */
     /* per value: output (input) of an operator whose weight gradient may be computed in a W */
     bool *weighed, *weighs;
     /* per value: its ring buffer if kept for the backward pass in full precision, else NONE */
     uint32_t *buffer;
     /* per value: number of column blocks in which it is kept in 8 bits; 0: it is kept in full precision */
     uint8_t *eight;
-    uint32_t *eight_buffer;      /* per value: ring buffer of those 8-bit blocks if kept, else NONE */
-    uint32_t (*aux)[LOWER_AUX];  /* per operator: ring buffers of its auxiliary results, else NONE */
+    uint32_t *eight_buffer;       /* per value: ring buffer of those 8-bit blocks if kept, else NONE */
+    uint32_t (*aux)[LOWER_AUX];   /* per operator: ring buffers of its auxiliary results, else NONE */
     struct weight_place *weights; /* per weight */
-    uint32_t nparts;             /* its buckets that are all-gathered or reduce-scattered: number and places */
+    uint32_t nparts;              /* its buckets that are all-gathered or reduce-scattered: number and places */
     struct shard_part *parts;
-    uint64_t gathered, made;     /* total elements of those gathered, of those scattered */
-    bool gathers, scatters;      /* is any of its buckets gathered, scattered? */
-    struct mat *gradient;        /* per value, while the piece's B is being written */
+    uint64_t gathered, made; /* total elements of those gathered, of those scattered */
+    bool gathers, scatters;  /* is any of its buckets gathered, scattered? */
+    struct mat *gradient;    /* per value, while the piece's B is being written */
     bool *has_gradient;
     /* per value: ring buffer of what W needs in addition to what F kept, or NONE */
     uint32_t *late_value, *late_gradient;
-    struct mat *late;            /* per value: its gradient as I left it for W; the instance is W's microbatch */
+    struct mat *late; /* per value: its gradient as I left it for W; the instance is W's microbatch */
 };
 
 struct chunk {
     const struct stage *stage;
-    uint32_t stage_index;     /* number in the model, the stage in instructions' tags; */
-    uint32_t index, copy;     /* number among the schedule's stages; DualPipe's copy of the model */
+    uint32_t stage_index; /* number in the model, the stage in instructions' tags; */
+    uint32_t index, copy; /* number among the schedule's stages; DualPipe's copy of the model */
     uint32_t first, npieces;
     /* ranks of the previous and the next stage; this role's own number: no transfer is needed; NONE: there is none */
     uint32_t before, behind;
-    uint32_t left;            /* backward actions that are still to be written */
+    uint32_t left; /* backward actions that are still to be written */
     uint32_t ring_act, ring_in, ring_out, ring_grad, ring_token;
     /* ring of what is kept from I to W; NONE where the schedule does not split the backward */
     uint32_t ring_late;
@@ -88,28 +88,28 @@ struct bucket_info {
      * buffer */
     uint32_t reduced;
     const struct chunk *chunk;
-    uint32_t piece;    /* index of the piece whose last B completes its gradient; NONE: the chunk's last B does */
-    uint32_t shared;   /* index of another piece that uses its weights, or NONE */
-    uint32_t pending;  /* how many of those two pieces have not had their last B yet */
+    uint32_t piece;   /* index of the piece whose last B completes its gradient; NONE: the chunk's last B does */
+    uint32_t shared;  /* index of another piece that uses its weights, or NONE */
+    uint32_t pending; /* how many of those two pieces have not had their last B yet */
     /* masks of digits: those that it is sharded over; the other ones that its gradient is summed over, where ranks
      * hold copies (of key/value heads also on the tp ranks that share them) */
     uint32_t shard, replica;
-    uint64_t own;      /* elements of one shard */
-    bool gathers;      /* param holds this rank's shard only, gathered for every use (ZeRO 3); */
+    uint64_t own; /* elements of one shard */
+    bool gathers; /* param holds this rank's shard only, gathered for every use (ZeRO 3); */
     /* gradient holds the sum over microbatches of this rank's shard (ZeRO 2); begun: the first is in it */
     bool scatters;
     bool begun;
-    bool split;        /* split over tp, perhaps by key/value heads; else whole on every tp rank */
-    bool keys;         /* belongs to key/value heads that several tp ranks hold */
-    bool partial;      /* whole, but every tp rank's gradient covers its own heads alone */
+    bool split;   /* split over tp, perhaps by key/value heads; else whole on every tp rank */
+    bool keys;    /* belongs to key/value heads that several tp ranks hold */
+    bool partial; /* whole, but every tp rank's gradient covers its own heads alone */
     /* tie: the mirror rank holds a copy (tied table, DualPipe), and both are summed after the last backward; counts:
      * this role's copy counts in the gradient's norm */
     bool tie, counts;
-    bool experts;      /* weights of experts */
-    bool several;      /* a table that several pieces use, prediction modules among them: its gradient is kept whole */
+    bool experts; /* weights of experts */
+    bool several; /* a table that several pieces use, prediction modules among them: its gradient is kept whole */
     /* no gradient and no optimizer state: changed by a dedicated instruction, whole and fp32 on every rank */
     bool moved;
-    uint64_t used;     /* elements before padding */
+    uint64_t used; /* elements before padding */
 };
 
 struct program_bodies;
@@ -159,13 +159,13 @@ struct lower {
     uint32_t tokens, local; /* rows of a microbatch: all; those of a TOKENS value on this rank */
     /* cuts: decision_cuts(); runs: how many runs of consecutive tokens the local rows consist of, see collect.c */
     uint32_t cuts, runs;
-    uint32_t from, to;      /* range of runs for which norms and additions are being written */
-    bool splits;            /* the role's schedule has I and W */
-    bool skews;             /* decision_skews(), for a training program */
-    bool seam_next;         /* the first seam comes before this action's SEND */
-    uint32_t early;         /* number of actions before the first seam */
-    bool sp;                /* sequence parallelism with tp > 1 */
-    uint32_t copies; /* copies of the model in the schedule */
+    uint32_t from, to; /* range of runs for which norms and additions are being written */
+    bool splits;       /* the role's schedule has I and W */
+    bool skews;        /* decision_skews(), for a training program */
+    bool seam_next;    /* the first seam comes before this action's SEND */
+    uint32_t early;    /* number of actions before the first seam */
+    bool sp;           /* sequence parallelism with tp > 1 */
+    uint32_t copies;   /* copies of the model in the schedule */
     uint32_t nchunks, npieces;
     struct chunk *chunks, *chunk; /* chunk: that of the current action */
     struct piece *pieces;
@@ -173,14 +173,14 @@ struct lower {
     struct bucket_info *buckets;
     struct shards shards;
     uint32_t step_block, metrics, scale;
-    uint32_t loss_scale;    /* buffer of fp16's loss scale; else NONE */
+    uint32_t loss_scale; /* buffer of fp16's loss scale; else NONE */
     bool recomputing;
-    const char *temps; /* prefix of temporaries' names, so that the two actions of a pair do not share them */
+    const char *temps;         /* prefix of temporaries' names, so that the two actions of a pair do not share them */
     uint32_t temp[TEMP_HINTS]; /* by a hash of the name: the latest temporary buffer */
     /* halves of the backward pass being written: both in B, the input's in I, the weight's in W; none in F */
     uint32_t halves;
-    bool undivided;  /* the operator being written computes its weight gradient together with its input gradient */
-    VEC(uint32_t) channels;  /* channel per instruction, see lower_send() */
+    bool undivided; /* the operator being written computes its weight gradient together with its input gradient */
+    VEC(uint32_t) channels;        /* channel per instruction, see lower_send() */
     struct program_bodies *bodies; /* lists of operands of the instructions before number `shared` */
     uint32_t shared;
     VEC(struct repeat) repeats; /* actions that have been written and can be copied */
@@ -267,11 +267,11 @@ struct mat lower_exchanged(struct lower *l, uint32_t piece, uint32_t opr);
 void lower_params(struct lower *l);
 
 /* collect.c: layout conversions and boundaries */
-struct mat lower_gather(struct lower *l, const char *name, struct mat m);      /* TOKENS -> all rows */
-void lower_reduce_into(struct lower *l, struct mat partial, struct mat out);   /* partial sums over tp -> TOKENS */
+struct mat lower_gather(struct lower *l, const char *name, struct mat m);    /* TOKENS -> all rows */
+void lower_reduce_into(struct lower *l, struct mat partial, struct mat out); /* partial sums over tp -> TOKENS */
 /* one of l->cuts blocks of those rows */
 void lower_reduce_cut(struct lower *l, struct mat partial, struct mat out, uint32_t cut);
-struct mat lower_partial(struct lower *l, struct mat out);                     /* where to write those partial sums */
+struct mat lower_partial(struct lower *l, struct mat out); /* where to write those partial sums */
 /* queue of data-parallel collectives among ranks of one role; tied copies use QUEUE_DP */
 enum queue lower_dp_queue(const struct lower *l);
 void lower_collective(struct lower *l, enum op op, enum queue q, uint32_t mask, struct mat x, struct mat y);
@@ -282,8 +282,8 @@ void lower_send(struct lower *l, struct mat m, uint32_t peer, uint32_t channel);
 void lower_receive(struct lower *l, struct mat m, uint32_t peer, uint32_t channel);
 
 /* rules of operators (compiler/model/opr.def): forward; backward: first the input's gradient, then the weights' */
-#define OPR(kind, name, reads, beside, word, meaning) \
-    void lower_##name(struct lower *l, uint32_t piece, uint32_t opr); \
+#define OPR(kind, name, reads, beside, word, meaning)                                                                  \
+    void lower_##name(struct lower *l, uint32_t piece, uint32_t opr);                                                  \
     void lower_##name##_back(struct lower *l, uint32_t piece, uint32_t opr);
 #include "compiler/model/opr.def"
 #undef OPR
@@ -370,8 +370,8 @@ void lower_remember(struct lower *l, const struct schedule *s, const struct acti
 /* order.c: keying simulation, ring depths, queue order, waits and sequence numbers */
 struct lowered {
     struct program *p;
-    const uint32_t *channels;  /* per instruction: channel of a SEND or RECV, a small number; else NONE */
-    uint32_t cuts;             /* number of parts of every buffer that are waited for separately */
+    const uint32_t *channels; /* per instruction: channel of a SEND or RECV, a small number; else NONE */
+    uint32_t cuts;            /* number of parts of every buffer that are waited for separately */
 };
 void order_programs(const struct cost *c, const struct lowered *roles, uint32_t nroles, uint32_t microbatches);
 

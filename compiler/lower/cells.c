@@ -59,14 +59,14 @@ static int by_first(const void *x, const void *y)
  * a cell fills its other face. */
 struct cell {
     const struct ring_life *last[2]; /* latest user of each face */
-    uint32_t face;              /* the face used later */
+    uint32_t face;                   /* the face used later */
 };
 
 /* A user takes the lowest cell that is empty when it starts, else the one that is emptied first while the user's
  * data grows, else a new cell.  So the last cells are used only while all others are, and chunks take turns with
  * them: placement finds the slots of one chunk free where those of another are not. */
-static void take(struct arena *a, const struct role *r, const struct ring_life *life, const struct user *users, uint32_t n,
-                 uint32_t *slots)
+static void take(struct arena *a, const struct role *r, const struct ring_life *life, const struct user *users,
+                 uint32_t n, uint32_t *slots)
 {
     struct arena_mark mark = arena_mark(a);
     struct cell *cells = ARENA_ARRAY(a, struct cell, n + 1u);
@@ -227,7 +227,8 @@ static uint32_t find_items(struct arena *a, const struct role *r, const struct r
             size_t at = (size_t)g * m + users[k].microbatch;
             uint32_t cell = slots[at] / 2;
             if (!of[cell]) {
-                (*items)[n] = (struct item){.bytes = bytes[g], .users = arena_array(a, nusers, sizeof *(*items)->users)};
+                (*items)[n] = (struct item){.bytes = bytes[g],
+                                            .users = arena_array(a, nusers, sizeof *(*items)->users)};
                 of[cell] = ++n;
             }
             struct item *x = &(*items)[of[cell] - 1];

@@ -44,7 +44,8 @@ struct mat lower_gather(struct lower *l, const char *name, struct mat m)
         return m;
     struct mat whole = lower_temp(l, name, m.dtype, l->tokens, m.cols);
     for (uint32_t run = 0; run < l->runs; run++)
-        lower_collective(l, OP_ALL_GATHER, QUEUE_TP, l->mesh.dim[MESH_TP], mat_cut(m, run, l->runs), mat_cut(whole, run, l->runs));
+        lower_collective(l, OP_ALL_GATHER, QUEUE_TP, l->mesh.dim[MESH_TP], mat_cut(m, run, l->runs),
+                         mat_cut(whole, run, l->runs));
     return whole;
 }
 

@@ -147,8 +147,8 @@ static struct rows own_rows(const struct lower *l, struct mat q)
     return (struct rows){q.rows / l->tokens, 0};
 }
 
-static void attend(struct lower *l, const struct context *c, struct mat o, struct mat lse, struct mat q,
-                   struct mat k, struct mat v, struct rows keys)
+static void attend(struct lower *l, const struct context *c, struct mat o, struct mat lse, struct mat q, struct mat k,
+                   struct mat v, struct rows keys)
 {
     EMIT(l, ATTENTION_PART, .o = o, .lse = lse, .q = q, .k = k, .v = v, PART_ATTRS(l, c, q, k, keys));
 }
@@ -158,9 +158,8 @@ struct seen {
     struct mat q, o, dout, lse;
 };
 
-static void attend_back(struct lower *l, const struct context *c, const struct seen *s, struct mat k,
-                        struct mat v, struct rows keys, struct mat dq, enum mark mark, struct mat dk,
-                        struct mat dv)
+static void attend_back(struct lower *l, const struct context *c, const struct seen *s, struct mat k, struct mat v,
+                        struct rows keys, struct mat dq, enum mark mark, struct mat dk, struct mat dv)
 {
     EMIT(l, ATTENTION_PART_I, .dq = mat_by(dq, mark), .dk = dk, .dv = dv, .q = s->q, .k = k, .v = v, .o = s->o,
          .dout = s->dout, .lse = s->lse, PART_ATTRS(l, c, s->q, k, keys));
@@ -175,8 +174,7 @@ static void merge(struct lower *l, const struct context *c, struct mat o, struct
 
 /* ---- ring ---- */
 
-static struct mat ring_buffer(struct lower *l, const char *name, uint32_t step, enum dtype dtype,
-                              uint32_t cols)
+static struct mat ring_buffer(struct lower *l, const char *name, uint32_t step, enum dtype dtype, uint32_t cols)
 {
     return lower_temp(l, arena_printf(l->arena, "%s%u", name, step % 2), dtype, l->tokens, cols);
 }
@@ -188,8 +186,7 @@ static void shift_pair(struct lower *l, const struct context *c, struct mat k, s
         shift(l, c, p.m[i], pair_part(&p, i, next));
 }
 
-static void ring(struct lower *l, const struct context *c, const struct operands *x, struct mat out,
-                 struct mat lse)
+static void ring(struct lower *l, const struct context *c, const struct operands *x, struct mat out, struct mat lse)
 {
     struct mat k = x->k, v = x->v;
     bool wide = out.dtype == DTYPE_F32; /* parts are merged in fp32 */
@@ -227,8 +224,8 @@ static void ring_home(struct lower *l, const struct context *c, struct mat sum, 
 
 /* Gradients of keys and values follow them one step later: each rank adds to the sums that have arrived, and sends
  * them on. */
-static void ring_back(struct lower *l, const struct context *c, const struct seen *s,
-                      const struct operands *x, const struct operands *d)
+static void ring_back(struct lower *l, const struct context *c, const struct seen *s, const struct operands *x,
+                      const struct operands *d)
 {
     struct mat k = x->k, v = x->v;
     uint32_t cols = k.cols + v.cols;
@@ -267,16 +264,15 @@ static struct mat gather_keys(struct lower *l, const struct context *c, const st
     return all;
 }
 
-static void gathered(struct lower *l, const struct context *c, const struct operands *x, struct mat out,
-                     struct mat lse)
+static void gathered(struct lower *l, const struct context *c, const struct operands *x, struct mat out, struct mat lse)
 {
     struct mat all = gather_keys(l, c, x);
     attend(l, c, out, lse, x->q, mat_columns(all, 0, x->k.cols), mat_columns(all, x->k.cols, x->v.cols),
            (struct rows){c->cp, 0});
 }
 
-static void gathered_back(struct lower *l, const struct context *c, const struct seen *s,
-                          const struct operands *x, const struct operands *d)
+static void gathered_back(struct lower *l, const struct context *c, const struct seen *s, const struct operands *x,
+                          const struct operands *d)
 {
     struct mat all = gather_keys(l, c, x), sums = lower_temp(l, "dkv.all", l->ctype, all.rows, all.cols);
     struct pair p = pair_new(d->k, d->v);
@@ -329,8 +325,8 @@ static struct exchanged exchanged_new(struct lower *l, const struct context *c, 
                               operands_of(all, local, c->cp)};
 }
 
-static void exchanged(struct lower *l, const struct context *c, const struct exchanged *e,
-                      const struct operands *local, struct mat out)
+static void exchanged(struct lower *l, const struct context *c, const struct exchanged *e, const struct operands *local,
+                      struct mat out)
 {
     const struct mat three[3] = {local->q, local->k, local->v};
     exchange_heads(l, c, three, 3, e->qkv, false);
@@ -338,8 +334,8 @@ static void exchanged(struct lower *l, const struct context *c, const struct exc
     exchange_heads(l, c, &out, 1, e->o, true);
 }
 
-static void exchanged_back(struct lower *l, const struct context *c, const struct exchanged *e,
-                           struct mat dout, const struct operands *d)
+static void exchanged_back(struct lower *l, const struct context *c, const struct exchanged *e, struct mat dout,
+                           const struct operands *d)
 {
     struct mat all = lower_temp(l, "dheads.qkv", l->ctype, e->qkv.rows, e->qkv.cols);
     struct operands x = operands_of(all, d, c->cp);

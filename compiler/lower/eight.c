@@ -49,7 +49,8 @@ static struct mat words_of(struct lower *l, uint32_t piece, uint32_t value)
     if (!pc->saved[value] && !(pc->weighs[value] && halves))
         return lower_temp(l, arena_printf(l->arena, "%s.words", pc->e->values[value].name), DTYPE_I32, m.rows, m.cols);
     if (*buffer == NONE) {
-        const char *name = arena_printf(l->arena, "%s.%s.late", lower_piece_name(l, piece, "L"), pc->e->values[value].name);
+        const char *name = arena_printf(l->arena, "%s.%s.late", lower_piece_name(l, piece, "L"),
+                                        pc->e->values[value].name);
         *buffer = lower_step_buffer(l, name, DTYPE_I32, 4ull * m.rows * m.cols, l->chunks[pc->chunk].ring_late);
     }
     return lower_ring_mat(l, *buffer, DTYPE_I32, m.rows, m.cols);

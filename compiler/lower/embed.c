@@ -12,7 +12,8 @@ static uint32_t vocab_rows(const struct lower *l)
 static struct mat ids_of(struct lower *l, uint32_t piece, bool targets)
 {
     const struct piece *pc = &l->pieces[piece];
-    uint32_t own = targets ? l->chunk->targets_buffer : l->chunk->tokens_buffer, later = targets ? pc->targets : pc->tokens;
+    uint32_t own = targets ? l->chunk->targets_buffer : l->chunk->tokens_buffer,
+             later = targets ? pc->targets : pc->tokens;
     return lower_ring_mat(l, pc->ahead ? later : own, DTYPE_I32, l->tokens, 1);
 }
 
@@ -96,9 +97,9 @@ void lower_position_back(struct lower *l, uint32_t piece, uint32_t opr)
         return;
     for (uint32_t run = 0; run < l->runs; run++) {
         enum mark mark = lower_contribution(l, piece, o->weight);
-        EMIT(l, POSITION_W, .dtable = mat_by(lower_weight(l, piece, o, true), mark),
-             .dy = mat_cut(dy, run, l->runs), .start = lower_run_start(l, run), .sequence = lower_sequence(l),
-             .first = lower_first(l), .shift = lower_shift(l));
+        EMIT(l, POSITION_W, .dtable = mat_by(lower_weight(l, piece, o, true), mark), .dy = mat_cut(dy, run, l->runs),
+             .start = lower_run_start(l, run), .sequence = lower_sequence(l), .first = lower_first(l),
+             .shift = lower_shift(l));
     }
 }
 
@@ -106,12 +107,11 @@ void lower_position_back(struct lower *l, uint32_t piece, uint32_t opr)
  * logits of a row.  It is the mean over the step's targets; only tp rank 0's share counts in the metrics. */
 static void targets_and_sums(struct lower *l, struct mat targets, struct mat logits, struct mat max, struct mat sum)
 {
-    EMIT(l, XENT_MAX, .max = max, .logits = logits, .start = vocab_start(l),
-         .vocab = (int64_t)l->job->model.vocab);
+    EMIT(l, XENT_MAX, .max = max, .logits = logits, .start = vocab_start(l), .vocab = (int64_t)l->job->model.vocab);
     if (l->d->tp > 1)
         lower_maximum(l, QUEUE_TP, l->mesh.dim[MESH_TP], max);
-    EMIT(l, XENT_SUM, .sum = sum, .logits = logits, .max = max, .targets = targets,
-         .start = vocab_start(l), .vocab = (int64_t)l->job->model.vocab);
+    EMIT(l, XENT_SUM, .sum = sum, .logits = logits, .max = max, .targets = targets, .start = vocab_start(l),
+         .vocab = (int64_t)l->job->model.vocab);
     if (l->d->tp > 1)
         lower_collective(l, OP_ALL_REDUCE, QUEUE_TP, l->mesh.dim[MESH_TP], sum, sum);
 }
@@ -135,7 +135,8 @@ void lower_loss(struct lower *l, uint32_t piece, uint32_t opr)
     if (l->pieces[piece].ahead) /* the loss that is reported is that of the next token */
         return;
     struct bind count = l->d->tp > 1 ? bind_to(0, lower_slot(l, SLOT_FIRST, l->mesh.dim[MESH_TP]), 1) : bind_at(1);
-    EMIT(l, XENT_LOSS, .loss = mat_add(lower_metric(l, METRIC_LOSS, 1)), .sum = sum, .scale = loss_scale(l, false), .count = count);
+    EMIT(l, XENT_LOSS, .loss = mat_add(lower_metric(l, METRIC_LOSS, 1)), .sum = sum, .scale = loss_scale(l, false),
+         .count = count);
 }
 
 void lower_loss_back(struct lower *l, uint32_t piece, uint32_t opr)
@@ -144,9 +145,8 @@ void lower_loss_back(struct lower *l, uint32_t piece, uint32_t opr)
     const struct opr *o = &pc->e->oprs[opr];
     struct mat logits = lower_value(l, piece, o->in[0]);
     EMIT(l, XENT_I, .dlogits = logits, .logits = logits, .max = lower_aux(l, piece, opr, 0),
-         .sum = lower_aux(l, piece, opr, 1), .targets = ids_of(l, piece, true),
-         .start = vocab_start(l), .vocab = (int64_t)l->job->model.vocab, .by = lower_loss_factor(l),
-         .scale = loss_scale(l, pc->ahead));
+         .sum = lower_aux(l, piece, opr, 1), .targets = ids_of(l, piece, true), .start = vocab_start(l),
+         .vocab = (int64_t)l->job->model.vocab, .by = lower_loss_factor(l), .scale = loss_scale(l, pc->ahead));
     pc->gradient[o->in[0]] = logits; /* in place: the logits are not needed again */
     pc->has_gradient[o->in[0]] = true;
 }

@@ -28,7 +28,7 @@
 #define WHOLE(x, y)
 #define MOST(x, y)
 #define BELOW(x, y)
-#define INSN(name, queue, unit, operands, attributes, meaning)                                               \
+#define INSN(name, queue, unit, operands, attributes, meaning)                                                         \
     const struct emit_##name emit_none_##name = {operands attributes};
 #include "runtime/isa.def"
 
@@ -59,9 +59,15 @@ static void put(struct emission *e, struct mat m, enum mark mark, bool optional)
     if (m.buffer == NONE)
         return;
     assert(m.instance == (e->p->buffers[m.buffer].ring == NONE ? NONE : e->insn->microbatch));
-    *o = (struct operand){.buffer = m.buffer, .dtype = (uint8_t)m.dtype, .mark = (uint8_t)mark,
-                          .slot = m.slot == NONE ? UINT16_MAX : (uint16_t)m.slot, .offset = m.at,
-                          .slot_stride = m.slot_stride, .rows = m.rows, .cols = m.cols, .ld = m.ld};
+    *o = (struct operand){.buffer = m.buffer,
+                          .dtype = (uint8_t)m.dtype,
+                          .mark = (uint8_t)mark,
+                          .slot = m.slot == NONE ? UINT16_MAX : (uint16_t)m.slot,
+                          .offset = m.at,
+                          .slot_stride = m.slot_stride,
+                          .rows = m.rows,
+                          .cols = m.cols,
+                          .ld = m.ld};
 }
 
 static void put_target(struct emission *e, struct target t, bool optional)
@@ -115,11 +121,11 @@ static void put_slot(struct emission *e, uint32_t slot)
 #define WHOLE(x, y)
 #define MOST(x, y)
 #define BELOW(x, y)
-#define INSN(name, queue, unit, operands, attributes, meaning)                                               \
-    void emit_##name(struct lower *l, const struct emit_##name *e)                                     \
-    {                                                                                                        \
-        struct emission at = begin(l, OP_##name);                                                            \
-        operands attributes                                                                                  \
+#define INSN(name, queue, unit, operands, attributes, meaning)                                                         \
+    void emit_##name(struct lower *l, const struct emit_##name *e)                                                     \
+    {                                                                                                                  \
+        struct emission at = begin(l, OP_##name);                                                                      \
+        operands attributes                                                                                            \
     }
 #include "runtime/isa.def"
 

@@ -83,19 +83,19 @@ static inline struct bind bind_to(int64_t base, uint32_t slot, int64_t stride)
 #define WHOLE(x, y)
 #define MOST(x, y)
 #define BELOW(x, y)
-#define INSN(name, queue, unit, operands, attributes, meaning)                                               \
-    struct emit_##name {                                                                                     \
-        operands attributes                                                                                  \
-    };                                                                                                       \
-    extern const struct emit_##name emit_none_##name;                                                        \
+#define INSN(name, queue, unit, operands, attributes, meaning)                                                         \
+    struct emit_##name {                                                                                               \
+        operands attributes                                                                                            \
+    };                                                                                                                 \
+    extern const struct emit_##name emit_none_##name;                                                                  \
     void emit_##name(struct lower *l, const struct emit_##name *e);
 #include "runtime/isa.def"
 
-#define EMIT(l, op, ...)                                                                                     \
-    do {                                                                                                     \
-        struct emit_##op emit_ = emit_none_##op;                                                             \
-        EMIT_EACH(__VA_ARGS__);                                                                              \
-        emit_##op((l), &emit_);                                                                        \
+#define EMIT(l, op, ...)                                                                                               \
+    do {                                                                                                               \
+        struct emit_##op emit_ = emit_none_##op;                                                                       \
+        EMIT_EACH(__VA_ARGS__);                                                                                        \
+        emit_##op((l), &emit_);                                                                                        \
     } while (0)
 /* `.name = value, ...` become assignments to emit_, one after the other, since initializers are evaluated in no
  * defined order */
@@ -125,11 +125,13 @@ static inline struct bind bind_to(int64_t base, uint32_t slot, int64_t stride)
 #define EMIT_24(x, ...) emit_ x, EMIT_23(__VA_ARGS__)
 #define EMIT_25(x, ...) emit_ x, EMIT_24(__VA_ARGS__)
 #define EMIT_26(x, ...) emit_ x, EMIT_25(__VA_ARGS__)
-#define EMIT_PICK(a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19,      \
-                a20, a21, a22, a23, a24, a25, a26, macro, ...) macro
-#define EMIT_EACH(...)                                                                                       \
-    EMIT_PICK(__VA_ARGS__, EMIT_26, EMIT_25, EMIT_24, EMIT_23, EMIT_22, EMIT_21, EMIT_20, EMIT_19,           \
-                EMIT_18, EMIT_17, EMIT_16, EMIT_15, EMIT_14, EMIT_13, EMIT_12, EMIT_11, EMIT_10,             \
-                EMIT_9, EMIT_8, EMIT_7, EMIT_6, EMIT_5, EMIT_4, EMIT_3, EMIT_2, EMIT_1, 0)(__VA_ARGS__)
+#define EMIT_PICK(a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, \
+                  a23, a24, a25, a26, macro, ...)                                                                      \
+    macro
+#define EMIT_EACH(...)                                                                                                 \
+    EMIT_PICK(__VA_ARGS__, EMIT_26, EMIT_25, EMIT_24, EMIT_23, EMIT_22, EMIT_21, EMIT_20, EMIT_19, EMIT_18, EMIT_17,   \
+              EMIT_16, EMIT_15, EMIT_14, EMIT_13, EMIT_12, EMIT_11, EMIT_10, EMIT_9, EMIT_8, EMIT_7, EMIT_6, EMIT_5,   \
+              EMIT_4, EMIT_3, EMIT_2, EMIT_1, 0)                                                                       \
+    (__VA_ARGS__)
 
 #endif

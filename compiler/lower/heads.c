@@ -40,8 +40,8 @@ void lower_headnorm_back(struct lower *l, uint32_t piece, uint32_t opr)
     struct mat x = half(l, o, lower_value(l, piece, o->in[0])),
                dx = half(l, o, lower_gradient(l, piece, o->in[0], &mark));
     struct mat dy = half(l, o, pc->gradient[o->out]), rstd = lower_aux(l, piece, opr, 0);
-    EMIT(l, HEADNORM_I, .dx = dx, .dy = dy, .x = x, .g = lower_vector(l, piece, o, 0, false), .rstd = rstd, .heads = heads,
-         .head = x.cols / heads);
+    EMIT(l, HEADNORM_I, .dx = dx, .dy = dy, .x = x, .g = lower_vector(l, piece, o, 0, false), .rstd = rstd,
+         .heads = heads, .head = x.cols / heads);
     mark = lower_contribution(l, piece, o->bias);
     EMIT(l, HEADNORM_W, .dg = mat_by(lower_vector(l, piece, o, 0, true), mark), .dy = dy, .x = x, .rstd = rstd,
          .heads = heads, .head = x.cols / heads);
@@ -51,8 +51,7 @@ void lower_keys(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     uint32_t heads = o->attn->heads / l->d->tp, k = heads * o->attn->head;
-    struct mat rope = lower_gather(l, "krfull", lower_value(l, piece, o->in[1])),
-               y = lower_value(l, piece, o->out);
+    struct mat rope = lower_gather(l, "krfull", lower_value(l, piece, o->in[1])), y = lower_value(l, piece, o->out);
     EMIT(l, MLA_KEYS, .k = mat_columns(y, 0, k), .v = mat_columns(y, k, y.cols - k),
          .kv = lower_value(l, piece, o->in[0]), .rope = rope, .heads = heads, .head = o->attn->head);
 }

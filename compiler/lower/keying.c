@@ -52,8 +52,7 @@ static void find_vqueues(struct arena *a, struct role *r, uint32_t index, struct
             continue;
         end[0] = index;
         end[1] = (uint32_t)all.n;
-        vec_push(a, &all,
-                 ((struct vqueue){.channel = r->channels[i], .sends = sends, .next_waiter = NO_INSN}));
+        vec_push(a, &all, ((struct vqueue){.channel = r->channels[i], .sends = sends, .next_waiter = NO_INSN}));
     }
     r->vqueue = all.at;
     r->nvqueues = (uint32_t)all.n;

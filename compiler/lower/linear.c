@@ -86,7 +86,10 @@ static void input_gradient(struct lower *l, uint32_t piece, const struct opr *o,
     uint32_t n = parts_of(l, piece, o, part);
     for (uint32_t cut = 0; cut < cuts; cut++) {
         for (uint32_t k = 0; k < n; k++) {
-            EMIT(l, MATMUL_NN, .c = mat_by(mat_cut(c, cut, cuts), k ? MARK_ADD : reduces ? MARK_WRITE : mark),
+            EMIT(l, MATMUL_NN,
+                 .c = mat_by(mat_cut(c, cut, cuts), k         ? MARK_ADD
+                                                    : reduces ? MARK_WRITE
+                                                              : mark),
                  .a = mat_cut(mat_columns(dy, part[k].first, part[k].cols), cut, cuts),
                  .b = lower_weight(l, piece, &part[k].o, false), .fp8 = rounding(l, o));
         }

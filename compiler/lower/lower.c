@@ -291,12 +291,15 @@ static double start_ns(const struct lower *l, const struct watch *w, const struc
 static void run_next(const struct lower *l, struct watch *w, struct strand *s)
 {
     const struct insn *n = &l->p->insns[s->next];
-    double takes = (double)cost_insn_ns(l->cost, l->p, s->next, false), start = start_ns(l, w, s), free = w->queue_ns[n->queue];
+    double takes = (double)cost_insn_ns(l->cost, l->p, s->next, false), start = start_ns(l, w, s),
+           free = w->queue_ns[n->queue];
     double end = (free > start ? free : start) + takes;
     w->queue_ns[n->queue] = end;
     for (uint32_t k = n->operand; k < n->operand + isa_info(n->op)->noperands; k++) {
         const struct operand *o = &l->p->operands[k];
-        double *last = o->buffer == NONE ? NULL : o->mark == MARK_READ ? &w->read_ns[o->buffer] : &w->written_ns[o->buffer];
+        double *last = o->buffer == NONE      ? NULL
+                       : o->mark == MARK_READ ? &w->read_ns[o->buffer]
+                                              : &w->written_ns[o->buffer];
         if (last && end > *last)
             *last = end;
     }
@@ -362,8 +365,7 @@ static void lower_actions_together(struct lower *l, const struct schedule *s, co
 
 static void lower_early(struct lower *l, const struct schedule *s)
 {
-    uint32_t early = schedule_early(s, l->role),
-             next = l->role + 1 < l->d->pp ? schedule_early(s, l->role + 1) : 0;
+    uint32_t early = schedule_early(s, l->role), next = l->role + 1 < l->d->pp ? schedule_early(s, l->role + 1) : 0;
     for (uint32_t i = 0; i < early; i++) {
         l->seam_next = i + 1 == early && next < early;
         lower_action(l, s, &s->actions[l->role][i]);
@@ -402,11 +404,21 @@ static struct job_info job_info(const struct job *j)
 {
     const struct train *t = &j->train;
     double per_step = (double)t->sequence * (double)t->batch;
-    return (struct job_info){.sequence = t->sequence, .batch = t->batch, .vocab = j->model.vocab, .seed = t->seed,
+    return (struct job_info){.sequence = t->sequence,
+                             .batch = t->batch,
+                             .vocab = j->model.vocab,
+                             .seed = t->seed,
                              .steps_total = t->total > 0 ? (uint64_t)(t->total / per_step) : 0,
-                             .optimizer = t->optimizer, .lr_kind = t->lr_kind, .lr = t->lr, .lr_min = t->lr_min,
-                             .beta1 = t->beta1, .beta2 = t->beta2, .lr_warmup = t->lr_warmup, .lr_decay = t->lr_decay,
-                             .lr_stable = t->lr_stable, .tokens_per_step = per_step};
+                             .optimizer = t->optimizer,
+                             .lr_kind = t->lr_kind,
+                             .lr = t->lr,
+                             .lr_min = t->lr_min,
+                             .beta1 = t->beta1,
+                             .beta2 = t->beta2,
+                             .lr_warmup = t->lr_warmup,
+                             .lr_decay = t->lr_decay,
+                             .lr_stable = t->lr_stable,
+                             .tokens_per_step = per_step};
 }
 
 static enum dtype dtype_of(enum dtype_name d)
@@ -419,7 +431,13 @@ static enum dtype dtype_of(enum dtype_name d)
 static struct lowered lower_role(struct arena *a, const struct cost *c, const struct job *job, const struct decision *d,
                                  uint32_t role, const struct program *train, const struct schedule *s)
 {
-    struct lower l = {.arena = a, .cost = c, .job = job, .d = d, .role = role, .evaluation = train != NULL, .temps = "",
+    struct lower l = {.arena = a,
+                      .cost = c,
+                      .job = job,
+                      .d = d,
+                      .role = role,
+                      .evaluation = train != NULL,
+                      .temps = "",
                       .mesh = decision_mesh(job, d)};
     l.p = program_new(role, d->pp);
     l.p->evaluation = l.evaluation;

@@ -60,19 +60,20 @@ static bool keeps_eight(const struct lower *l)
 static struct aux_shape kept_shape(const struct lower *l, uint32_t rows, uint32_t cols, uint32_t parts)
 {
     struct mat words = lower_words((struct mat){.cols = cols}, parts);
-    return keeps_eight(l) ? (struct aux_shape){words.dtype, rows, words.cols} : (struct aux_shape){l->ctype, rows, cols};
+    return keeps_eight(l) ? (struct aux_shape){words.dtype, rows, words.cols}
+                          : (struct aux_shape){l->ctype, rows, cols};
 }
 
 struct aux_shape lower_moe_shape(const struct lower *l, const struct opr *o, uint32_t k)
 {
     const struct moe *m = o->moe;
     struct expert_rows r = lower_expert_rows(l, m);
-    uint32_t rows = r.blocks * l->d->etp * r.block, w = (uint32_t)m->expert.width / l->d->etp, h = (uint32_t)l->job->model.width;
+    uint32_t rows = r.blocks * l->d->etp * r.block, w = (uint32_t)m->expert.width / l->d->etp,
+             h = (uint32_t)l->job->model.width;
     struct aux_shape counts = {DTYPE_I32, m->experts, 1}, came = {DTYPE_I32, r.nodes * r.node, m->active};
-    const struct aux_shape router[] = {
-        {DTYPE_F32, l->local, m->experts}, {DTYPE_I32, l->local, m->active},
-        {DTYPE_F32, l->local, m->active},  {DTYPE_I32, l->local, m->active},
-        over_nodes(l) ? came : counts,     {DTYPE_F64, l->d->microbatch, m->experts}};
+    const struct aux_shape router[] = {{DTYPE_F32, l->local, m->experts}, {DTYPE_I32, l->local, m->active},
+                                       {DTYPE_F32, l->local, m->active},  {DTYPE_I32, l->local, m->active},
+                                       over_nodes(l) ? came : counts,     {DTYPE_F64, l->d->microbatch, m->experts}};
     uint32_t parts = gated(&m->expert) ? 2 : 1;
     const struct aux_shape experts[] = {kept_shape(l, rows, h, 1),
                                         kept_shape(l, rows, parts * w, parts),
@@ -180,7 +181,8 @@ static void dispatch(struct lower *l, const struct moe *m, struct mat x, struct 
 }
 
 /* The same for token rows, which are expanded into y again; words: where they are kept in 8 bits, or none. */
-static void dispatch_rows(struct lower *l, const struct moe *m, struct mat x, struct mat place, struct mat y, struct mat words)
+static void dispatch_rows(struct lower *l, const struct moe *m, struct mat x, struct mat place, struct mat y,
+                          struct mat words)
 {
     bool sent = l->job->train.fp8_sent, kept = words.buffer != NONE;
     struct mat came = !sent ? y : kept ? words : lower_temp(l, "inbound", DTYPE_I32, y.rows, x.cols);
@@ -191,8 +193,7 @@ static void dispatch_rows(struct lower *l, const struct moe *m, struct mat x, st
         lower_quantize(l, y, words, 1);
 }
 
-static void combine(struct lower *l, struct mat x, struct mat place, struct mat weight, struct mat y,
-                    enum mark mark)
+static void combine(struct lower *l, struct mat x, struct mat place, struct mat weight, struct mat y, enum mark mark)
 {
     EMIT(l, COMBINE, .y = mat_by(y, mark), .x = x, .place = place, .weight = weight);
 }
@@ -206,7 +207,7 @@ struct experts {
     struct mat counts;
     /* of the rows that are sent to expert-parallel ranks: tokens, or the rows that arrived for the node; */
     struct mat place, weight;
-    struct mat home;          /* where rows go through nodes: of the tokens themselves */
+    struct mat home; /* where rows go through nodes: of the tokens themselves */
     struct expert_rows rows;
 };
 
@@ -217,8 +218,7 @@ static struct experts open_experts(struct lower *l, uint32_t piece, uint32_t opr
     while (pc->e->oprs[e.router].out != e.o->in[1])
         e.router++;
     e.rows = lower_expert_rows(l, e.m);
-    e.counts =
-        lower_aux(l, piece, exchanges(l) ? opr : e.router, exchanges(l) ? EXPERTS_COUNTS : ROUTER_COUNTS);
+    e.counts = lower_aux(l, piece, exchanges(l) ? opr : e.router, exchanges(l) ? EXPERTS_COUNTS : ROUTER_COUNTS);
     e.home = lower_aux(l, piece, e.router, ROUTER_PLACE);
     e.place = over_nodes(l) ? lower_aux(l, piece, opr, EXPERTS_PLACE) : e.home;
     e.weight = over_nodes(l) ? lower_aux(l, piece, opr, EXPERTS_WEIGHT) : lower_aux(l, piece, e.router, ROUTER_WEIGHT);
@@ -248,14 +248,14 @@ static struct mat arrange_node(struct lower *l, const struct experts *e, struct 
     lower_collective(l, OP_ALL_TO_ALL, far_queue(l), l->mesh.dim[MESH_EP_FAR], chosen, came);
     EMIT(l, ARRANGE, .place = e->place, .counts = counts,
          .need = e->rows.bounded && !l->recomputing ? lower_metric(l, METRIC_NEED, 2) : mat_none(), .index = came,
-         .experts = e->rows.blocks * e->rows.experts, .blocks = e->rows.blocks, .rows = e->rows.block,
-         .capacity = 0, .sequence = lower_sequence(l), .start = bind_at(0), .tokens = l->local);
+         .experts = e->rows.blocks * e->rows.experts, .blocks = e->rows.blocks, .rows = e->rows.block, .capacity = 0,
+         .sequence = lower_sequence(l), .start = bind_at(0), .tokens = l->local);
     return counts;
 }
 
 /* c = a b' + bias, with each row's expert's b */
-static void grouped_nt(struct lower *l, const struct experts *e, struct target c, struct mat a, struct mat b, struct mat bias,
-                       int64_t fp8)
+static void grouped_nt(struct lower *l, const struct experts *e, struct target c, struct mat a, struct mat b,
+                       struct mat bias, int64_t fp8)
 {
     EMIT(l, GROUPED_NT, .c = c, .a = a, .b = b, .counts = e->counts, .bias = bias, .experts = e->rows.experts,
          .blocks = e->rows.blocks * l->d->etp, .fp8 = fp8);
@@ -279,11 +279,12 @@ static void grouped_tn(struct lower *l, const struct experts *e, struct target c
 static void project(struct lower *l, uint32_t piece, const struct experts *e, uint32_t k, struct mat c, struct mat a)
 {
     struct mat b = lower_one_weight(l, piece, e->o, k, false);
-    grouped_nt(l, e, mat_write(c), a, b, e->o->nbiases ? lower_vector(l, piece, e->o, k, false) : mat_none(), lower_fp8(l));
+    grouped_nt(l, e, mat_write(c), a, b, e->o->nbiases ? lower_vector(l, piece, e->o, k, false) : mat_none(),
+               lower_fp8(l));
 }
 
-static void bias_gradient(struct lower *l, uint32_t piece, const struct experts *e, uint32_t k, struct mat dy, struct mat weight,
-                          enum mark mark)
+static void bias_gradient(struct lower *l, uint32_t piece, const struct experts *e, uint32_t k, struct mat dy,
+                          struct mat weight, enum mark mark)
 {
     EMIT(l, GROUPED_BIAS_W, .db = mat_by(lower_vector(l, piece, e->o, k, true), mark), .dy = dy, .weight = weight,
          .counts = e->counts, .experts = e->rows.experts, .blocks = e->rows.blocks * l->d->etp);
@@ -291,7 +292,8 @@ static void bias_gradient(struct lower *l, uint32_t piece, const struct experts 
 
 /* A row's weight also multiplies the output's bias; what that adds to the weight's gradient is a product with one
  * column. */
-static void bias_weights_back(struct lower *l, uint32_t piece, const struct experts *e, struct mat dback, struct mat drow)
+static void bias_weights_back(struct lower *l, uint32_t piece, const struct experts *e, struct mat dback,
+                              struct mat drow)
 {
     grouped_nt(l, e, mat_add(drow), dback, lower_vector(l, piece, e->o, e->o->nbiases - 1, false), mat_none(), 0);
 }
@@ -306,7 +308,8 @@ static struct mat projection(const struct experts *e, struct mat up, uint32_t k)
 /* Sends token rows and counts of choices to the experts; words: where the rows are kept in 8 bits, or none.  Counts
  * go first, since the products need them, too, and after the rows they might have to wait for another microbatch's
  * transfers. */
-static void send_rows(struct lower *l, uint32_t piece, const struct experts *e, struct mat x, struct mat rows, struct mat words)
+static void send_rows(struct lower *l, uint32_t piece, const struct experts *e, struct mat x, struct mat rows,
+                      struct mat words)
 {
     struct mat counts = lower_aux(l, piece, e->router, ROUTER_COUNTS);
     if (over_nodes(l))
@@ -336,14 +339,16 @@ static struct mat send_sums(struct lower *l, const struct experts *e, struct mat
 }
 
 /* Sums for each token what has returned that way. */
-static void sum_rows(struct lower *l, const struct experts *e, struct mat came, struct mat weight, struct mat y, enum mark mark)
+static void sum_rows(struct lower *l, const struct experts *e, struct mat came, struct mat weight, struct mat y,
+                     enum mark mark)
 {
     combine(l, came, e->home, over_nodes(l) ? mat_none() : weight, y, mark);
 }
 
 /* What matrix products and gated activations of the backward pass read, as the forward pass makes it: in the buffer
  * where it is kept, or in a temporary from which 8-bit words are made. */
-static struct mat made(struct lower *l, uint32_t piece, const struct experts *e, uint32_t opr, uint32_t k, const char *name, uint32_t cols)
+static struct mat made(struct lower *l, uint32_t piece, const struct experts *e, uint32_t opr, uint32_t k,
+                       const char *name, uint32_t cols)
 {
     return keeps_eight(l) ? rows_temp(l, name, e->m, cols) : lower_aux(l, piece, opr, k);
 }
@@ -363,8 +368,8 @@ static void keep(struct lower *l, uint32_t piece, uint32_t opr, uint32_t k, stru
 }
 
 /* The same as the backward pass reads it. */
-static struct mat kept(struct lower *l, uint32_t piece, const struct experts *e, uint32_t opr, uint32_t k, const char *name, uint32_t cols,
-                       uint32_t parts)
+static struct mat kept(struct lower *l, uint32_t piece, const struct experts *e, uint32_t opr, uint32_t k,
+                       const char *name, uint32_t cols, uint32_t parts)
 {
     struct mat x = made(l, piece, e, opr, k, name, cols);
     if (keeps_eight(l))
@@ -377,8 +382,10 @@ void lower_experts(struct lower *l, uint32_t piece, uint32_t opr)
     struct experts e = open_experts(l, piece, opr);
     struct mat x = lower_value(l, piece, e.o->in[0]);
     uint32_t w = (uint32_t)e.m->expert.width / l->d->etp, down = e.o->nweights - 1;
-    struct mat rows = made(l, piece, &e, opr, EXPERTS_ROWS, "rows", x.cols), up = made(l, piece, &e, opr, EXPERTS_UP, "ups", down * w);
-    struct mat hidden = made(l, piece, &e, opr, EXPERTS_HIDDEN, "acts", w), back = sent_temp(l, "back", e.m, l->ctype, x.cols);
+    struct mat rows = made(l, piece, &e, opr, EXPERTS_ROWS, "rows", x.cols),
+               up = made(l, piece, &e, opr, EXPERTS_UP, "ups", down * w);
+    struct mat hidden = made(l, piece, &e, opr, EXPERTS_HIDDEN, "acts", w),
+               back = sent_temp(l, "back", e.m, l->ctype, x.cols);
     struct mat out = exchanges(l) ? rows_temp(l, "outs", e.m, x.cols) : back;
     if (l->recomputing && l->pieces[piece].aux[opr][EXPERTS_UP] != NONE) { /* everything else was kept */
         lower_activation(l, &e.m->expert, kept(l, piece, &e, opr, EXPERTS_UP, "ups", down * w, down), hidden);
@@ -490,7 +497,8 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
     uint32_t w = (uint32_t)e.m->expert.width / l->d->etp, down = e.o->nweights - 1;
     struct mat weight = row_numbers(l, "weights", e.m), dy = l->pieces[piece].gradient[e.o->out];
     uint32_t h = dy.cols;
-    struct mat dback = rows_temp(l, "dback", e.m, h), dsum = rows_temp(l, "dsums", e.m, w), dhidden = rows_temp(l, "dhidden", e.m, w);
+    struct mat dback = rows_temp(l, "dback", e.m, h), dsum = rows_temp(l, "dsums", e.m, w),
+               dhidden = rows_temp(l, "dhidden", e.m, w);
     struct mat weighted = rows_temp(l, "weighted", e.m, w), dup = rows_temp(l, "dups", e.m, down * w);
     struct mat drows = rows_temp(l, "drows", e.m, h), drow = row_numbers(l, "dwrows", e.m);
     dispatch(l, e.m, mat_none(), e.place, e.weight, weight);
@@ -511,7 +519,8 @@ void lower_experts_back(struct lower *l, uint32_t piece, uint32_t opr)
         gather_weights(l, &e, &weights);
     lower_activation_back(l, &e.m->expert, kept(l, piece, &e, opr, EXPERTS_UP, "ups", down * w, down), dup, dhidden);
     for (uint32_t k = 0; k < down; k++)
-        grouped_nn(l, &e, k ? mat_add(drows) : mat_write(drows), projection(&e, dup, k), lower_one_weight(l, piece, e.o, k, false));
+        grouped_nn(l, &e, k ? mat_add(drows) : mat_write(drows), projection(&e, dup, k),
+                   lower_one_weight(l, piece, e.o, k, false));
     struct rows_back back = {.dback = dback, .weighted = weighted, .dup = dup, .weight = weight};
     bring_rows(l, piece, opr, &e, drows, &weights, &back);
 }

@@ -18,7 +18,8 @@ static struct mat own_rows(const struct lower *l, struct mat m, uint32_t run)
 static void norm(struct lower *l, uint32_t piece, uint32_t opr, uint32_t run)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
-    struct mat x = own_rows(l, lower_value(l, piece, o->in[0]), run), y = own_rows(l, lower_value(l, piece, o->out), run);
+    struct mat x = own_rows(l, lower_value(l, piece, o->in[0]), run),
+               y = own_rows(l, lower_value(l, piece, o->out), run);
     struct mat g = lower_vector(l, piece, o, 0, false);
     if (lower_norm_kind(l, o) == NORM_RMS) {
         EMIT(l, RMSNORM, .y = y, .x = x, .g = g, .rstd = own_rows(l, lower_aux(l, piece, opr, 0), run),
@@ -26,8 +27,8 @@ static void norm(struct lower *l, uint32_t piece, uint32_t opr, uint32_t run)
         return;
     }
     EMIT(l, LAYERNORM, .y = y, .x = x, .g = g, .b = lower_vector(l, piece, o, 1, false),
-         .rstd = own_rows(l, lower_aux(l, piece, opr, 0), run),
-         .mean = own_rows(l, lower_aux(l, piece, opr, 1), run), .eps = l->job->model.norm.eps);
+         .rstd = own_rows(l, lower_aux(l, piece, opr, 0), run), .mean = own_rows(l, lower_aux(l, piece, opr, 1), run),
+         .eps = l->job->model.norm.eps);
 }
 
 void lower_norm(struct lower *l, uint32_t piece, uint32_t opr)
@@ -42,7 +43,8 @@ static void rms_back(struct lower *l, uint32_t piece, uint32_t opr, uint32_t run
     const struct opr *o = &pc->e->oprs[opr];
     struct mat x = own_rows(l, lower_value(l, piece, o->in[0]), run), dy = own_rows(l, pc->gradient[o->out], run);
     struct mat rstd = own_rows(l, lower_aux(l, piece, opr, 0), run);
-    EMIT(l, RMSNORM_I, .dx = mat_by(dx, mark), .dy = dy, .x = x, .g = lower_vector(l, piece, o, 0, false), .rstd = rstd);
+    EMIT(l, RMSNORM_I, .dx = mat_by(dx, mark), .dy = dy, .x = x, .g = lower_vector(l, piece, o, 0, false),
+         .rstd = rstd);
     mark = lower_contribution(l, piece, o->bias);
     EMIT(l, RMSNORM_W, .dg = mat_by(lower_vector(l, piece, o, 0, true), mark), .dy = dy, .x = x, .rstd = rstd);
 }
@@ -52,9 +54,10 @@ static void layer_back(struct lower *l, uint32_t piece, uint32_t opr, uint32_t r
     struct piece *pc = &l->pieces[piece];
     const struct opr *o = &pc->e->oprs[opr];
     struct mat x = own_rows(l, lower_value(l, piece, o->in[0]), run), dy = own_rows(l, pc->gradient[o->out], run);
-    struct mat rstd = own_rows(l, lower_aux(l, piece, opr, 0), run), mean = own_rows(l, lower_aux(l, piece, opr, 1), run);
-    EMIT(l, LAYERNORM_I, .dx = mat_by(dx, mark), .dy = dy, .x = x, .g = lower_vector(l, piece, o, 0, false), .mean = mean,
-         .rstd = rstd);
+    struct mat rstd = own_rows(l, lower_aux(l, piece, opr, 0), run),
+               mean = own_rows(l, lower_aux(l, piece, opr, 1), run);
+    EMIT(l, LAYERNORM_I, .dx = mat_by(dx, mark), .dy = dy, .x = x, .g = lower_vector(l, piece, o, 0, false),
+         .mean = mean, .rstd = rstd);
     mark = lower_contribution(l, piece, o->bias);
     EMIT(l, LAYERNORM_W, .dg = mat_by(lower_vector(l, piece, o, 0, true), mark),
          .db = mat_by(lower_vector(l, piece, o, 1, true), mark), .dy = dy, .x = x, .mean = mean, .rstd = rstd);

@@ -55,7 +55,8 @@ void lower_head_of_step(struct lower *l)
 void lower_metrics_reduce(struct lower *l)
 {
     if (l->d->gpus_used > 1)
-        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, l->mesh.dim[MESH_WORLD], lower_metric(l, 0, METRIC_SUMS), lower_metric(l, 0, METRIC_SUMS));
+        lower_collective(l, OP_ALL_REDUCE, QUEUE_DP, l->mesh.dim[MESH_WORLD], lower_metric(l, 0, METRIC_SUMS),
+                         lower_metric(l, 0, METRIC_SUMS));
     if (l->d->gpus_used > 1 && lower_bounds_experts(l))
         lower_maximum(l, QUEUE_DP, l->mesh.dim[MESH_WORLD], lower_metric(l, METRIC_NEED, 2));
 }
@@ -72,7 +73,8 @@ static void square_norm(struct lower *l, uint32_t bucket)
     /* the copy of a tied embedding is on a later stage than the first, where first(pp) is never 1: it is neither
      * counted nor saved */
     l->p->buckets[bucket].count_slot = b->counts ? slot : lower_slot(l, SLOT_FIRST, l->mesh.dim[MESH_PP]);
-    EMIT(l, SQNORM, .sum = mat_add(lower_metric(l, METRIC_SQNORM, 1)), .g = g, .count = bind_to(b->counts && !mask, slot, 1));
+    EMIT(l, SQNORM, .sum = mat_add(lower_metric(l, METRIC_SQNORM, 1)), .g = g,
+         .count = bind_to(b->counts && !mask, slot, 1));
 }
 
 /* A bucket's optimizer state.  Offloaded state is fetched from host memory to one of two buffers on the device and
@@ -139,8 +141,8 @@ static void update(struct lower *l, uint32_t bucket, struct state s)
              .decay = decay);
         return;
     }
-    EMIT(l, ADAMW, .p = p, .copy = copy, .m = s.m, .v = s.v, .g = g, .scale = scale, .step = step,
-         .beta1 = t->beta1, .beta2 = t->beta2, .eps = t->eps, .decay = decay);
+    EMIT(l, ADAMW, .p = p, .copy = copy, .m = s.m, .v = s.v, .g = g, .scale = scale, .step = step, .beta1 = t->beta1,
+         .beta2 = t->beta2, .eps = t->eps, .decay = decay);
 }
 
 /* Predicts the parameters that the next step starts with if this step's gradients are not clipped (post-validation). */
@@ -185,14 +187,15 @@ static void clip(struct lower *l)
 {
     const struct train *t = &l->job->train;
     struct mat scale = {l->scale, NONE, 0, 1, 1, 1, DTYPE_F64, NONE, 0};
-    struct mat need = lower_bounds_experts(l) ? lower_metric(l, METRIC_NEED, 2) : mat_none(), sum = lower_metric(l, METRIC_SQNORM, 1);
+    struct mat need = lower_bounds_experts(l) ? lower_metric(l, METRIC_NEED, 2) : mat_none(),
+               sum = lower_metric(l, METRIC_SQNORM, 1);
     if (l->loss_scale == NONE) {
         EMIT(l, CLIP, .scale = scale, .sum = sum, .need = need, .limit = t->clip);
         return;
     }
     struct mat state = {l->loss_scale, NONE, 0, 1, SCALE_WORDS, SCALE_WORDS, DTYPE_F64, NONE, 0};
-    EMIT(l, CLIP_SCALED, .scale = scale, .sum = sum, .state = state, .need = need, .limit = t->clip, .initial = t->loss_scale,
-         .window = (int64_t)t->scale_window, .hysteresis = (int64_t)t->scale_hysteresis);
+    EMIT(l, CLIP_SCALED, .scale = scale, .sum = sum, .state = state, .need = need, .limit = t->clip,
+         .initial = t->loss_scale, .window = (int64_t)t->scale_window, .hysteresis = (int64_t)t->scale_hysteresis);
 }
 
 void lower_optimizer(struct lower *l)

@@ -7,8 +7,8 @@
  *    durations.
  * 3. A ring is as deep as the most slots in flight in that run (rings.c); a slot is reused only where its last user
  *    ended before the next writer started.
- * 4. Instructions are sorted by seq, which orders the send and receive queues by simulated start (the "timed" rule), and
- *    every dependence between queues that the vector clocks do not yet imply becomes a wait.
+ * 4. Instructions are sorted by seq, which orders the send and receive queues by simulated start (the "timed" rule),
+ * and every dependence between queues that the vector clocks do not yet imply becomes a wait.
  *
  * Steps 1 and 2 hold all roles at once, 3 and 4 one role after the other.  Cost: O(n log q) for n instructions and q
  * queues. */
@@ -98,7 +98,8 @@ static void note_last(struct arena *a, struct seam *s, const struct role *r, uin
     vec_push(a, &s->last, i);
 }
 
-static void cross_seam(struct arena *list, struct arena *scratch, struct role *r, struct seam *s, uint32_t i, uint32_t at)
+static void cross_seam(struct arena *list, struct arena *scratch, struct role *r, struct seam *s, uint32_t i,
+                       uint32_t at)
 {
     if (r->p->insns[i].op == OP_SEAM) {
         for (size_t k = 0; k < s->last.n; k++)

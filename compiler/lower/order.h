@@ -36,9 +36,9 @@ struct role {
     uint32_t nvqueues;
     struct vqueue *vqueue;
     int64_t *start, *end;
-    uint32_t *waiter; /* per instruction: first virtual queue whose head waits for it, or NO_INSN */
-    int64_t *takes_ns;         /* duration per instruction */
-    uint32_t *order, norder;   /* instructions in order of seq */
+    uint32_t *waiter;        /* per instruction: first virtual queue whose head waits for it, or NO_INSN */
+    int64_t *takes_ns;       /* duration per instruction */
+    uint32_t *order, norder; /* instructions in order of seq */
 };
 
 /* keying.c: sets seq, start and end of every instruction */

@@ -71,8 +71,14 @@ static void add_tensor(struct lower *l, const struct weight_ref *r, const struct
     const struct opr_weight *w = &pc->e->weights[r->weight];
     uint32_t tp = l->mesh.dim[MESH_TP] & ~(l->buckets[place->bucket].keys ? l->mesh.dim[MESH_KEYS] : 0);
     uint32_t slot = mesh_group_size(&l->mesh, tp) > 1 && w->split != SPLIT_NONE ? lower_slot(l, SLOT_COORD, tp) : NONE;
-    struct tensor t = {.ndim = w->vector ? 1 : 2, .rows = place->rows, .cols = place->cols, .row_slot = NONE,
-                       .col_slot = NONE, .transposed = w->transposed, .at = place->at, .init = init_of(w),
+    struct tensor t = {.ndim = w->vector ? 1 : 2,
+                       .rows = place->rows,
+                       .cols = place->cols,
+                       .row_slot = NONE,
+                       .col_slot = NONE,
+                       .transposed = w->transposed,
+                       .at = place->at,
+                       .init = init_of(w),
                        .std = l->job->train.init_std};
     snprintf(t.name, sizeof t.name, "%s", expand_weight_name(l->arena, w, pc->layer));
     if (w->init == WEIGHT_RESIDUAL && l->job->train.init_residual)
@@ -105,7 +111,8 @@ static void place_weight(struct lower *l, const struct weight_ref *r, uint32_t b
     const struct opr_weight *w = &pc->e->weights[r->weight];
     struct weight_place *place = &pc->weights[r->weight];
     struct bucket_info *b = &l->buckets[bucket];
-    uint64_t rows = w->vector ? w->rows : padded(l, r->o, w->rows), cols = w->vector ? padded(l, r->o, w->cols) : w->cols;
+    uint64_t rows = w->vector ? w->rows : padded(l, r->o, w->rows),
+             cols = w->vector ? padded(l, r->o, w->cols) : w->cols;
     uint64_t parts = expand_parts(w, l->d->tp);
     if (w->family) {
         rows /= l->d->ep;
@@ -128,8 +135,12 @@ static void place_weight(struct lower *l, const struct weight_ref *r, uint32_t b
 static uint32_t add_buffer(struct lower *l, const char *kind_name, const char *bucket_name, enum buffer_kind kind,
                            enum dtype dtype, uint64_t elements, uint32_t bucket, uint32_t shard_slot)
 {
-    struct buffer b = {.kind = kind, .dtype = dtype, .ring = NONE, .bytes = elements * isa_dtype_bytes(dtype),
-                       .bucket = bucket, .shard_slot = shard_slot};
+    struct buffer b = {.kind = kind,
+                       .dtype = dtype,
+                       .ring = NONE,
+                       .bytes = elements * isa_dtype_bytes(dtype),
+                       .bucket = bucket,
+                       .shard_slot = shard_slot};
     b.host = kind != BUFFER_PARAM && l->job->wishes.offload & OFFLOAD_OPTIMIZER;
     b.stride = b.bytes;
     snprintf(b.name, sizeof b.name, "%.8s.%.30s", kind_name, bucket_name);
@@ -163,7 +174,7 @@ static void add_buffers(struct lower *l, uint32_t bucket)
 struct bucket_class {
     const char *name;
     const struct chunk *chunk;
-    uint32_t piece; /* NONE = vectors of the whole chunk */
+    uint32_t piece;             /* NONE = vectors of the whole chunk */
     bool decay, split, partial; /* partial: whole, with gradients that cover the rank's own heads only */
     bool experts, moved;
     bool copy; /* the embedding's table for prediction modules on another rank than the embedding */
@@ -236,8 +247,15 @@ static struct bucket_info new_bucket(const struct lower *l, const struct bucket_
 {
     const struct model *m = &l->job->model;
     bool copies = l->copies > 1, embed = o->kind == OPR_EMBED && !c->copy, head = !strcmp(o->name, "head") && c->decay;
-    struct bucket_info b = {.chunk = c->chunk, .piece = c->piece, .shared = NONE, .split = c->split, .partial = c->partial,
-                            .keys = c->keys, .experts = c->experts, .moved = c->moved, .tie = copies};
+    struct bucket_info b = {.chunk = c->chunk,
+                            .piece = c->piece,
+                            .shared = NONE,
+                            .split = c->split,
+                            .partial = c->partial,
+                            .keys = c->keys,
+                            .experts = c->experts,
+                            .moved = c->moved,
+                            .tie = copies};
     if (embed && (m->tied || m->predict))
         b.shared = find_piece(l, true);
     if (head && m->predict)

@@ -23,13 +23,11 @@ struct mat lower_parked(struct lower *l, uint32_t piece, const char *name, struc
     return l->p->buffers[m.buffer].host ? place(l, piece, name, m) : m;
 }
 
-static void move(struct lower *l, uint32_t piece, uint32_t buffer, const char *name, struct aux_shape s,
-                 bool fetch)
+static void move(struct lower *l, uint32_t piece, uint32_t buffer, const char *name, struct aux_shape s, bool fetch)
 {
     if (buffer == NONE || !l->p->buffers[buffer].host)
         return;
-    struct mat host = lower_ring_mat(l, buffer, s.dtype, s.rows, s.cols),
-               device = place(l, piece, name, host);
+    struct mat host = lower_ring_mat(l, buffer, s.dtype, s.rows, s.cols), device = place(l, piece, name, host);
     lower_copy(l, fetch ? device : host, fetch ? host : device);
 }
 
@@ -47,8 +45,8 @@ static void move_all(struct lower *l, uint32_t piece, bool fetch)
     for (uint32_t i = 0; all && i < e->noprs; i++)
         for (uint32_t k = 0; k < LOWER_AUX; k++)
             if (pc->aux[i][k] != NONE)
-                move(l, piece, pc->aux[i][k], lower_aux_name(l, &e->oprs[i], k),
-                     lower_aux_shape(l, &e->oprs[i], k), fetch);
+                move(l, piece, pc->aux[i][k], lower_aux_name(l, &e->oprs[i], k), lower_aux_shape(l, &e->oprs[i], k),
+                     fetch);
 }
 
 void lower_park(struct lower *l, uint32_t piece)

@@ -34,7 +34,8 @@ static void plan_piece(struct lower *l, struct piece *pc)
     pc->unread = b.unread;
     pc->weighed = b.weighed;
     pc->weighs = b.weighs;
-    pc->eight = lower_keeps_eight(l, pc) ? backward_eight(l->arena, pc->e) : ARENA_ARRAY(l->arena, uint8_t, pc->e->nvalues);
+    pc->eight = lower_keeps_eight(l, pc) ? backward_eight(l->arena, pc->e)
+                                         : ARENA_ARRAY(l->arena, uint8_t, pc->e->nvalues);
 }
 
 /* Makes a ring buffer for what a piece keeps of a microbatch: on the device or, if it is large and offloaded, in
@@ -44,8 +45,8 @@ static uint32_t keep_buffer(struct lower *l, const struct piece *pc, const char 
     uint64_t bytes = (uint64_t)s.rows * s.cols * isa_dtype_bytes(s.dtype);
     uint64_t stream = (uint64_t)l->local * l->job->model.width * isa_dtype_bytes(l->ctype);
     uint32_t buffer = lower_step_buffer(l, name, s.dtype, bytes, l->chunks[pc->chunk].ring_act);
-    l->p->buffers[buffer].host =
-        lower_parks(l, pc) && 4 * bytes >= stream && s.dtype != DTYPE_I32 && s.dtype != DTYPE_F64;
+    l->p->buffers[buffer].host = lower_parks(l, pc) && 4 * bytes >= stream && s.dtype != DTYPE_I32 &&
+                                 s.dtype != DTYPE_F64;
     return buffer;
 }
 
@@ -166,8 +167,14 @@ void lower_chunks(struct lower *l, const struct schedule *s)
         if (s->stage_rank[i] != l->role)
             continue;
         struct chunk *c = &l->chunks[l->nchunks++];
-        *c = (struct chunk){.stage = &l->d->stages[i % chain], .stage_index = i % chain, .index = i, .copy = i / chain,
-                            .first = l->npieces, .left = s->microbatches, .before = NONE, .behind = NONE};
+        *c = (struct chunk){.stage = &l->d->stages[i % chain],
+                            .stage_index = i % chain,
+                            .index = i,
+                            .copy = i / chain,
+                            .first = l->npieces,
+                            .left = s->microbatches,
+                            .before = NONE,
+                            .behind = NONE};
         if (i % chain)
             c->before = s->stage_rank[i - 1];
         if ((i + 1) % chain)
@@ -189,8 +196,14 @@ const char *lower_piece_name(const struct lower *l, uint32_t piece, const char *
 
 void lower_blocks(struct lower *l)
 {
-    struct buffer b = {.kind = BUFFER_BLOCK, .dtype = DTYPE_F64, .ring = NONE, .bytes = STEP_WORDS * 8, .bucket = NONE,
-                       .shard_slot = NONE, .stride = STEP_WORDS * 8, .name = "step"};
+    struct buffer b = {.kind = BUFFER_BLOCK,
+                       .dtype = DTYPE_F64,
+                       .ring = NONE,
+                       .bytes = STEP_WORDS * 8,
+                       .bucket = NONE,
+                       .shard_slot = NONE,
+                       .stride = STEP_WORDS * 8,
+                       .name = "step"};
     l->step_block = program_buffer(l->p, &b);
     b.kind = BUFFER_METRICS;
     b.bytes = b.stride = METRIC_WORDS * 8;
@@ -211,7 +224,12 @@ void lower_workspace(struct lower *l, const struct program *train)
     for (uint32_t i = 0; train && i < train->nbuffers; i++)
         if (train->buffers[i].kind == BUFFER_WORKSPACE)
             bytes = train->buffers[i].bytes; /* a forward pass needs no more */
-    struct buffer b = {.kind = BUFFER_WORKSPACE, .dtype = DTYPE_F32, .ring = NONE, .bucket = NONE, .shard_slot = NONE, .name = "workspace"};
+    struct buffer b = {.kind = BUFFER_WORKSPACE,
+                       .dtype = DTYPE_F32,
+                       .ring = NONE,
+                       .bucket = NONE,
+                       .shard_slot = NONE,
+                       .name = "workspace"};
     b.bytes = b.stride = (bytes + 255) / 256 * 256;
     if (bytes)
         program_buffer(l->p, &b);
@@ -265,7 +283,8 @@ static void place_ends(struct lower *l, struct chunk *c)
         if (!pc->ahead)
             continue;
         pc->tokens = chunk_buffer(l, c, arena_printf(l->arena, "tokens.%u", pc->ahead), DTYPE_I32, ids, c->ring_token);
-        pc->targets = chunk_buffer(l, c, arena_printf(l->arena, "targets.%u", pc->ahead), DTYPE_I32, ids, c->ring_token);
+        pc->targets = chunk_buffer(l, c, arena_printf(l->arena, "targets.%u", pc->ahead), DTYPE_I32, ids,
+                                   c->ring_token);
     }
 }
 

@@ -8,7 +8,7 @@
 
 #include "runtime/program_share.h"
 
-struct repeat { /* one action, or two that overlap */
+struct repeat {                       /* one action, or two that overlap */
     uint32_t stage[2], microbatch[2]; /* tags of the remembered instructions */
     char kind[2];
     uint32_t seen, first, end; /* range of instructions, valid once seen = 2 */

@@ -24,15 +24,8 @@ static bool moves(const struct moe *m)
 
 static struct mat load_mat(const struct lower *l, const struct weight_place *w)
 {
-    return (struct mat){l->buckets[w->bucket].gradient,
-                        NONE,
-                        w->at * sizeof(double),
-                        1,
-                        w->cols,
-                        w->cols,
-                        DTYPE_F64,
-                        NONE,
-                        0};
+    return (struct mat){
+        l->buckets[w->bucket].gradient, NONE, w->at * sizeof(double), 1, w->cols, w->cols, DTYPE_F64, NONE, 0};
 }
 
 struct mat lower_load(struct lower *l, uint32_t piece, const struct opr *router, enum mark *mark)
@@ -46,8 +39,7 @@ static uint32_t next_layer(const struct lower *l, uint32_t after)
 {
     uint32_t next = NONE;
     for (uint32_t p = 0; p < l->npieces; p++)
-        if (l->pieces[p].layer != NONE && (after == NONE || l->pieces[p].layer > after) &&
-            l->pieces[p].layer < next)
+        if (l->pieces[p].layer != NONE && (after == NONE || l->pieces[p].layer > after) && l->pieces[p].layer < next)
             next = l->pieces[p].layer;
     return next;
 }
@@ -98,8 +90,8 @@ static void move(struct lower *l, uint32_t piece, const struct opr *router)
         mask = l->mesh.dim[MESH_PP]; /* the mirror rank saves the bias */
     b->count_slot = mesh_group_size(&l->mesh, mask) > 1 ? lower_slot(l, SLOT_FIRST, mask) : NONE;
     struct mat scale = {l->scale, NONE, 0, 1, 1, 1, DTYPE_F64, NONE, 0};
-    EMIT(l, BIAS_MOVE, .bias = lower_vector(l, piece, router, router->nbiases - 1, false), .load = load,
-         .scale = scale, .rate = router->moe->rate);
+    EMIT(l, BIAS_MOVE, .bias = lower_vector(l, piece, router, router->nbiases - 1, false), .load = load, .scale = scale,
+         .rate = router->moe->rate);
 }
 
 void lower_load_reduce(struct lower *l)

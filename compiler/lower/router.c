@@ -34,8 +34,7 @@ static void count_load(struct lower *l, uint32_t piece, uint32_t opr)
     struct mat index = lower_aux(l, piece, opr, ROUTER_INDEX), load;
     if (m->balance > 0) {
         load = lower_aux(l, piece, opr, ROUTER_LOAD);
-        EMIT(l, LOAD, .load = mat_write(load), .index = index, .sequence = lower_sequence(l),
-             .start = own_start(l));
+        EMIT(l, LOAD, .load = mat_write(load), .index = index, .sequence = lower_sequence(l), .start = own_start(l));
         uint32_t parts = (l->sp ? l->mesh.dim[MESH_TP] : 0) | (l->d->cp > 1 ? l->mesh.dim[MESH_CP] : 0);
         if (parts)
             lower_collective(l, OP_ALL_REDUCE, QUEUE_TP, parts, load, load);
@@ -69,11 +68,12 @@ static void arrange_once(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     struct expert_rows r = lower_expert_rows(l, o->moe);
-    EMIT(l, ARRANGE_ONCE, .place = lower_aux(l, piece, opr, ROUTER_PLACE), .chosen = lower_aux(l, piece, opr, ROUTER_CHOSEN),
+    EMIT(l, ARRANGE_ONCE, .place = lower_aux(l, piece, opr, ROUTER_PLACE),
+         .chosen = lower_aux(l, piece, opr, ROUTER_CHOSEN),
          .need = r.node_bounded && !l->recomputing ? lower_metric(l, METRIC_NEED, 2) : mat_none(),
-         .index = lower_aux(l, piece, opr, ROUTER_INDEX),
-         .experts = o->moe->experts, .blocks = r.nodes, .rows = r.node, .capacity = r.capacity, .sequence = lower_sequence(l),
-         .mean = model_node_rows(o->moe, r.nodes, l->local), .start = own_start(l));
+         .index = lower_aux(l, piece, opr, ROUTER_INDEX), .experts = o->moe->experts, .blocks = r.nodes, .rows = r.node,
+         .capacity = r.capacity, .sequence = lower_sequence(l), .mean = model_node_rows(o->moe, r.nodes, l->local),
+         .start = own_start(l));
 }
 
 static void arrange(struct lower *l, uint32_t piece, uint32_t opr)
@@ -82,16 +82,16 @@ static void arrange(struct lower *l, uint32_t piece, uint32_t opr)
     struct expert_rows r = lower_expert_rows(l, o->moe);
     EMIT(l, ARRANGE, .place = lower_aux(l, piece, opr, ROUTER_PLACE), .counts = lower_aux(l, piece, opr, ROUTER_COUNTS),
          .need = r.bounded && !l->recomputing ? lower_metric(l, METRIC_NEED, 2) : mat_none(),
-         .index = lower_aux(l, piece, opr, ROUTER_INDEX),
-         .experts = o->moe->experts, .blocks = r.blocks, .rows = r.block, .capacity = r.capacity,
-         .sequence = lower_sequence(l), .start = own_start(l));
+         .index = lower_aux(l, piece, opr, ROUTER_INDEX), .experts = o->moe->experts, .blocks = r.blocks,
+         .rows = r.block, .capacity = r.capacity, .sequence = lower_sequence(l), .start = own_start(l));
 }
 
 void lower_router(struct lower *l, uint32_t piece, uint32_t opr)
 {
     const struct opr *o = &l->pieces[piece].e->oprs[opr];
     struct mat logits = lower_temp(l, "logits", DTYPE_F32, l->local, o->moe->experts);
-    EMIT(l, MATMUL_NT, .c = mat_write(logits), .a = lower_value(l, piece, o->in[0]), .b = lower_weight(l, piece, o, false),
+    EMIT(l, MATMUL_NT, .c = mat_write(logits), .a = lower_value(l, piece, o->in[0]),
+         .b = lower_weight(l, piece, o, false),
          .bias = o->moe->linear_bias ? lower_vector(l, piece, o, 0, false) : mat_none());
     route(l, piece, opr, logits);
     count_load(l, piece, opr);

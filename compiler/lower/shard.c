@@ -182,7 +182,9 @@ void lower_shards(struct lower *l, const struct schedule *schedule)
         bool once = i && l->rtype != l->gtype;
         s->made[i] = once ? s->made[0] : lower_step_buffer(l, name, l->gtype, made * isa_dtype_bytes(l->gtype), NONE);
         snprintf(name, sizeof name, "sent.%u", i);
-        s->sent[i] = l->rtype == l->gtype ? NONE : lower_step_buffer(l, name, l->rtype, made * isa_dtype_bytes(l->rtype), NONE);
+        s->sent[i] = l->rtype == l->gtype
+                         ? NONE
+                         : lower_step_buffer(l, name, l->rtype, made * isa_dtype_bytes(l->rtype), NONE);
     }
 }
 

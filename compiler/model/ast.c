@@ -70,16 +70,13 @@ struct expr *ast_call(struct arena *a, const char *name, struct ast_arg_list arg
 struct expr *ast_list(struct arena *a, struct ast_arg_list elements, struct span at)
 {
     struct expr *e = ARENA_NEW(a, struct expr);
-    *e = (struct expr){.kind = EXPR_LIST,
-                       .span = at,
-                       .args = elements.head,
-                       .nargs = elements.n,
-                       .depth = 1 + elements.depth};
+    *e = (struct expr){
+        .kind = EXPR_LIST, .span = at, .args = elements.head, .nargs = elements.n, .depth = 1 + elements.depth};
     return e;
 }
 
-struct ast_arg_list ast_arg_add(struct arena *a, struct ast_arg_list l, const char *name,
-                                struct span name_span, const struct expr *value)
+struct ast_arg_list ast_arg_add(struct arena *a, struct ast_arg_list l, const char *name, struct span name_span,
+                                const struct expr *value)
 {
     struct arg *arg = ARENA_NEW(a, struct arg);
     *arg = (struct arg){.name = name, .name_span = name_span, .value = value};
@@ -108,8 +105,7 @@ struct ast_item_list ast_item_add(struct arena *a, struct ast_item_list l, enum 
     return l;
 }
 
-struct stmt *ast_stmt(struct arena *a, bool let, const char *word, struct span word_span,
-                      struct ast_item_list items)
+struct stmt *ast_stmt(struct arena *a, bool let, const char *word, struct span word_span, struct ast_item_list items)
 {
     struct stmt *s = ARENA_NEW(a, struct stmt);
     *s = (struct stmt){.let = let,
@@ -173,8 +169,7 @@ static bool expr_equal(const struct expr *a, const struct expr *b)
 static bool stmts_equal(const struct stmt *a, const struct stmt *b)
 {
     for (; a && b; a = a->next, b = b->next) {
-        if (a->let != b->let || a->has_block != b->has_block || a->nitems != b->nitems ||
-            strcmp(a->word, b->word) != 0)
+        if (a->let != b->let || a->has_block != b->has_block || a->nitems != b->nitems || strcmp(a->word, b->word) != 0)
             return false;
         const struct item *x = a->items, *y = b->items;
         for (; x && y; x = x->next, y = y->next)

@@ -95,12 +95,11 @@ struct expr *ast_binary(struct arena *a, char op, const struct expr *left, const
 struct expr *ast_group(struct arena *a, const struct expr *inner, struct span at);
 struct expr *ast_call(struct arena *a, const char *name, struct ast_arg_list args, struct span at);
 struct expr *ast_list(struct arena *a, struct ast_arg_list elements, struct span at);
-struct ast_arg_list ast_arg_add(struct arena *a, struct ast_arg_list l, const char *name,
-                                struct span name_span, const struct expr *value);
+struct ast_arg_list ast_arg_add(struct arena *a, struct ast_arg_list l, const char *name, struct span name_span,
+                                const struct expr *value);
 struct ast_item_list ast_item_add(struct arena *a, struct ast_item_list l, enum relop relop, struct span at,
                                   const struct expr *value);
-struct stmt *ast_stmt(struct arena *a, bool let, const char *word, struct span word_span,
-                      struct ast_item_list items);
+struct stmt *ast_stmt(struct arena *a, bool let, const char *word, struct span word_span, struct ast_item_list items);
 void ast_stmt_block(struct stmt *s, struct ast_stmt_list block, struct span open, struct span close);
 struct stmt *ast_stmt_copy(struct arena *a, const struct stmt *s);         /* the copy's `next` is NULL */
 struct ast_stmt_list ast_stmt_add(struct ast_stmt_list l, struct stmt *s); /* s may be NULL */

@@ -1,7 +1,7 @@
 /* Values that stay from the forward pass to the backward pass, and operators that run again in front of it.
  *
- * Norms, products and activations read their input, attention its input and output, the loss its logits.  What recomputation
- * names is not kept but made again, from values that are. */
+ * Norms, products and activations read their input, attention its input and output, the loss its logits.  What
+ * recomputation names is not kept but made again, from values that are. */
 
 #include "compiler/model/backward.h"
 
@@ -30,14 +30,15 @@ bool backward_names(const struct expansion *e, const struct opr *o, uint32_t aga
     return named;
 }
 
-/* Operators that may run again, and the values that are then not kept.  Attention that runs again keeps its output: the product
- * behind it reads that, and what goes are its statistics. */
+/* Operators that may run again, and the values that are then not kept.  Attention that runs again keeps its output: the
+ * product behind it reads that, and what goes are its statistics. */
 static void find_again(const struct expansion *e, uint32_t parts, bool exchanges, bool *again, bool *dropped)
 {
     for (uint32_t i = 0; i < e->noprs; i++) {
         const struct opr *o = &e->oprs[i];
         again[i] = i < e->again && (parts == BACKWARD_RUN_ALL || opr_word(o) & parts);
-        bool inside = (o->kind == OPR_ATTENTION && parts != BACKWARD_RUN_ALL && !exchanges) || backward_act_only(o, parts);
+        bool inside = (o->kind == OPR_ATTENTION && parts != BACKWARD_RUN_ALL && !exchanges) ||
+                      backward_act_only(o, parts);
         if (again[i] && o->out != UINT32_MAX && !inside)
             dropped[o->out] = true;
     }
@@ -60,8 +61,10 @@ uint32_t backward_again(enum recompute recompute, uint32_t parts)
 
 struct backward backward_new(struct arena *a, const struct expansion *e, uint32_t again, bool exchanges)
 {
-    struct backward b = {.saved = ARENA_ARRAY(a, bool, e->nvalues), .needed = ARENA_ARRAY(a, bool, e->noprs + 1u),
-                         .unread = ARENA_ARRAY(a, bool, e->noprs + 1u), .weighed = ARENA_ARRAY(a, bool, e->nvalues),
+    struct backward b = {.saved = ARENA_ARRAY(a, bool, e->nvalues),
+                         .needed = ARENA_ARRAY(a, bool, e->noprs + 1u),
+                         .unread = ARENA_ARRAY(a, bool, e->noprs + 1u),
+                         .weighed = ARENA_ARRAY(a, bool, e->nvalues),
                          .weighs = ARENA_ARRAY(a, bool, e->nvalues)};
     bool *want = ARENA_ARRAY(a, bool, e->nvalues), *dropped = ARENA_ARRAY(a, bool, e->nvalues);
     bool *runs = ARENA_ARRAY(a, bool, e->noprs + 1u);

@@ -13,8 +13,8 @@
 #define BACKWARD_RUN_ALL UINT32_MAX
 
 struct backward {
-    bool recompute;         /* some operators are recomputed */
-    bool *saved, *needed;   /* saved, by value: kept for the backward pass; needed, by operator: recomputed before it */
+    bool recompute;       /* some operators are recomputed */
+    bool *saved, *needed; /* saved, by value: kept for the backward pass; needed, by operator: recomputed before it */
     /* by operator: recomputed only for what it stores besides its output (statistics, choices); nothing reads the
      * output */
     bool *unread;

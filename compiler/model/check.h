@@ -82,8 +82,7 @@ const char *check_unknown(struct check *c, struct span at, const char *what, con
                           const char *const *candidates, size_t n);
 void check_plan_only(struct check *c, struct span at, const char *what);
 /* Stores a value that must be a whole number in lo..hi; false after an error. */
-bool check_count(struct check *c, const struct value *v, const char *what, uint64_t lo, uint64_t hi,
-                 uint64_t *out);
+bool check_count(struct check *c, const struct value *v, const char *what, uint64_t lo, uint64_t hi, uint64_t *out);
 
 /* arguments (check_bind.c) */
 struct binding check_bind(struct check *c, enum scope scope, const struct value *call);

@@ -39,8 +39,7 @@ static void mark_meant(struct binding *b, const char *name, struct span at)
     b->bad = true;
 }
 
-static void bind_one(struct check *c, struct binding *b, struct bound *to, const struct env *env,
-                     const struct arg *a)
+static void bind_one(struct check *c, struct binding *b, struct bound *to, const struct env *env, const struct arg *a)
 {
     if (to->set) {
         diag_error(c->diag, a->name_span, "twice", "'%s' is given twice", to->row->name);
@@ -70,8 +69,8 @@ struct binding check_bind(struct check *c, enum scope scope, const struct value 
             to = bound_row(&b, a->name);
             if (!to)
                 mark_meant(&b,
-                           check_unknown(c, a->name_span, arena_printf(c->arena, "argument of %s", callee),
-                                         a->name, names, vocab_names(scope, names, ROWS_MAX)),
+                           check_unknown(c, a->name_span, arena_printf(c->arena, "argument of %s", callee), a->name,
+                                         names, vocab_names(scope, names, ROWS_MAX)),
                            a->name_span);
         } else if (named) {
             diag_error(c->diag, a->name_span, "position", "an argument by position can't follow one by name");
@@ -162,8 +161,7 @@ struct span bound_span(const struct binding *b, const char *name, struct span ot
 
 static void unknown_statement(struct check *c, enum scope scope, struct binding *b, const struct stmt *s)
 {
-    static const enum scope blocks[] = {SCOPE_file, SCOPE_model, SCOPE_layer,
-                                        SCOPE_moe,  SCOPE_train, SCOPE_plan};
+    static const enum scope blocks[] = {SCOPE_file, SCOPE_model, SCOPE_layer, SCOPE_moe, SCOPE_train, SCOPE_plan};
     const char *names[ROWS_MAX];
     size_t n = vocab_names(scope, names, ROWS_MAX);
     if (!vocab_refused(s->word) && !diag_nearest(s->word, names, n))
@@ -185,8 +183,7 @@ bool check_one_item(struct check *c, const struct entry *e, struct value *v)
         diag_error(c->diag, e->stmt->word_span, "missing", "'%s' needs a value", e->row->name);
         diag_caret(c->diag, "%s", e->row->meaning);
     } else if (item->relop != RELOP_NONE) {
-        diag_error(c->diag, item->span, "relation", "'%s' takes no '%s'", e->row->name,
-                   relop_text(item->relop));
+        diag_error(c->diag, item->span, "relation", "'%s' takes no '%s'", e->row->name, relop_text(item->relop));
         diag_caret(c->diag, "help: write the value alone");
     } else if (item->next) {
         diag_error(c->diag, item->next->span, "too-many", "'%s' takes one value", e->row->name);
@@ -201,8 +198,8 @@ bool check_is_free(const struct stmt *s)
     const struct item *last = s->items;
     while (last && last->next)
         last = last->next;
-    return last && last != s->items && !strcmp(s->word, "keep") && last->relop == RELOP_NONE && last->expr->kind == EXPR_NAME &&
-           !strcmp(last->expr->text, "free");
+    return last && last != s->items && !strcmp(s->word, "keep") && last->relop == RELOP_NONE &&
+           last->expr->kind == EXPR_NAME && !strcmp(last->expr->text, "free");
 }
 
 bool check_same_wish(const struct stmt *a, const struct stmt *b)

@@ -30,8 +30,7 @@ static struct value refuse(struct check *c, struct span at, const char *what)
     return bad_value;
 }
 
-static struct value add(struct check *c, const struct expr *e, const struct units_value *a,
-                        const struct units_value *b)
+static struct value add(struct check *c, const struct expr *e, const struct units_value *a, const struct units_value *b)
 {
     uint64_t sum = 0;
     if (a->kind != b->kind)
@@ -66,8 +65,8 @@ static struct value divide(struct check *c, const struct expr *e, const struct u
     if (b->kind != UNITS_COUNT && a->kind != b->kind)
         return refuse(c, e->span, "values of different units can't be divided");
     bool whole = a->whole && b->whole && a->integer % b->integer == 0;
-    return number(e->span, a->kind == b->kind ? UNITS_COUNT : a->kind, whole,
-                  whole ? a->integer / b->integer : 0, a->real / b->real);
+    return number(e->span, a->kind == b->kind ? UNITS_COUNT : a->kind, whole, whole ? a->integer / b->integer : 0,
+                  a->real / b->real);
 }
 
 static struct value eval_binary(struct check *c, const struct env *env, const struct expr *e)
@@ -79,10 +78,11 @@ static struct value eval_binary(struct check *c, const struct env *env, const st
         const struct value *odd = a.kind != VALUE_NUMBER ? &a : &b;
         const struct span *s = &e->span;
         if (odd->kind == VALUE_NAME) {
-            diag_error(c->diag, odd->span, "unknown-name",
-                       "'%s' is not a number; no 'let' above gives it a value", odd->text);
+            diag_error(c->diag, odd->span, "unknown-name", "'%s' is not a number; no 'let' above gives it a value",
+                       odd->text);
             /* dgx-h100 is a difference: names of nodes and profiles often are */
-            if (e->op == '-' && a.kind == VALUE_NAME && s->length < 64 && !memchr(s->source->text + s->start, ' ', s->length))
+            if (e->op == '-' && a.kind == VALUE_NAME && s->length < 64 &&
+                !memchr(s->source->text + s->start, ' ', s->length))
                 diag_help(c->diag, "a name with '-' in it stands in quotes: \"%.*s\"", (int)s->length,
                           s->source->text + s->start);
         } else
@@ -164,8 +164,7 @@ const struct env *check_let(struct check *c, const struct env *env, const struct
             return env;
         }
     if (vocab_is_value(s->word)) {
-        diag_error(c->diag, s->word_span, "reserved", "'%s' is a word of the language and can't be bound",
-                   s->word);
+        diag_error(c->diag, s->word_span, "reserved", "'%s' is a word of the language and can't be bound", s->word);
         return env;
     }
     struct env *inner = ARENA_NEW(c->arena, struct env);
@@ -214,8 +213,8 @@ static bool is_default(const struct word *row, const struct value *v)
         return row->standard && !strcmp(v->text, row->standard);
     double d;
     struct units_error why;
-    return v->kind == VALUE_NUMBER && row->standard &&
-           units_real(row->standard, strlen(row->standard), &d, &why) && d == v->number.real;
+    return v->kind == VALUE_NUMBER && row->standard && units_real(row->standard, strlen(row->standard), &d, &why) &&
+           d == v->number.real;
 }
 
 /* what a row takes, for "must be ..." */
@@ -303,8 +302,7 @@ static bool takes_name(struct check *c, const struct word *row, const struct val
         }
         if (!n || ((row->takes & (TAKES_COUNT | TAKES_REAL)) && !vocab_refused(v->text) &&
                    !diag_nearest(v->text, candidates, n))) {
-            diag_error(c->diag, v->span, "type", "'%s' must be %s, not '%s'", vocab_noun(row), wanted(c, row),
-                       v->text);
+            diag_error(c->diag, v->span, "type", "'%s' must be %s, not '%s'", vocab_noun(row), wanted(c, row), v->text);
             return false;
         }
         check_unknown(c, v->span, vocab_noun(row), v->text, candidates, n);
@@ -351,13 +349,11 @@ bool check_takes(struct check *c, const struct word *row, const struct value *v,
     return true;
 }
 
-bool check_count(struct check *c, const struct value *v, const char *what, uint64_t lo, uint64_t hi,
-                 uint64_t *out)
+bool check_count(struct check *c, const struct value *v, const char *what, uint64_t lo, uint64_t hi, uint64_t *out)
 {
     if (v->kind == VALUE_BAD)
         return false;
-    struct word row = {
-        .name = what, .takes = TAKES_COUNT, .words = "", .lo = (double)lo, .hi = (double)hi, .plan = ""};
+    struct word row = {.name = what, .takes = TAKES_COUNT, .words = "", .lo = (double)lo, .hi = (double)hi, .plan = ""};
     if (!check_takes(c, &row, v, v->span))
         return false;
     *out = v->number.integer;

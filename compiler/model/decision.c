@@ -41,8 +41,8 @@ bool decision_place(struct arena *a, const struct topo *topo, struct decision *d
     uint64_t gpus = (uint64_t)d->tp * d->cp * d->pp * d->dp;
     uint64_t want = (gpus + type->gpus - 1) / type->gpus;
     if (want > n) {
-        *why = arena_printf(a, "%llu GPUs are needed but '%s' has %llu usable", (unsigned long long)gpus,
-                            type->id, (unsigned long long)n * type->gpus);
+        *why = arena_printf(a, "%llu GPUs are needed but '%s' has %llu usable", (unsigned long long)gpus, type->id,
+                            (unsigned long long)n * type->gpus);
         return false;
     }
     d->gpus_used = (uint32_t)gpus;
@@ -76,26 +76,24 @@ uint32_t decision_expert_shard(const struct decision *d)
     return d->shard < edp ? d->shard : edp;
 }
 
-#define REFUSE(...)                                                                                          \
-    do {                                                                                                     \
-        *why = arena_printf(a, __VA_ARGS__);                                                                 \
-        return false;                                                                                        \
+#define REFUSE(...)                                                                                                    \
+    do {                                                                                                               \
+        *why = arena_printf(a, __VA_ARGS__);                                                                           \
+        return false;                                                                                                  \
     } while (0)
 
-static bool legal_degrees(struct arena *a, const struct job *job, const struct topo *topo,
-                          const struct decision *d, const char **why)
+static bool legal_degrees(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d,
+                          const char **why)
 {
     const uint32_t degrees[] = {d->tp, d->cp,  d->pp,    d->vpp,        d->dp,
                                 d->ep, d->etp, d->shard, d->microbatch, d->microbatches};
-    const char *const names[] = {"tp", "cp",  "pp",    "vpp",        "dp",
-                                 "ep", "etp", "shard", "microbatch", "microbatches"};
+    const char *const names[] = {"tp", "cp", "pp", "vpp", "dp", "ep", "etp", "shard", "microbatch", "microbatches"};
     for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++)
         if (degrees[i] == 0)
             REFUSE("%s must be at least 1", names[i]);
     uint64_t gpus = (uint64_t)d->tp * d->cp, most = UINT32_MAX;
     if (gpus > most || (gpus *= d->pp) > most || (gpus *= d->dp) > most || gpus != d->gpus_used)
-        REFUSE("tp * cp * pp * dp = %llu is not the number of GPUs used, %u", (unsigned long long)gpus,
-               d->gpus_used);
+        REFUSE("tp * cp * pp * dp = %llu is not the number of GPUs used, %u", (unsigned long long)gpus, d->gpus_used);
     if (d->type >= topo->ntypes)
         REFUSE("node type %u does not exist", d->type);
     uint32_t per_node = topo->types[d->type].gpus;
@@ -129,18 +127,15 @@ static bool legal_degrees(struct arena *a, const struct job *job, const struct t
     return true;
 }
 
-static bool legal_attention(struct arena *a, const struct attn *at, const struct decision *d,
-                            const char **why)
+static bool legal_attention(struct arena *a, const struct attn *at, const struct decision *d, const char **why)
 {
     if (at->heads % d->tp)
         REFUSE("tp = %u does not divide heads = %u", d->tp, at->heads);
     if (at->kind == ATTN_GQA && at->kv % d->tp && d->tp % at->kv)
         REFUSE("tp = %u does not divide kv = %u, nor kv tp", d->tp, at->kv);
     uint32_t kv = at->kv / model_key_parts(at->kv, d->tp);
-    if (decision_exchanges_heads(d) &&
-        (at->heads / d->tp % d->cp || (at->kind == ATTN_GQA && kv % d->cp)))
-        REFUSE("cp = %u by all_to_all does not divide the %u heads (kv %u) of a tp rank", d->cp,
-               at->heads / d->tp, kv);
+    if (decision_exchanges_heads(d) && (at->heads / d->tp % d->cp || (at->kind == ATTN_GQA && kv % d->cp)))
+        REFUSE("cp = %u by all_to_all does not divide the %u heads (kv %u) of a tp rank", d->cp, at->heads / d->tp, kv);
     return true;
 }
 
@@ -207,8 +202,7 @@ static bool legal_shapes(struct arena *a, const struct job *job, const struct de
                d->tp * d->cp * d->dp);
     uint64_t s = job->train.sequence;
     if (d->cp > 1 && s % (2 * (uint64_t)d->cp))
-        REFUSE("cp = %u: the sequence of %llu tokens is not a multiple of 2 * cp", d->cp,
-               (unsigned long long)s);
+        REFUSE("cp = %u: the sequence of %llu tokens is not a multiple of 2 * cp", d->cp, (unsigned long long)s);
     if (d->sp && d->tp == 1)
         REFUSE("sequence parallelism needs tp > 1");
     if (d->sp && s / d->cp * d->microbatch % d->tp)
@@ -219,8 +213,7 @@ static bool legal_shapes(struct arena *a, const struct job *job, const struct de
 
 bool decision_folds(const struct decision *d)
 {
-    return d->schedule == SCHED_AUTO || d->schedule == SCHED_FILE ? d->folds
-                                                                  : schedule_chunks(d->schedule) == 2;
+    return d->schedule == SCHED_AUTO || d->schedule == SCHED_FILE ? d->folds : schedule_chunks(d->schedule) == 2;
 }
 
 static bool legal_stages(struct arena *a, const struct job *job, const struct decision *d, const char **why)
@@ -249,11 +242,9 @@ static bool legal_stages(struct arena *a, const struct job *job, const struct de
         REFUSE("dualpipe_v needs at least 2 * pp - 1 microbatches");
     uint32_t group = d->schedule_group ? d->schedule_group : d->pp, rest = d->microbatches % group;
     if (!listed && !chunks && group < d->pp)
-        REFUSE("%s: groups of %u microbatches are smaller than pp = %u", schedule_name(d->schedule), group,
-               d->pp);
+        REFUSE("%s: groups of %u microbatches are smaller than pp = %u", schedule_name(d->schedule), group, d->pp);
     if (!listed && !chunks && d->microbatches > group && rest && rest < d->pp)
-        REFUSE("%s: a last group of %u microbatches is smaller than pp = %u", schedule_name(d->schedule),
-               rest, d->pp);
+        REFUSE("%s: a last group of %u microbatches is smaller than pp = %u", schedule_name(d->schedule), rest, d->pp);
     uint32_t next = 0;
     for (uint32_t s = 0; s < d->nstages; s++) {
         const struct stage *st = &d->stages[s];
@@ -276,8 +267,7 @@ static bool legal_stages(struct arena *a, const struct job *job, const struct de
 bool decision_legal(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d,
                     const char **why)
 {
-    return legal_degrees(a, job, topo, d, why) && legal_shapes(a, job, d, why) &&
-           legal_stages(a, job, d, why);
+    return legal_degrees(a, job, topo, d, why) && legal_shapes(a, job, d, why) && legal_stages(a, job, d, why);
 }
 
 /* What the program form can say: operands have fewer than 2^31 rows, a bucket is one operand of 64 columns;
@@ -291,7 +281,8 @@ static bool emittable_size(struct arena *a, const struct job *job, const struct 
 {
     uint64_t tokens = (uint64_t)d->microbatch * job->train.sequence;
     uint64_t layer = 30 * (1 + decision_cuts(job, d));
-    uint64_t insns = (((uint64_t)job->model.nlayers + job->model.predict) * layer + (uint64_t)d->nstages * 40) * d->microbatches;
+    uint64_t insns = (((uint64_t)job->model.nlayers + job->model.predict) * layer + (uint64_t)d->nstages * 40) *
+                     d->microbatches;
     double bucket = (double)job->model.vocab * (double)job->model.width;
     for (uint32_t i = 0; i < model_all_layers(&job->model); i++)
         bucket = fmax(bucket, (double)model_layer_parameters(&job->model, model_layer(&job->model, i), false));
@@ -300,22 +291,20 @@ static bool emittable_size(struct arena *a, const struct job *job, const struct 
     if (bucket / d->tp > 64.0 * MOST_ROWS)
         REFUSE("weights of %.3g elements on one rank", bucket / d->tp);
     if (insns > MOST_INSTRUCTIONS)
-        REFUSE("a program of about %.1f million instructions (%u microbatches)", (double)insns * 1e-6,
-               d->microbatches);
+        REFUSE("a program of about %.1f million instructions (%u microbatches)", (double)insns * 1e-6, d->microbatches);
     return true;
 }
 
 /* ranks over which experts' state is split: the same number as for dense weights, where there are as many */
 static struct mesh_degrees mesh_degrees(const struct job *job, const struct decision *d, bool experts, uint32_t nodes)
 {
-    struct mesh_degrees g = {
-        .size = {[AXIS_TP] = d->tp, [AXIS_CP] = d->cp, [AXIS_DP] = d->dp, [AXIS_PP] = d->pp},
-        .experts = experts,
-        .etp = d->etp,
-        .ep = d->ep,
-        .nodes = nodes,
-        .keys = decision_key_ranks(job, d),
-        .shard = d->zero ? d->shard : 1};
+    struct mesh_degrees g = {.size = {[AXIS_TP] = d->tp, [AXIS_CP] = d->cp, [AXIS_DP] = d->dp, [AXIS_PP] = d->pp},
+                             .experts = experts,
+                             .etp = d->etp,
+                             .ep = d->ep,
+                             .nodes = nodes,
+                             .keys = decision_key_ranks(job, d),
+                             .shard = d->zero ? d->shard : 1};
     memcpy(g.order, d->order, sizeof g.order);
     uint32_t edp = decision_expert_dp(d);
     g.expert_shard = g.shard < edp ? g.shard : edp;
@@ -345,9 +334,10 @@ static bool emittable_mesh(struct arena *a, const struct job *job, const struct 
     enum mesh_dim what[2];
     bool folds = mesh_fold(&g, &m, what);
     if (!folds && what[0] == MESH_WORLD)
-        REFUSE("groups of experts, of their nodes, of key heads and of shards that end inside those of tp, cp and dp in "
-               "more than %d places",
-               NDIGITS - NAXES);
+        REFUSE(
+            "groups of experts, of their nodes, of key heads and of shards that end inside those of tp, cp and dp in "
+            "more than %d places",
+            NDIGITS - NAXES);
     if (!folds)
         REFUSE("%s = %u across %s: their groups do not nest", mesh_dim_names[what[0]],
                what[0] == MESH_SHARD || what[0] == MESH_EXPERT_SHARD ? d->shard
@@ -367,8 +357,8 @@ static bool emittable_capacity(struct arena *a, const struct decision *d, const 
     if (d->cp > 1)
         REFUSE("experts with a capacity and sequences split over cp = %u", d->cp);
     if (d->sp && d->microbatch % d->tp)
-        REFUSE("experts with a capacity and the sequences of a microbatch of %u split over tp = %u",
-               d->microbatch, d->tp);
+        REFUSE("experts with a capacity and the sequences of a microbatch of %u split over tp = %u", d->microbatch,
+               d->tp);
     return true;
 }
 
@@ -427,7 +417,8 @@ bool decision_skews(const struct job *job, const struct decision *d)
     return schedule_has(d->schedule, SCHEDULE_SKEWS) && job->wishes.post_validation && d->pp > 1;
 }
 
-/* What a step foretells must follow from its own gradients, and what runs before the seam must not add to what is checked. */
+/* What a step foretells must follow from its own gradients, and what runs before the seam must not add to what is
+ * checked. */
 static bool emittable_skewed(struct arena *a, const struct job *job, const char **why)
 {
     if (job->train.optimizer != OPT_ADAMW)
@@ -442,7 +433,8 @@ static bool emittable_skewed(struct arena *a, const struct job *job, const char 
 }
 
 /* attention within chunks of the sequence */
-static bool emittable_chunk(struct arena *a, const struct job *job, const struct attn *t, const struct decision *d, const char **why)
+static bool emittable_chunk(struct arena *a, const struct job *job, const struct attn *t, const struct decision *d,
+                            const char **why)
 {
     if (job->train.sequence % t->chunk)
         REFUSE("chunks of %u tokens in sequences of %llu", t->chunk, (unsigned long long)job->train.sequence);
@@ -467,7 +459,8 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
             REFUSE("sinks with heads exchanged over cp = %u", d->cp);
         if (l->attn.alibi && decision_exchanges_heads(d))
             REFUSE("alibi with heads exchanged over cp = %u", d->cp);
-        if (attn_reach(&l->attn, job->train.sequence) < job->train.sequence && !emittable_chunk(a, job, &l->attn, d, why))
+        if (attn_reach(&l->attn, job->train.sequence) < job->train.sequence &&
+            !emittable_chunk(a, job, &l->attn, d, why))
             return false;
         if (l->is_moe && l->moe.expert.bias && d->etp > 1)
             REFUSE("experts with biases and etp = %u", d->etp);
@@ -499,8 +492,7 @@ void decision_spare(struct decision *d)
 {
     for (uint32_t s = 0; s < d->nstages; s++) {
         struct stage *st = &d->stages[s];
-        st->spared =
-            d->recompute_layers && d->recompute_layers < st->count ? st->count - d->recompute_layers : 0;
+        st->spared = d->recompute_layers && d->recompute_layers < st->count ? st->count - d->recompute_layers : 0;
     }
 }
 

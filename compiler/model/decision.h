@@ -30,7 +30,7 @@ struct decision {
     uint32_t ep_nodes;
     /* capacity of a block of expert rows, as a multiple of the mean; 0: enough for every row that can come */
     double room;
-    uint32_t prefetch;     /* zero 3: parameters are all-gathered so many uses (a piece's forward or backward) ahead */
+    uint32_t prefetch; /* zero 3: parameters are all-gathered so many uses (a piece's forward or backward) ahead */
     bool sp;
     enum recompute recompute; /* never AUTO */
     uint32_t parts, recompute_layers;
@@ -44,9 +44,9 @@ struct decision {
     enum axis order[NAXES]; /* innermost first */
     uint32_t nstages;
     struct stage *stages;
-    uint32_t type;        /* node type */
-    uint32_t gpus_used;   /* tp * cp * pp * dp */
-    uint32_t nnodes;      /* nodes used: rank r is on nodes[r / GPUs per node] */
+    uint32_t type;      /* node type */
+    uint32_t gpus_used; /* tp * cp * pp * dp */
+    uint32_t nnodes;    /* nodes used: rank r is on nodes[r / GPUs per node] */
     const uint32_t *nodes;
 };
 
@@ -57,7 +57,8 @@ struct decision decision_single(void);
  * others are enough, since all ranks wait for the slowest.  false, with a sentence in *why, if there are too few. */
 bool decision_place(struct arena *a, const struct topo *topo, struct decision *d, const char **why);
 /* Stores those of n nodes that are not degraded, in order; returns how many. */
-uint32_t decision_healthy(struct arena *a, const struct topo *topo, const uint32_t *nodes, uint32_t n, uint32_t **healthy);
+uint32_t decision_healthy(struct arena *a, const struct topo *topo, const uint32_t *nodes, uint32_t n,
+                          uint32_t **healthy);
 /* Ranks in the data-parallel gradient reduction of experts: tp * cp * dp / (ep * etp); and of those, over how many
  * the experts' optimizer state is sharded. */
 uint32_t decision_expert_dp(const struct decision *d);
@@ -128,9 +129,10 @@ uint32_t schedule_chunks(enum schedule_kind k);
 void decision_cut(struct arena *a, struct decision *d, uint32_t nlayers, const double *cost, double embed, double head);
 /* The same in two steps: layers per stage, whose sums per rank may be uneven; then, from those, stages balanced
  * between ranks. */
-uint32_t *decision_count_layers(struct arena *a, uint32_t stages, uint32_t nlayers, const double *cost, double embed, double head);
-void decision_cut_by(struct arena *a, struct decision *d, uint32_t nlayers, const double *cost, double embed, double head,
-                     const uint32_t *layers);
+uint32_t *decision_count_layers(struct arena *a, uint32_t stages, uint32_t nlayers, const double *cost, double embed,
+                                double head);
+void decision_cut_by(struct arena *a, struct decision *d, uint32_t nlayers, const double *cost, double embed,
+                     double head, const uint32_t *layers);
 
 /* Megatron's layout string: "Et*8|t*8|...|t*8L" */
 char *decision_layout(struct arena *a, const struct decision *d);
@@ -138,12 +140,13 @@ char *decision_layout(struct arena *a, const struct decision *d);
 char *decision_layout_short(struct arena *a, const struct decision *d);
 bool decision_parse_layout(struct arena *a, struct decision *d, uint32_t nlayers, const char *layout, const char **why);
 
-extern const char *const recompute_names[];      /* by enum recompute: "none" "selective" "full" "auto" */
+extern const char *const recompute_names[];       /* by enum recompute: "none" "selective" "full" "auto" */
 extern const char *const recompute_part_names[8]; /* by bit */
-extern const char *const context_names[];        /* by enum context_kind */
-extern const char *const axis_names[NAXES];      /* "tp" "cp" "dp" "pp" */
+extern const char *const context_names[];         /* by enum context_kind */
+extern const char *const axis_names[NAXES];       /* "tp" "cp" "dp" "pp" */
 
-/* for people: "tp 8 sp, pp 16, dp 128, zero 1, microbatch 1 x 16, 1f1b, recompute none"; lines: from a column to the 110th */
+/* for people: "tp 8 sp, pp 16, dp 128, zero 1, microbatch 1 x 16, 1f1b, recompute none"; lines: from a column to the
+ * 110th */
 char *decision_text(struct arena *a, const struct job *job, const struct decision *d);
 char *decision_lines(struct arena *a, const struct job *job, const struct decision *d, size_t column);
 /* Of that text "recompute selective [ffn] in 12 of 80 layers"; with layers = false, without the count of layers. */

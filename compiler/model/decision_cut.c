@@ -25,8 +25,9 @@ static bool may_end(const struct cut *c, uint32_t s, uint32_t i, double most)
                               : before <= (s + 1) * most && after <= (c->stages - 1 - s) * most;
 }
 
-/* The first i layers in s + 1 stages; best: of fewer layers in s stages, INFINITY where there is no such cut.  Stages grow from
- * one j to the next, so that a heavier one than `limit`, or than the best so far, ends the search.  Of equals the smaller j. */
+/* The first i layers in s + 1 stages; best: of fewer layers in s stages, INFINITY where there is no such cut.  Stages
+ * grow from one j to the next, so that a heavier one than `limit`, or than the best so far, ends the search.  Of equals
+ * the smaller j. */
 static double least_heavy(const struct cut *c, uint32_t s, uint32_t i, const double *best, uint32_t *from)
 {
     double embed = s == 0 ? c->embed : 0, head = s + 1 == c->stages ? c->head : 0, least = INFINITY;
@@ -45,7 +46,8 @@ static double least_heavy(const struct cut *c, uint32_t s, uint32_t i, const dou
     return least;
 }
 
-static double least_squares(const struct cut *c, uint32_t s, uint32_t i, double limit, const double *best, uint32_t *from)
+static double least_squares(const struct cut *c, uint32_t s, uint32_t i, double limit, const double *best,
+                            uint32_t *from)
 {
     double embed = s == 0 ? c->embed : 0, head = s + 1 == c->stages ? c->head : 0, least = INFINITY;
     for (uint32_t j = i; j-- > s;) {
@@ -63,8 +65,8 @@ static double least_squares(const struct cut *c, uint32_t s, uint32_t i, double 
     return least;
 }
 
-/* min over cuts of the heaviest stage (limit = INFINITY), or of the sum of squares under that limit; some cut has no heavier
- * stage than `most` */
+/* min over cuts of the heaviest stage (limit = INFINITY), or of the sum of squares under that limit; some cut has no
+ * heavier stage than `most` */
 static double cut_solve(struct arena *a, const struct cut *c, double limit, double most, uint32_t *from)
 {
     uint32_t n = c->n;
@@ -100,8 +102,7 @@ static uint64_t stage_room(double limit, double extra, double t)
 
 static bool limit_holds(uint32_t n, uint32_t stages, double limit, double t, double embed, double head)
 {
-    uint64_t room =
-        stage_room(limit, embed, t) + stage_room(limit, head, t) + (stages - 2) * stage_room(limit, 0, t);
+    uint64_t room = stage_room(limit, embed, t) + stage_room(limit, head, t) + (stages - 2) * stage_room(limit, 0, t);
     return room >= n;
 }
 
@@ -150,8 +151,8 @@ static void cut_even(uint32_t n, uint32_t stages, double t, double embed, double
 }
 
 /* beyond these sizes, and with fewer layers than stages, an even cut by count has to do */
-static void cut_uneven(struct arena *a, uint32_t n, uint32_t stages, const double *cost, double embed,
-                       double head, uint32_t *count)
+static void cut_uneven(struct arena *a, uint32_t n, uint32_t stages, const double *cost, double embed, double head,
+                       uint32_t *count)
 {
     bool solve = cost && stages <= n && n <= 4096 && (uint64_t)n * n * stages <= 50u * 1000 * 1000;
     uint32_t *from = NULL, end = n;
@@ -180,8 +181,8 @@ struct loads {
     double most, squares;
 };
 
-static struct loads rank_loads(const struct decision *d, const uint32_t *count, const double *cost,
-                               double embed, double head, double *load)
+static struct loads rank_loads(const struct decision *d, const uint32_t *count, const double *cost, double embed,
+                               double head, double *load)
 {
     uint32_t stages = d->pp * d->vpp;
     bool folds = decision_folds(d);
@@ -222,8 +223,8 @@ static uint32_t rank_stage(const struct decision *d, const uint32_t *count, uint
 
 /* Stages of even cost make uneven ranks where one rank has the head beside a stage of layers: layers move
  * from the fullest rank to the emptiest, all stages between shifting along, as long as that helps. */
-static void balance_ranks(struct arena *a, const struct decision *d, uint32_t *count, const double *cost,
-                          double embed, double head)
+static void balance_ranks(struct arena *a, const struct decision *d, uint32_t *count, const double *cost, double embed,
+                          double head)
 {
     double *load = ARENA_ARRAY(a, double, d->pp);
     struct loads now = rank_loads(d, count, cost, embed, head, load);
@@ -248,7 +249,8 @@ static void balance_ranks(struct arena *a, const struct decision *d, uint32_t *c
     }
 }
 
-uint32_t *decision_count_layers(struct arena *a, uint32_t stages, uint32_t nlayers, const double *cost, double embed, double head)
+uint32_t *decision_count_layers(struct arena *a, uint32_t stages, uint32_t nlayers, const double *cost, double embed,
+                                double head)
 {
     uint32_t *count = ARENA_ARRAY(a, uint32_t, stages);
     struct arena_mark mark = arena_mark(a);
@@ -264,8 +266,8 @@ uint32_t *decision_count_layers(struct arena *a, uint32_t stages, uint32_t nlaye
     return count;
 }
 
-void decision_cut_by(struct arena *a, struct decision *d, uint32_t nlayers, const double *cost, double embed, double head,
-                     const uint32_t *layers)
+void decision_cut_by(struct arena *a, struct decision *d, uint32_t nlayers, const double *cost, double embed,
+                     double head, const uint32_t *layers)
 {
     uint32_t stages = d->pp * d->vpp;
     d->nstages = stages;
@@ -282,8 +284,8 @@ void decision_cut_by(struct arena *a, struct decision *d, uint32_t nlayers, cons
     arena_reset(a, mark);
 }
 
-void decision_cut(struct arena *a, struct decision *d, uint32_t nlayers, const double *cost, double embed,
-                  double head)
+void decision_cut(struct arena *a, struct decision *d, uint32_t nlayers, const double *cost, double embed, double head)
 {
-    decision_cut_by(a, d, nlayers, cost, embed, head, decision_count_layers(a, d->pp * d->vpp, nlayers, cost, embed, head));
+    decision_cut_by(a, d, nlayers, cost, embed, head,
+                    decision_count_layers(a, d->pp * d->vpp, nlayers, cost, embed, head));
 }

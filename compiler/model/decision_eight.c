@@ -1,6 +1,6 @@
-/* Where `activations=fp8` can be emitted: what is kept in 8 bits is no input of what runs again, which would make something else
- * of it than the forward pass did; but for gate and up, of which activations are made again as DeepSeek-V3 does (arXiv 2412.19437,
- * section 3.3.3). */
+/* Where `activations=fp8` can be emitted: what is kept in 8 bits is no input of what runs again, which would make
+ * something else of it than the forward pass did; but for gate and up, of which activations are made again as
+ * DeepSeek-V3 does (arXiv 2412.19437, section 3.3.3). */
 
 #include "compiler/model/backward.h"
 #include "compiler/model/decision.h"

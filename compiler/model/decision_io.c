@@ -15,10 +15,10 @@
 
 #define LAYOUT_MOST 100000 /* elements and stage marks after expansion */
 
-#define REFUSE(...)                                                                                          \
-    do {                                                                                                     \
-        *why = arena_printf(a, __VA_ARGS__);                                                                 \
-        return false;                                                                                        \
+#define REFUSE(...)                                                                                                    \
+    do {                                                                                                               \
+        *why = arena_printf(a, __VA_ARGS__);                                                                           \
+        return false;                                                                                                  \
     } while (0)
 
 static void stage_text(const struct stage *st, struct strbuf *b)
@@ -136,8 +136,7 @@ static bool layout_expand(struct arena *a, const char *layout, struct strbuf *fl
     return true;
 }
 
-static bool layout_stages(struct arena *a, struct decision *d, uint32_t nlayers, const char *flat,
-                          const char **why)
+static bool layout_stages(struct arena *a, struct decision *d, uint32_t nlayers, const char *flat, const char **why)
 {
     uint32_t nstages = 1, stage = 0, layer = 0;
     for (const char *p = flat; *p; p++)
@@ -172,8 +171,7 @@ static bool layout_stages(struct arena *a, struct decision *d, uint32_t nlayers,
     return true;
 }
 
-bool decision_parse_layout(struct arena *a, struct decision *d, uint32_t nlayers, const char *layout,
-                           const char **why)
+bool decision_parse_layout(struct arena *a, struct decision *d, uint32_t nlayers, const char *layout, const char **why)
 {
     struct strbuf flat = {0};
     bool good = layout_expand(a, layout, &flat, why) && layout_stages(a, d, nlayers, flat.text, why);
@@ -196,13 +194,12 @@ static void nodes_json(const struct decision *d, struct strbuf *out)
 void decision_json(const struct job *job, const struct decision *d, struct strbuf *out)
 {
     struct arena *a = arena_new();
-    strbuf_printf(
-        out,
-        "{\"tp\": %u, \"sp\": %s, \"cp\": %u, \"pp\": %u, \"vpp\": %u, \"dp\": %u, \"ep\": %u, \"etp\": %u, "
-        "\"zero\": %u, \"shard\": %u, \"microbatch\": %u, \"microbatches\": %u, \"recompute\": \"%s\", "
-        "\"recompute_detail\": [",
-        d->tp, d->sp ? "true" : "false", d->cp, d->pp, d->vpp, d->dp, d->ep, d->etp, d->zero, d->shard,
-        d->microbatch, d->microbatches, recompute_names[d->recompute]);
+    strbuf_printf(out,
+                  "{\"tp\": %u, \"sp\": %s, \"cp\": %u, \"pp\": %u, \"vpp\": %u, \"dp\": %u, \"ep\": %u, \"etp\": %u, "
+                  "\"zero\": %u, \"shard\": %u, \"microbatch\": %u, \"microbatches\": %u, \"recompute\": \"%s\", "
+                  "\"recompute_detail\": [",
+                  d->tp, d->sp ? "true" : "false", d->cp, d->pp, d->vpp, d->dp, d->ep, d->etp, d->zero, d->shard,
+                  d->microbatch, d->microbatches, recompute_names[d->recompute]);
     const char *separator = "";
     for (int i = 0; i < 8; i++)
         if (d->parts & 1u << i) {
@@ -238,10 +235,10 @@ void decision_json(const struct job *job, const struct decision *d, struct strbu
     strbuf_text(out, ", \"order\": [");
     for (int i = 0; i < NAXES; i++)
         strbuf_printf(out, "%s\"%s\"", i ? ", " : "", axis_names[d->order[i]]);
-    strbuf_printf(out, "], \"offload\": [%s%s%s], \"prefetch\": ",
-                  job->wishes.offload & OFFLOAD_OPTIMIZER ? "\"optimizer\"" : "",
-                  job->wishes.offload == (OFFLOAD_OPTIMIZER | OFFLOAD_ACTIVATIONS) ? ", " : "",
-                  job->wishes.offload & OFFLOAD_ACTIVATIONS ? "\"activations\"" : "");
+    strbuf_printf(
+        out, "], \"offload\": [%s%s%s], \"prefetch\": ", job->wishes.offload & OFFLOAD_OPTIMIZER ? "\"optimizer\"" : "",
+        job->wishes.offload == (OFFLOAD_OPTIMIZER | OFFLOAD_ACTIVATIONS) ? ", " : "",
+        job->wishes.offload & OFFLOAD_ACTIVATIONS ? "\"activations\"" : "");
     if (d->prefetch)
         strbuf_printf(out, "%u", d->prefetch);
     else
@@ -315,8 +312,7 @@ static bool json_words(struct arena *a, const json_t *o, struct decision *d, con
     return true;
 }
 
-static bool json_nodes(struct arena *a, const json_t *o, const struct topo *topo, struct decision *d,
-                       const char **why)
+static bool json_nodes(struct arena *a, const json_t *o, const struct topo *topo, struct decision *d, const char **why)
 {
     const json_t *v = json_object_get(o, "nodes");
     uint64_t total = 0;
@@ -396,8 +392,8 @@ static bool json_decision(struct arena *a, const json_t *o, const struct job *jo
     return decision_legal(a, job, topo, d, why);
 }
 
-bool decision_from_json(struct arena *a, const char *json, size_t size, const struct job *job,
-                        const struct topo *topo, struct decision *d, const char **why)
+bool decision_from_json(struct arena *a, const char *json, size_t size, const struct job *job, const struct topo *topo,
+                        struct decision *d, const char **why)
 {
     json_error_t error;
     json_t *o = json_loadb(json, size, JSON_REJECT_DUPLICATES, &error);

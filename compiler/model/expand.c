@@ -21,30 +21,45 @@ uint32_t expand_value(struct expand_builder *b, const char *name, enum opr_class
 struct opr *expand_opr(struct expand_builder *b, enum opr_kind kind, const char *name, uint32_t in, uint32_t out)
 {
     vec_push(b->arena, &b->oprs,
-             (struct opr){.kind = kind, .name = name, .in = {in, NO_VALUE}, .out = out,
-                          .weight = (uint32_t)b->weights.n, .bias = (uint32_t)b->weights.n});
+             (struct opr){.kind = kind,
+                          .name = name,
+                          .in = {in, NO_VALUE},
+                          .out = out,
+                          .weight = (uint32_t)b->weights.n,
+                          .bias = (uint32_t)b->weights.n});
     return &b->oprs.at[b->oprs.n - 1];
 }
 
 struct opr_weight *expand_matrix(struct expand_builder *b, const char *llama, const char *gpt2, uint64_t rows,
-                                     uint64_t cols, enum opr_split split)
+                                 uint64_t cols, enum opr_split split)
 {
     struct opr *o = &b->oprs.at[b->oprs.n - 1];
     vec_push(b->arena, &b->weights,
-             (struct opr_weight){.suffix = b->gpt2 ? gpt2 : llama, .rows = rows, .cols = cols, .transposed = b->gpt2,
-                                 .hf_rows = rows, .split = split, .decay = true, .init = WEIGHT_NORMAL});
+             (struct opr_weight){.suffix = b->gpt2 ? gpt2 : llama,
+                                 .rows = rows,
+                                 .cols = cols,
+                                 .transposed = b->gpt2,
+                                 .hf_rows = rows,
+                                 .split = split,
+                                 .decay = true,
+                                 .init = WEIGHT_NORMAL});
     o->nweights++;
     o->bias = (uint32_t)b->weights.n;
     return &b->weights.at[b->weights.n - 1];
 }
 
 struct opr_weight *expand_vector(struct expand_builder *b, const char *llama, const char *gpt2, uint64_t n,
-                                     enum opr_split split, enum opr_init init)
+                                 enum opr_split split, enum opr_init init)
 {
     struct opr *o = &b->oprs.at[b->oprs.n - 1];
     vec_push(b->arena, &b->weights,
-             (struct opr_weight){.suffix = b->gpt2 ? gpt2 : llama, .rows = 1, .cols = n, .vector = true, .hf_rows = n,
-                                 .split = split, .init = init});
+             (struct opr_weight){.suffix = b->gpt2 ? gpt2 : llama,
+                                 .rows = 1,
+                                 .cols = n,
+                                 .vector = true,
+                                 .hf_rows = n,
+                                 .split = split,
+                                 .init = init});
     o->nbiases++;
     return &b->weights.at[b->weights.n - 1];
 }
@@ -110,15 +125,22 @@ uint32_t expand_ffn(struct expand_builder *b, const struct ffn *f, uint32_t in)
     o = expand_opr(b, OPR_LINEAR, "ffn.down", h, d);
     o->row_parallel = true;
     o->span = f->span;
-    expand_matrix(b, ffn_name(b, "down_proj.weight"), "mlp.c_proj.weight", width, f->width, SPLIT_COLS)->init = WEIGHT_RESIDUAL;
+    expand_matrix(b, ffn_name(b, "down_proj.weight"), "mlp.c_proj.weight", width, f->width, SPLIT_COLS)
+        ->init = WEIGHT_RESIDUAL;
     return d;
 }
 
 struct expansion *expand_finish(struct expand_builder *b, uint32_t result)
 {
     struct expansion *e = ARENA_NEW(b->arena, struct expansion);
-    *e = (struct expansion){(uint32_t)b->values.n, (uint32_t)b->oprs.n, (uint32_t)b->weights.n,
-                            b->values.at, b->oprs.at, b->weights.at, result, (uint32_t)b->oprs.n};
+    *e = (struct expansion){(uint32_t)b->values.n,
+                            (uint32_t)b->oprs.n,
+                            (uint32_t)b->weights.n,
+                            b->values.at,
+                            b->oprs.at,
+                            b->weights.at,
+                            result,
+                            (uint32_t)b->oprs.n};
     return e;
 }
 
@@ -140,8 +162,8 @@ static uint32_t expand_join(struct expand_builder *b, const struct sublayer *s, 
 {
     bool post = b->model->norm.place != NORM_PRE;
     if (post && s->bias)
-        f = expand_add(b, arena_printf(b->arena, "%s.bias", s->add), arena_printf(b->arena, "%s.b", s->sum), f, NO_VALUE,
-                       s->bias, s->gpt2_bias, s->span);
+        f = expand_add(b, arena_printf(b->arena, "%s.bias", s->add), arena_printf(b->arena, "%s.b", s->sum), f,
+                       NO_VALUE, s->bias, s->gpt2_bias, s->span);
     if (post)
         f = expand_norm(b, s->norm, s->normed, f, s->llama, s->gpt2);
     return expand_add(b, s->add, s->sum, x, f, post ? NULL : s->bias, s->gpt2_bias, s->span);
@@ -151,10 +173,23 @@ uint32_t expand_sublayers(struct expand_builder *b, const struct layer *l, uint3
 {
     const struct model *m = b->model;
     bool pre = m->norm.place != NORM_POST, both = m->norm.place == NORM_BOTH;
-    struct sublayer attn = {"attn.add", "x1", "norm1.post", "p1", "post_attention_layernorm", "ln_1_post",
-                            l->attn.bias ? "self_attn.o_proj.bias" : NULL, "attn.c_proj.bias", l->attn.span};
-    struct sublayer ffn = {"ffn.add", "x2", "norm2.post", "p2", "post_feedforward_layernorm", "ln_2_post",
-                           !l->is_moe && l->ffn.bias ? "mlp.down_proj.bias" : NULL, "mlp.c_proj.bias",
+    struct sublayer attn = {"attn.add",
+                            "x1",
+                            "norm1.post",
+                            "p1",
+                            "post_attention_layernorm",
+                            "ln_1_post",
+                            l->attn.bias ? "self_attn.o_proj.bias" : NULL,
+                            "attn.c_proj.bias",
+                            l->attn.span};
+    struct sublayer ffn = {"ffn.add",
+                           "x2",
+                           "norm2.post",
+                           "p2",
+                           "post_feedforward_layernorm",
+                           "ln_2_post",
+                           !l->is_moe && l->ffn.bias ? "mlp.down_proj.bias" : NULL,
+                           "mlp.c_proj.bias",
                            l->is_moe ? l->moe.span : l->ffn.span};
     const char *second = both ? "pre_feedforward_layernorm" : "post_attention_layernorm";
     uint32_t n1 = pre ? expand_norm(b, "norm1", "n1", x, "input_layernorm", "ln_1") : x, n2 = n1;
@@ -193,8 +228,8 @@ const struct expansion *expand_embed(struct arena *a, const struct model *m)
     struct expand_builder b = {.arena = a, .model = m, .gpt2 = gpt2_names(m), .ffn = "mlp"};
     uint32_t x = expand_value(&b, "e", CLASS_TOKENS, m->width);
     expand_opr(&b, OPR_EMBED, "embed", NO_VALUE, x)->span = m->embed_span;
-    expand_matrix(&b, "model.embed_tokens.weight", "transformer.wte.weight", m->vocab, m->width, SPLIT_ROWS)->transposed =
-        false;
+    expand_matrix(&b, "model.embed_tokens.weight", "transformer.wte.weight", m->vocab, m->width, SPLIT_ROWS)
+        ->transposed = false;
     if (m->embed_scale != 1) {
         struct opr *o = expand_opr(&b, OPR_SCALE, "embed.scale", x, x);
         o->span = m->embed_span;
@@ -212,7 +247,8 @@ const struct expansion *expand_embed(struct arena *a, const struct model *m)
     return expand_finish(&b, x);
 }
 
-void expand_logits_loss(struct expand_builder *b, uint32_t x, const char *llama_norm, const char *gpt2_norm, uint32_t ahead)
+void expand_logits_loss(struct expand_builder *b, uint32_t x, const char *llama_norm, const char *gpt2_norm,
+                        uint32_t ahead)
 {
     const struct model *m = b->model;
     struct span span = ahead ? m->predict_span : m->head_span;

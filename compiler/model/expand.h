@@ -47,8 +47,8 @@ enum opr_sharing { WEIGHT_OWN, WEIGHT_OF_EMBED, WEIGHT_OF_HEAD };
 
 /* a weight tensor of an operator, possibly one of several stacked along the output dimension (q, k, v; gate, up) */
 struct opr_weight {
-    const char *suffix;   /* "self_attn.q_proj.weight": expand_weight_name() adds the layer */
-    uint64_t rows, cols;  /* shape as used: [out, in]; of a vector rows = 1, or a row per expert of a family */
+    const char *suffix;  /* "self_attn.q_proj.weight": expand_weight_name() adds the layer */
+    uint64_t rows, cols; /* shape as used: [out, in]; of a vector rows = 1, or a row per expert of a family */
     bool vector;
     bool transposed;      /* the Hugging Face tensor is [in, out] (GPT-2's Conv1D) */
     uint64_t hf_row;      /* first row within the Hugging Face tensor's output dimension (fused c_attn) */
@@ -61,7 +61,7 @@ struct opr_weight {
      * number; else 0 */
     uint32_t family;
     enum opr_split member_split; /* how etp splits each of those tensors */
-    bool decay;           /* weight decay applies */
+    bool decay;                  /* weight decay applies */
     /* replicated over tp but used with the rank's own heads only, so its gradient is a partial sum over tp */
     bool shared;
     /* not trained by gradients: a dedicated instruction changes it (a router's correction bias) */
@@ -72,7 +72,7 @@ struct opr_weight {
 
 struct opr {
     enum opr_kind kind;
-    const char *name; /* "attn.qkv" */
+    const char *name;    /* "attn.qkv" */
     uint32_t in[2], out; /* values; UINT32_MAX = none */
     bool row_parallel;   /* LINEAR */
     bool keys;           /* HEADNORM: normalises the keys, else the queries */

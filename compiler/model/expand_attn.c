@@ -8,8 +8,8 @@
 
 #include "compiler/model/expand_build.h"
 
-static struct opr *attn_opr(struct expand_builder *b, const struct attn *t, enum opr_kind kind,
-                            const char *name, uint32_t in, uint32_t out)
+static struct opr *attn_opr(struct expand_builder *b, const struct attn *t, enum opr_kind kind, const char *name,
+                            uint32_t in, uint32_t out)
 {
     struct opr *o = expand_opr(b, kind, name, in, out);
     o->attn = t;
@@ -30,8 +30,8 @@ static void expand_qkv(struct expand_builder *b, const struct attn *t, uint32_t 
     attn_opr(b, t, OPR_LINEAR, "attn.qkv", in, out);
     for (int i = 0; i < 3; i++) {
         uint64_t rows = i ? kv : q;
-        struct opr_weight *w = expand_matrix(b, arena_printf(b->arena, "%s.weight", name[i]),
-                                             "attn.c_attn.weight", rows, b->model->width, SPLIT_ROWS);
+        struct opr_weight *w = expand_matrix(b, arena_printf(b->arena, "%s.weight", name[i]), "attn.c_attn.weight",
+                                             rows, b->model->width, SPLIT_ROWS);
         w->kv = i ? t->kv : 0;
         if (b->gpt2)
             stacked(w, at, all);
@@ -40,8 +40,8 @@ static void expand_qkv(struct expand_builder *b, const struct attn *t, uint32_t 
     at = 0;
     for (int i = 0; (t->bias || t->qkv_bias) && i < 3; i++) {
         uint64_t rows = i ? kv : q;
-        struct opr_weight *w = expand_vector(b, arena_printf(b->arena, "%s.bias", name[i]),
-                                             "attn.c_attn.bias", rows, SPLIT_ROWS, WEIGHT_ZEROS);
+        struct opr_weight *w = expand_vector(b, arena_printf(b->arena, "%s.bias", name[i]), "attn.c_attn.bias", rows,
+                                             SPLIT_ROWS, WEIGHT_ZEROS);
         w->kv = i ? t->kv : 0;
         if (b->gpt2)
             stacked(w, at, all);
@@ -102,8 +102,7 @@ uint32_t expand_gqa(struct expand_builder *b, const struct attn *t, uint32_t in)
 
 /* a projection that is whole on every rank: `rows` of a tensor of `all`, from `first` on */
 static uint32_t expand_down(struct expand_builder *b, const struct attn *t, uint32_t in, const char *name,
-                            const char *value, const char *weight, uint64_t first, uint64_t rows,
-                            uint64_t all)
+                            const char *value, const char *weight, uint64_t first, uint64_t rows, uint64_t all)
 {
     uint32_t low = expand_value(b, value, CLASS_TOKENS, rows);
     expand_opr(b, OPR_LINEAR, name, in, low)->span = t->span;
@@ -111,8 +110,8 @@ static uint32_t expand_down(struct expand_builder *b, const struct attn *t, uint
     return low;
 }
 
-static uint32_t expand_latent_norm(struct expand_builder *b, const struct attn *t, uint32_t low,
-                                   const char *name, const char *value, const char *weight, uint64_t rank)
+static uint32_t expand_latent_norm(struct expand_builder *b, const struct attn *t, uint32_t low, const char *name,
+                                   const char *value, const char *weight, uint64_t rank)
 {
     uint32_t out = expand_value(b, value, CLASS_TOKENS, rank);
     attn_opr(b, t, OPR_NORM, name, low, out); /* RMSNorm, whatever the model's norm is */
@@ -127,10 +126,8 @@ uint32_t expand_mla(struct expand_builder *b, const struct attn *t, uint32_t in)
     const char *down = "self_attn.kv_a_proj_with_mqa.weight", *up = "self_attn.kv_b_proj.weight";
     uint32_t q_in = in;
     if (t->q_rank) {
-        q_in =
-            expand_down(b, t, in, "mla.q_down", "cq", "self_attn.q_a_proj.weight", 0, t->q_rank, t->q_rank);
-        q_in =
-            expand_latent_norm(b, t, q_in, "mla.q_norm", "cqn", "self_attn.q_a_layernorm.weight", t->q_rank);
+        q_in = expand_down(b, t, in, "mla.q_down", "cq", "self_attn.q_a_proj.weight", 0, t->q_rank, t->q_rank);
+        q_in = expand_latent_norm(b, t, q_in, "mla.q_norm", "cqn", "self_attn.q_a_layernorm.weight", t->q_rank);
     }
     uint32_t ckv = expand_down(b, t, in, "mla.kv_down", "ckv", down, 0, t->kv_rank, latent);
     uint32_t kr = expand_down(b, t, in, "mla.k_rope", "kr", down, t->kv_rank, t->rope_dims, latent);

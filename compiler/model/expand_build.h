@@ -35,7 +35,8 @@ struct expansion *expand_finish(struct expand_builder *b, uint32_t result);
 /* Appends a whole layer that reads x and returns its output; appends final norm, head and loss, for the target that
  * lies `ahead` positions after the usual one. */
 uint32_t expand_sublayers(struct expand_builder *b, const struct layer *l, uint32_t x);
-void expand_logits_loss(struct expand_builder *b, uint32_t x, const char *llama_norm, const char *gpt2_norm, uint32_t ahead);
+void expand_logits_loss(struct expand_builder *b, uint32_t x, const char *llama_norm, const char *gpt2_norm,
+                        uint32_t ahead);
 
 /* Append a sublayer from its (normalised) input; return the branch's output before its bias is added. */
 uint32_t expand_ffn(struct expand_builder *b, const struct ffn *f, uint32_t in);

@@ -6,8 +6,8 @@
 #include "compiler/model/expand_build.h"
 
 /* one matrix [rows, cols] per expert */
-static struct opr_weight *expand_experts(struct expand_builder *b, const struct moe *m, const char *name,
-                                         uint64_t rows, uint64_t cols, enum opr_split split)
+static struct opr_weight *expand_experts(struct expand_builder *b, const struct moe *m, const char *name, uint64_t rows,
+                                         uint64_t cols, enum opr_split split)
 {
     const char *suffix = arena_printf(b->arena, "mlp.experts.%%.%s.weight", name);
     struct opr_weight *w = expand_matrix(b, suffix, suffix, rows * m->experts, cols, SPLIT_NONE);

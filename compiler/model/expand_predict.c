@@ -15,8 +15,8 @@ static uint32_t expand_shifted_embedding(struct expand_builder *b, uint32_t ahea
     struct opr *o = expand_opr(b, OPR_EMBED, "predict.embed", NO_VALUE, e);
     o->span = m->predict_span;
     o->ahead = ahead;
-    struct opr_weight *w = expand_matrix(b, "model.embed_tokens.weight", "model.embed_tokens.weight",
-                                         m->vocab, m->width, SPLIT_ROWS);
+    struct opr_weight *w = expand_matrix(b, "model.embed_tokens.weight", "model.embed_tokens.weight", m->vocab,
+                                         m->width, SPLIT_ROWS);
     w->shared_with = WEIGHT_OF_EMBED;
     if (m->embed_scale != 1) {
         o = expand_opr(b, OPR_SCALE, "predict.scale", e, e);

@@ -14,20 +14,16 @@ static void print_value(const struct expansion *e, uint32_t v, FILE *out)
 
 static void print_weight(const struct opr_weight *w, FILE *out)
 {
-    static const char *const split[] = {
-        [SPLIT_NONE] = "", [SPLIT_ROWS] = " rows/tp", [SPLIT_COLS] = " cols/tp"};
-    static const char *const init[] = {[WEIGHT_NORMAL] = "normal",
-                                       [WEIGHT_RESIDUAL] = "residual",
-                                       [WEIGHT_ONES] = "ones",
-                                       [WEIGHT_ZEROS] = "zeros"};
+    static const char *const split[] = {[SPLIT_NONE] = "", [SPLIT_ROWS] = " rows/tp", [SPLIT_COLS] = " cols/tp"};
+    static const char *const init[] = {
+        [WEIGHT_NORMAL] = "normal", [WEIGHT_RESIDUAL] = "residual", [WEIGHT_ONES] = "ones", [WEIGHT_ZEROS] = "zeros"};
     fprintf(out, "    %s", w->suffix);
     if (w->vector)
         fprintf(out, " [%" PRIu64 "]", w->cols);
     else
         fprintf(out, " [%" PRIu64 "x%" PRIu64 "]", w->rows, w->cols);
     if (w->family)
-        fprintf(out, " in %" PRIu32 "%s", w->family,
-                w->member_split == SPLIT_ROWS ? " rows/etp" : " cols/etp");
+        fprintf(out, " in %" PRIu32 "%s", w->family, w->member_split == SPLIT_ROWS ? " rows/etp" : " cols/etp");
     else if (w->hf_rows != (w->vector ? w->cols : w->rows))
         fprintf(out, " from output %" PRIu64 " of %" PRIu64, w->hf_row, w->hf_rows);
     fprintf(out, "%s%s %s%s\n", w->transposed ? " transposed" : "", split[w->split], init[w->init],

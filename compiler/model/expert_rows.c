@@ -1,5 +1,5 @@
-/* A block holds so many rows as one rank can send at most, unless the decision bounds it: then a step that lacks room is not
- * taken.  Over nodes a token's row travels once to each node that has any of its experts. */
+/* A block holds so many rows as one rank can send at most, unless the decision bounds it: then a step that lacks room
+ * is not taken.  Over nodes a token's row travels once to each node that has any of its experts. */
 
 #include "compiler/model/expert_rows.h"
 
@@ -13,7 +13,8 @@ static uint32_t with_room(double room, double mean, uint64_t most, bool *bounded
     return (uint32_t)(*bounded ? (uint64_t)rows : most);
 }
 
-struct expert_rows expert_rows_new(const struct moe *m, uint32_t ep, uint32_t nodes, double room, uint32_t local, uint32_t sequence)
+struct expert_rows expert_rows_new(const struct moe *m, uint32_t ep, uint32_t nodes, double room, uint32_t local,
+                                   uint32_t sequence)
 {
     uint32_t blocks = ep / nodes, experts = m->experts / ep;
     struct expert_rows r = {.blocks = blocks, .experts = experts, .nodes = nodes, .node = local};

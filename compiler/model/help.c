@@ -60,8 +60,7 @@ static void print_row(FILE *out, const struct word *w)
     print_form(&form, w);
     strbuf_text(&tail, w->meaning);
     if ((w->takes & TAKES_COUNT) && w->hi < 1e9)
-        strbuf_printf(&tail, "; %s to %s", units_show_commas((uint64_t)w->lo).s,
-                      units_show_commas((uint64_t)w->hi).s);
+        strbuf_printf(&tail, "; %s to %s", units_show_commas((uint64_t)w->lo).s, units_show_commas((uint64_t)w->hi).s);
     if (!w->standard)
         strbuf_text(&tail, "; required");
     else if (*w->standard && (strcmp(w->standard, "0") != 0 || !strstr(w->meaning, "default")))

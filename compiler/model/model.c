@@ -80,8 +80,7 @@ static uint64_t moe_parameters(const struct model *m, const struct moe *e, bool 
 uint64_t model_layer_parameters(const struct model *m, const struct layer *l, bool active)
 {
     uint64_t norms = l->parallel ? l->parallel_norms : m->norm.place == NORM_BOTH ? 4 : 2;
-    uint64_t sublayer =
-        l->is_moe ? moe_parameters(m, &l->moe, active) : ffn_parameters(m, &l->ffn, l->ffn.width);
+    uint64_t sublayer = l->is_moe ? moe_parameters(m, &l->moe, active) : ffn_parameters(m, &l->ffn, l->ffn.width);
     return add(add(attn_parameters(m, &l->attn), sublayer), norms * norm_parameters(m));
 }
 
@@ -207,10 +206,11 @@ double train_lr(const struct train *t, uint64_t step, uint64_t total_steps)
     return t->lr;
 }
 
-/* k draws among M sets meet M (1 - (1 - 1/M)^k) of them.  M = n where any expert may be chosen.  Where only the `pick` best of
- * g groups may be: a set that is one or several groups is left out by all of them with the probability
- * prod over i < pick of (g - g/n - i) / (g - i), so M = n times what is left of 1; where a group is several sets M = n pick / g.
- * DeepSeek-V3 (arXiv 2412.19437, sections 2.1.2 and 3.2.2), 8 choices in at most 4 of 8 nodes: 3.6 nodes a token. */
+/* k draws among M sets meet M (1 - (1 - 1/M)^k) of them.  M = n where any expert may be chosen.  Where only the `pick`
+ * best of g groups may be: a set that is one or several groups is left out by all of them with the probability prod
+ * over i < pick of (g - g/n - i) / (g - i), so M = n times what is left of 1; where a group is several sets M = n pick
+ * / g. DeepSeek-V3 (arXiv 2412.19437, sections 2.1.2 and 3.2.2), 8 choices in at most 4 of 8 nodes: 3.6 nodes a token.
+ */
 double model_sets_met(double n, double k, double groups, double pick)
 {
     double among = n;

@@ -29,8 +29,8 @@ struct rope {
     uint32_t dims; /* rotated dimensions of a head, <= head */
     bool adjacent; /* pairs (2i, 2i+1) instead of (i, i + dims/2) */
     enum rope_scaling scaling;
-    double factor, low, high, original;     /* linear: factor; llama3: all four; yarn: factor, original */
-    double fast, slow, mscale, mscale_all;  /* yarn */
+    double factor, low, high, original;    /* linear: factor; llama3: all four; yarn: factor, original */
+    double fast, slow, mscale, mscale_all; /* yarn */
 };
 
 enum attn_kind { ATTN_GQA, ATTN_MLA };
@@ -61,7 +61,7 @@ struct ffn {
     enum act act;
     uint64_t width;
     bool bias;
-    bool approx_tanh; /* gelu, geglu */
+    bool approx_tanh;            /* gelu, geglu */
     double limit, alpha, offset; /* swiglu: its clamp, 0 = none; its logistic's factor; what is added to up */
     struct span span;
 };
@@ -107,7 +107,7 @@ struct model {
     double head_softcap, head_scale; /* softcap: 0 = none; scale: 1 = none */
     uint32_t nlayers;
     const struct layer **layers;
-    uint32_t predict;            /* prediction modules */
+    uint32_t predict; /* prediction modules */
     const struct layer *predict_layer;
     double predict_weight;
     struct span embed_span, head_span, norm_span, positions_span, predict_span;
@@ -128,8 +128,8 @@ enum fp8_recipe { FP8_TENSOR, FP8_ROW, FP8_BLOCK, FP8_MX };
 enum optimizer { OPT_ADAMW, OPT_SGD };
 enum lr_kind { LR_CONSTANT, LR_LINEAR, LR_COSINE, LR_WSD };
 struct train {
-    uint64_t sequence;        /* tokens */
-    uint64_t batch;           /* sequences, global */
+    uint64_t sequence; /* tokens */
+    uint64_t batch;    /* sequences, global */
     enum dtype_name precision, master, grads, reduce, moments;
     double loss_scale; /* initial loss scale of fp16; 0 = none */
     uint64_t scale_window, scale_hysteresis;
@@ -145,8 +145,8 @@ struct train {
     double lr_min;
     double init_std;
     bool init_residual;
-    double clip;     /* 0 = none */
-    double total;    /* tokens, 0 = not said */
+    double clip;  /* 0 = none */
+    double total; /* tokens, 0 = not said */
     double imbalance;
     double expert_room; /* 0 = auto */
     uint64_t seed;
@@ -169,13 +169,28 @@ struct wish {
     uint32_t nlist;
     struct span span;
 };
-enum degree { DEG_TP, DEG_CP, DEG_PP, DEG_VPP, DEG_DP, DEG_EP, DEG_ETP, DEG_ZERO, DEG_SHARD, DEG_MICROBATCH, DEG_GPUS, NDEGREES };
+enum degree {
+    DEG_TP,
+    DEG_CP,
+    DEG_PP,
+    DEG_VPP,
+    DEG_DP,
+    DEG_EP,
+    DEG_ETP,
+    DEG_ZERO,
+    DEG_SHARD,
+    DEG_MICROBATCH,
+    DEG_GPUS,
+    NDEGREES
+};
 
 enum schedule_kind {
 #define SCHEDULE(KIND, word, arguments, stages, traits) SCHED_##KIND,
 #define ORDERED(KIND, word, arguments, stages, traits) SCHED_##KIND,
 #include "compiler/model/schedule.def"
-    SCHED_AUTO, SCHED_FILE, NSCHEDULES
+    SCHED_AUTO,
+    SCHED_FILE,
+    NSCHEDULES
 };
 struct schedule_wish {
     enum schedule_kind kind;
@@ -186,7 +201,14 @@ struct schedule_wish {
 
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_AUTO };
 enum recompute_part { /* bits of `parts` */
-    PART_NORM = 1, PART_CORE_ATTN = 2, PART_MLA_UP = 4, PART_FFN = 8, PART_FFN_ACT = 16, PART_MOE = 32, PART_MOE_ACT = 64, PART_SHARED = 128
+                      PART_NORM = 1,
+                      PART_CORE_ATTN = 2,
+                      PART_MLA_UP = 4,
+                      PART_FFN = 8,
+                      PART_FFN_ACT = 16,
+                      PART_MOE = 32,
+                      PART_MOE_ACT = 64,
+                      PART_SHARED = 128
 };
 enum tri { TRI_AUTO, TRI_NO, TRI_YES };
 enum context_kind { CONTEXT_AUTO, CONTEXT_RING, CONTEXT_ALL_GATHER, CONTEXT_ALL_TO_ALL };
@@ -240,7 +262,7 @@ struct wishes {
     enum objective objective;
     double step_time_s, finish_s; /* limits, 0 = none */
     struct span step_time_span, finish_span;
-    const char *profile_name;     /* "llmrun" */
+    const char *profile_name;      /* "llmrun" */
     const struct profile *profile; /* includes the file's `adjust` statements */
     /* profile of the stack whose memory the programs take, see job_emits(); NULL: that of `profile` */
     const struct profile *emitted;

@@ -11,12 +11,12 @@ static const struct {
 #define SCHEDULE(KIND, word, arguments, stages, traits) {word, stages, traits, NULL},
 #define ORDERED(KIND, word, arguments, stages, traits) {word, stages, traits, order_##KIND},
 #include "compiler/model/schedule.def"
-    [SCHED_AUTO] = {"auto", 0, 0, NULL},
-    [SCHED_FILE] = {"file", 0, 0, NULL}};
+    [SCHED_AUTO] = {"auto", 0, 0, NULL}, [SCHED_FILE] = {"file", 0, 0, NULL}};
 
 /* an order has no way to say that two actions run together */
 #define SCHEDULE(KIND, word, arguments, stages, traits)
-#define ORDERED(KIND, word, arguments, stages, traits) _Static_assert(!((traits) & SCHEDULE_PAIRS), word " is ORDERED and has pairs");
+#define ORDERED(KIND, word, arguments, stages, traits)                                                                 \
+    _Static_assert(!((traits)&SCHEDULE_PAIRS), word " is ORDERED and has pairs");
 #include "compiler/model/schedule.def"
 
 const char *schedule_name(enum schedule_kind k)

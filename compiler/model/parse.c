@@ -33,16 +33,14 @@ void parse_comment(struct parse *p, struct place at)
     p->last_comment = c;
 }
 
-void parse_header(struct parse *p, const char *word, struct place word_at, const char *version,
-                  struct place version_at)
+void parse_header(struct parse *p, const char *word, struct place word_at, const char *version, struct place version_at)
 {
     p->header = true;
     p->tree->version_span = parse_span(p, version_at);
     if (strcmp(word, "llmc") != 0) {
         diag_error(p->diag, parse_span(p, word_at), "no-header", "a model file starts with 'llmc 1'");
     } else if (strcmp(version, "1") != 0) {
-        diag_error(p->diag, parse_span(p, version_at), "version", "language version %s is not known",
-                   version);
+        diag_error(p->diag, parse_span(p, version_at), "version", "language version %s is not known", version);
         diag_caret(p->diag, "this llmc reads version 1");
     }
 }
@@ -94,8 +92,7 @@ static struct place first_word(const struct source *s)
     return (struct place){i, end == i && i < s->size ? i + 1 : end};
 }
 
-void parse_error_token(struct parse *p, struct place at, const char *found, const char *const *expected,
-                       int n)
+void parse_error_token(struct parse *p, struct place at, const char *found, const char *const *expected, int n)
 {
     bool has_text = at.end > at.start && at.end - at.start <= 40 && p->source->text[at.start] != '\n';
     const char *text = arena_strndup(p->arena, p->source->text + at.start, at.end - at.start);
@@ -162,14 +159,12 @@ const char *parse_string(struct parse *p, const char *text, size_t length)
 static struct ast *parse(struct arena *a, struct diag *d, const struct source *source, int start)
 {
     if (source->size > PARSE_SIZE_MAX) {
-        diag_error(d, (struct span){0}, "size", "'%s' is larger than %zu bytes", source->name,
-                   PARSE_SIZE_MAX);
+        diag_error(d, (struct span){0}, "size", "'%s' is larger than %zu bytes", source->name, PARSE_SIZE_MAX);
         return NULL;
     }
     const char *nul = memchr(source->text, 0, source->size);
     if (nul) {
-        diag_error(d, (struct span){source, (uint32_t)(nul - source->text), 1}, "character",
-                   "unexpected byte 0x00");
+        diag_error(d, (struct span){source, (uint32_t)(nul - source->text), 1}, "character", "unexpected byte 0x00");
         return NULL;
     }
     int before = diag_errors(d);

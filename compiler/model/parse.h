@@ -39,8 +39,7 @@ void parse_header(struct parse *p, const char *word, struct place word_at, const
                   struct place version_at);
 void parse_error_character(struct parse *p, struct place at, const char *text);
 void parse_error_string(struct parse *p, struct place at);
-void parse_error_token(struct parse *p, struct place at, const char *found, const char *const *expected,
-                       int n);
+void parse_error_token(struct parse *p, struct place at, const char *found, const char *const *expected, int n);
 void parse_error_memory(struct parse *p, struct place at);
 /* Reports an error and returns false where nesting exceeds AST_DEPTH_MAX. */
 bool parse_depth(struct parse *p, struct span at, uint32_t depth);

@@ -60,8 +60,7 @@ static struct stmt *sema_set(struct check *c, const char *set)
         check_unknown(c, at, "word", key, names, diag_nearest(key, names, k) ? k : 0);
         return NULL;
     }
-    struct ast *tree =
-        parse_statements(c->arena, c->diag, set_source(c->arena, row, key, equals + (*equals == '=')));
+    struct ast *tree = parse_statements(c->arena, c->diag, set_source(c->arena, row, key, equals + (*equals == '=')));
     if (!tree)
         return NULL;
     if (!tree->stmts || tree->stmts->next || tree->stmts->let || tree->stmts->has_block ||
@@ -136,15 +135,13 @@ static struct job *check_tree(struct arena *a, struct diag *d, const struct ast 
     return diag_errors(d) > before ? NULL : c.job;
 }
 
-struct job *job_parse(struct arena *a, struct diag *d, struct source *source, const char *const *sets,
-                      uint32_t nsets)
+struct job *job_parse(struct arena *a, struct diag *d, struct source *source, const char *const *sets, uint32_t nsets)
 {
     struct ast *tree = parse_source(a, d, source);
     return tree ? check_tree(a, d, tree, sets, nsets) : NULL;
 }
 
-struct job *job_read(struct arena *a, struct diag *d, const char *path, const char *const *sets,
-                     uint32_t nsets)
+struct job *job_read(struct arena *a, struct diag *d, const char *path, const char *const *sets, uint32_t nsets)
 {
     struct source *s = source_read(a, d, path, PARSE_SIZE_MAX);
     return s ? job_parse(a, d, s, sets, nsets) : NULL;

@@ -8,11 +8,9 @@
 #include "compiler/model/model.h"
 
 /* Reads, parses and checks; NULL where the diagnostics hold an error.  sets: "key=value" texts as given to --set. */
-struct job *job_read(struct arena *a, struct diag *d, const char *path, const char *const *sets,
-                     uint32_t nsets);
+struct job *job_read(struct arena *a, struct diag *d, const char *path, const char *const *sets, uint32_t nsets);
 /* the same for a source in memory: for tests, and for DIR/model.llm */
-struct job *job_parse(struct arena *a, struct diag *d, struct source *source, const char *const *sets,
-                      uint32_t nsets);
+struct job *job_parse(struct arena *a, struct diag *d, struct source *source, const char *const *sets, uint32_t nsets);
 
 /* Tells that programs of this job will be emitted, which llmrun places and runs.  Whatever stack its profile
  * describes, from here on memory is estimated as llmrun uses it, and only time as the profile's stack takes it. */

@@ -80,8 +80,8 @@ static void sema_head(struct check *c, const struct binding *b, struct attn *a)
     }
     a->head = a->heads ? (uint32_t)(width / a->heads) : 1;
     if (!b->bad && width && width % a->heads) {
-        diag_error(c->diag, bound_span(b, "heads", a->span), "relation",
-                   "heads = %u does not divide width = %" PRIu64, a->heads, width);
+        diag_error(c->diag, bound_span(b, "heads", a->span), "relation", "heads = %u does not divide width = %" PRIu64,
+                   a->heads, width);
         diag_caret(c->diag, "help: say the size of a head, such as head=128");
     }
     if (!a->head)
@@ -110,16 +110,14 @@ static void sema_gqa(struct check *c, const struct binding *b, struct attn *a, b
     if (b->bad)
         return;
     if (a->heads % a->kv) {
-        diag_error(c->diag, bound_span(b, "kv", a->span), "relation", "kv = %u does not divide heads = %u",
-                   a->kv, a->heads);
+        diag_error(c->diag, bound_span(b, "kv", a->span), "relation", "kv = %u does not divide heads = %u", a->kv,
+                   a->heads);
         diag_caret(c->diag, "every key head serves the same number of query heads");
     }
     if (a->window && a->chunk)
-        diag_error(c->diag, bound_span(b, "chunk", a->span), "relation",
-                   "a layer has a window or chunks, not both");
+        diag_error(c->diag, bound_span(b, "chunk", a->span), "relation", "a layer has a window or chunks, not both");
     if (a->alibi && a->rope.on)
-        diag_error(c->diag, bound_span(b, "alibi", a->span), "relation",
-                   "a layer has alibi or rope, not both");
+        diag_error(c->diag, bound_span(b, "alibi", a->span), "relation", "a layer has alibi or rope, not both");
 }
 
 /* Yarn's magnitude (arXiv:2309.00071, equation 22): scores are multiplied by m^2, m = 0.1 mscale_all
@@ -134,8 +132,7 @@ static void sema_mla(struct check *c, const struct binding *b, struct attn *a)
     a->rope_dims = (uint32_t)bound_count(b, "rope");
     a->v = (uint32_t)bound_count(b, "v");
     a->head = a->nope + a->rope_dims;
-    a->rope =
-        (struct rope){.on = true, .theta = bound_real(b, "theta"), .dims = a->rope_dims, .adjacent = true};
+    a->rope = (struct rope){.on = true, .theta = bound_real(b, "theta"), .dims = a->rope_dims, .adjacent = true};
     sema_scaling(c, b, &a->rope);
     a->scale = a->head;
     if (a->rope.scaling == ROPE_YARN) {
@@ -198,11 +195,11 @@ static void sema_router(struct check *c, const struct binding *b, struct moe *m)
         diag_error(c->diag, bound_span(&r, "rate", v->span), "relation",
                    "rate moves the correction bias, which is off; write bias=yes");
     if (m->pick > m->groups)
-        diag_error(c->diag, bound_span(&r, "pick", v->span), "relation", "pick = %u is more than groups = %u",
-                   m->pick, m->groups);
+        diag_error(c->diag, bound_span(&r, "pick", v->span), "relation", "pick = %u is more than groups = %u", m->pick,
+                   m->groups);
     else if (m->experts % m->groups)
-        diag_error(c->diag, bound_span(&r, "groups", v->span), "relation",
-                   "groups = %u does not divide experts = %u", m->groups, m->experts);
+        diag_error(c->diag, bound_span(&r, "groups", v->span), "relation", "groups = %u does not divide experts = %u",
+                   m->groups, m->experts);
     else if (m->active > m->experts / m->groups * m->pick)
         diag_error(c->diag, bound_span(&r, "pick", v->span), "relation",
                    "%u of %u groups hold %u experts, fewer than active = %u", m->pick, m->groups,
@@ -217,8 +214,8 @@ static void sema_moe_words(struct check *c, const struct binding *b, struct moe 
     m->capacity = bound_real(b, "capacity");
     m->balance = bound_real(b, "balance");
     if (!b->bad && m->active > m->experts)
-        diag_error(c->diag, bound_span(b, "active", m->span), "relation",
-                   "active = %u is more than experts = %u", m->active, m->experts);
+        diag_error(c->diag, bound_span(b, "active", m->span), "relation", "active = %u is more than experts = %u",
+                   m->active, m->experts);
     else
         sema_router(c, b, m);
 }
@@ -233,8 +230,7 @@ static bool sema_moe(struct check *c, const struct entry *e, struct moe *m)
 
     if (v.kind == VALUE_CALL && !strcmp(v.text, "moe")) {
         if (e->stmt->has_block)
-            diag_error(c->diag, e->stmt->open, "no-block",
-                       "moe(...) has its words as arguments and no block");
+            diag_error(c->diag, e->stmt->open, "no-block", "moe(...) has its words as arguments and no block");
         struct binding b = check_bind(c, SCOPE_moe, &v);
         if (bound_set(&b, "expert"))
             sema_ffn(c, &bound_find(&b, "expert")->value, &m->expert);

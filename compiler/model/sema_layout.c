@@ -125,6 +125,6 @@ void sema_layout(struct check *c, const struct binding *b, struct wishes *w)
         diag_error(c->diag, v->span, "layout", "layout has %u chunks, not pp * vpp = %" PRIu64, w->nchunks,
                    pp->value * vpp->value);
     else if (pp->relation == REL_EQ && w->nchunks % pp->value)
-        diag_error(c->diag, v->span, "layout", "layout has %u chunks, not a multiple of pp = %" PRIu64,
-                   w->nchunks, pp->value);
+        diag_error(c->diag, v->span, "layout", "layout has %u chunks, not a multiple of pp = %" PRIu64, w->nchunks,
+                   pp->value);
 }

@@ -25,9 +25,7 @@ static void sema_norm(struct check *c, const struct value *v, struct norm *n)
     n->kind = rms ? NORM_RMS : NORM_LAYER;
     n->eps = bound_real(&b, "eps");
     n->bias = !rms && bound_yes(&b, "bias");
-    n->place = bound_is(&b, "place", "post")   ? NORM_POST
-               : bound_is(&b, "place", "both") ? NORM_BOTH
-                                               : NORM_PRE;
+    n->place = bound_is(&b, "place", "post") ? NORM_POST : bound_is(&b, "place", "both") ? NORM_BOTH : NORM_PRE;
 }
 
 static void sema_head(struct check *c, const struct value *v, struct model *m)
@@ -46,8 +44,7 @@ static void sema_tokens(struct check *c, const struct value *v, struct model *m)
     const struct bound *scale = bound_find(&b, "scale");
     m->embed_scale = 1;
     if (bound_set(&b, "scale") && !bound_is(&b, "scale", "no"))
-        m->embed_scale =
-            scale->value.kind == VALUE_NUMBER ? scale->value.number.real : sqrt((double)m->width);
+        m->embed_scale = scale->value.kind == VALUE_NUMBER ? scale->value.number.real : sqrt((double)m->width);
     m->embed_norm = bound_yes(&b, "norm");
     m->embed_span = v->span;
 }
@@ -75,8 +72,7 @@ static void sema_embed(struct check *c, const struct entry *e, struct model *m)
     }
 }
 
-static bool add_layers(struct check *c, struct layers *out, const struct layer *const *from, size_t n,
-                       struct span at)
+static bool add_layers(struct check *c, struct layers *out, const struct layer *const *from, size_t n, struct span at)
 {
     c->layers_listed += n;
     if (out->n + n > LAYERS_MAX || c->layers_listed > 8 * LAYERS_MAX) {

@@ -11,8 +11,7 @@ const char *const degree_names[NDEGREES] = {"tp",  "cp",   "pp",    "vpp",      
 
 static bool is_word(const struct item *item, const char *word)
 {
-    return item && item->relop == RELOP_NONE && item->expr->kind == EXPR_NAME &&
-           !strcmp(item->expr->text, word);
+    return item && item->relop == RELOP_NONE && item->expr->kind == EXPR_NAME && !strcmp(item->expr->text, word);
 }
 
 static void wrong_form(struct check *c, const struct entry *e)
@@ -31,8 +30,7 @@ static bool names_of(struct check *c, const struct word *row, const struct value
         uint32_t bit = 1;
         if (!check_takes(c, row, &at[i], at[i].span))
             return false;
-        for (const char *next = row->words;
-             vocab_choice(&next, &choice) && strcmp(choice.name, at[i].text) != 0;)
+        for (const char *next = row->words; vocab_choice(&next, &choice) && strcmp(choice.name, at[i].text) != 0;)
             bit <<= 1;
         if (*bits & bit) {
             diag_error(c->diag, at[i].span, "twice", "'%s' stands twice in the list", at[i].text);
@@ -291,8 +289,7 @@ static void sema_keep_free(struct check *c, const struct entry *e, struct wishes
 
 static bool sema_keep(struct check *c, const struct entry *e, struct keep_wish *k)
 {
-    const struct item *axis = e->stmt->items, *within = axis ? axis->next : NULL,
-                      *where = within ? within->next : NULL;
+    const struct item *axis = e->stmt->items, *within = axis ? axis->next : NULL, *where = within ? within->next : NULL;
     const struct item *nodes = where ? where->next : NULL;
     if (!is_word(within, "within") || !where || where->relop != RELOP_NONE || axis->relop != RELOP_NONE ||
         (nodes && (nodes->next || !(is_word(nodes, "nodes") || is_word(nodes, "node"))))) {
@@ -300,8 +297,7 @@ static bool sema_keep(struct check *c, const struct entry *e, struct keep_wish *
         return false;
     }
     struct value a = check_eval(c, e->env, axis->expr), v = check_eval(c, e->env, where->expr);
-    if (a.kind == VALUE_BAD || v.kind == VALUE_BAD ||
-        !check_takes(c, vocab_find(SCOPE_axes, "names"), &a, a.span))
+    if (a.kind == VALUE_BAD || v.kind == VALUE_BAD || !check_takes(c, vocab_find(SCOPE_axes, "names"), &a, a.span))
         return false;
     *k = (struct keep_wish){.axis = a.text, .span = e->stmt->span};
     if (nodes)
@@ -361,7 +357,8 @@ static void check_batch(struct check *c, const struct wish *dp, const struct wis
     uint64_t sequences = mb->relation == REL_EQ ? mb->value : 1, group = replicas * sequences;
     if (!batch || batch % group == 0)
         return;
-    bool both = dp->relation == REL_EQ && mb->relation == REL_EQ, by_microbatch = mb->relation == REL_EQ && batch % replicas == 0;
+    bool both = dp->relation == REL_EQ && mb->relation == REL_EQ,
+         by_microbatch = mb->relation == REL_EQ && batch % replicas == 0;
     diag_error(c->diag, mb->relation == REL_EQ ? mb->span : dp->span, "relation",
                "%s = %" PRIu64 " does not divide the batch of %" PRIu64 " sequences",
                both                     ? "dp * microbatch"
@@ -371,7 +368,8 @@ static void check_batch(struct check *c, const struct wish *dp, const struct wis
     diag_note(c->diag, j->train.batch_span, "the batch");
     const char *name = by_microbatch ? "microbatch" : "dp";
     uint64_t n = by_microbatch ? batch / replicas : batch, v = by_microbatch ? sequences : replicas;
-    uint64_t low = near_divisor(n, v, false), high = near_divisor(n, v, true), whole = (batch + group / 2) / group * group;
+    uint64_t low = near_divisor(n, v, false), high = near_divisor(n, v, true),
+             whole = (batch + group / 2) / group * group;
     char other[64] = "";
     if (high != low)
         snprintf(other, sizeof other, " or %s = %" PRIu64, name, high);

@@ -24,7 +24,8 @@ static const struct profile_param *param_of(struct check *c, const struct item *
 bool sema_adjust(struct check *c, const struct entry *e, const struct wishes *w, struct profile_adjust *out)
 {
     const struct item *name = e->stmt->items, *number = name ? name->next : NULL;
-    if (!number || number->next || name->relop != RELOP_NONE || number->relop != RELOP_EQ || name->expr->kind != EXPR_NAME) {
+    if (!number || number->next || name->relop != RELOP_NONE || number->relop != RELOP_EQ ||
+        name->expr->kind != EXPR_NAME) {
         diag_error(c->diag, e->stmt->span, "form", "'adjust' is written adjust %s", e->row->words);
         return false;
     }
@@ -79,8 +80,7 @@ void sema_profile(struct check *c, const struct binding *words, struct wishes *w
         size_t used = strlen(list);
         snprintf(list + used, sizeof list - used, "%s\"%s\"", n ? ", " : "", names[n]);
     }
-    diag_error(c->diag, bound_find(words, "profile")->value.span, "unknown", "unknown profile '%s'",
-               w->profile_name);
+    diag_error(c->diag, bound_find(words, "profile")->value.span, "unknown", "unknown profile '%s'", w->profile_name);
     const char *near = diag_nearest(w->profile_name, names, n);
     if (near)
         diag_caret(c->diag, "did you mean \"%s\"?", near);

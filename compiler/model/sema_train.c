@@ -44,8 +44,7 @@ static void batch_help(struct check *c, uint64_t n, uint64_t sequence, const str
         char *text = arena_printf(c->arena, "%si", v->text);
         if (units_count(text, strlen(text), &binary, &why) && binary % sequence == 0) {
             if (below)
-                diag_caret(c->diag,
-                           "help: write %s tokens (%" PRIu64 " sequences) or %s tokens (%" PRIu64 ")", text,
+                diag_caret(c->diag, "help: write %s tokens (%" PRIu64 " sequences) or %s tokens (%" PRIu64 ")", text,
                            binary / sequence, units_show_literal(below).s, below / sequence);
             else
                 diag_caret(c->diag, "help: write %s tokens (%" PRIu64 " sequences)", text, binary / sequence);
@@ -54,8 +53,7 @@ static void batch_help(struct check *c, uint64_t n, uint64_t sequence, const str
     }
     if (below)
         diag_caret(c->diag, "help: write %s tokens (%" PRIu64 " sequences) or %s tokens (%" PRIu64 ")",
-                   units_show_literal(above).s, above / sequence, units_show_literal(below).s,
-                   below / sequence);
+                   units_show_literal(above).s, above / sequence, units_show_literal(below).s, below / sequence);
     else
         diag_caret(c->diag, "help: write %s tokens (1 sequence) or more", units_show_literal(above).s);
 }
@@ -73,8 +71,7 @@ static void sema_batch(struct check *c, const struct entry *e, struct train *t)
     if (sequences) {
         t->batch = n;
     } else if (t->sequence && n % t->sequence) {
-        diag_error(c->diag, v.span, "batch",
-                   "batch of %s tokens is not a whole number of %" PRIu64 "-token sequences",
+        diag_error(c->diag, v.span, "batch", "batch of %s tokens is not a whole number of %" PRIu64 "-token sequences",
                    units_show_commas(n).s, t->sequence);
         batch_help(c, n, t->sequence, &v);
     } else if (t->sequence) {
@@ -91,14 +88,12 @@ static void sema_total(struct check *c, const struct entry *e, struct train *t)
         return;
     t->total = (double)n;
     if (t->batch && t->sequence && n / t->sequence < t->batch)
-        diag_warning(c->diag, v.span, "total", "the run of %s tokens is shorter than one step",
-                     units_show_commas(n).s);
+        diag_warning(c->diag, v.span, "total", "the run of %s tokens is shorter than one step", units_show_commas(n).s);
 }
 
 static enum dtype_name dtype(const struct binding *b, const char *name)
 {
-    static const char *const names[] = {
-        [DT_FP32] = "fp32", [DT_BF16] = "bf16", [DT_FP16] = "fp16"};
+    static const char *const names[] = {[DT_FP32] = "fp32", [DT_BF16] = "bf16", [DT_FP16] = "fp16"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (bound_is(b, name, names[i]))
             return (enum dtype_name)i;

@@ -26,7 +26,7 @@ static const char schedule_words[] =
 
 static const struct word table[] = {
 #define SCOPE(scope, title)
-#define WORD(scope, name, takes, words, lo, hi, standard, plan, meaning)                                     \
+#define WORD(scope, name, takes, words, lo, hi, standard, plan, meaning)                                               \
     {SCOPE_##scope, #name, takes, words, lo, hi, standard, plan, meaning},
 #define REFUSED(word, hint)
 #include "compiler/model/vocab.def"

@@ -22,7 +22,7 @@ struct region {
     uint64_t at, rows, width, pitch;
     uint64_t slot_stride; /* not 0: one of several such parts, one per rank, which begin that many bytes apart */
     uint32_t slot;
-    uint64_t span;        /* bytes from the begin of the first part to the end of the last */
+    uint64_t span; /* bytes from the begin of the first part to the end of the last */
     uint64_t touches, covers;
     uint32_t patch;
 };
@@ -134,9 +134,9 @@ static void cut_patch(struct patch *t, const struct regions *list, uint32_t inde
         uint64_t row[2], col[2];
         if (r->patch != index || r->slot_stride)
             continue;
-        t->whole = !on_grid(t, r, row, col) || !add_bound(t->rows, &t->nrows, row[0]) || !add_bound(t->rows, &t->nrows, row[1]) ||
-                   !add_bound(t->cols, &t->ncols, col[0]) || !add_bound(t->cols, &t->ncols, col[1]) ||
-                   (t->nrows - 1) * (t->ncols - 1) > MOST_CELLS;
+        t->whole = !on_grid(t, r, row, col) || !add_bound(t->rows, &t->nrows, row[0]) ||
+                   !add_bound(t->rows, &t->nrows, row[1]) || !add_bound(t->cols, &t->ncols, col[0]) ||
+                   !add_bound(t->cols, &t->ncols, col[1]) || (t->nrows - 1) * (t->ncols - 1) > MOST_CELLS;
     }
     t->whole |= !t->nrows; /* it has only parts that depend on the rank */
 }

@@ -16,7 +16,7 @@
 struct sweep {
     /* linked lists of lives by time; ends: by the first time after the life */
     uint32_t *begins, *ends, *next_begin, *next_end;
-    uint32_t *live;                                  /* by item: number of its lives that are live */
+    uint32_t *live; /* by item: number of its lives that are live */
     uint64_t *set;
 };
 

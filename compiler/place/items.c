@@ -92,7 +92,8 @@ static void add_part(struct stays *s, const struct lives *l, uint32_t part)
 
 static struct stays find_stays(struct arena *a, const struct lives *l)
 {
-    struct stays s = {.of = ARENA_ARRAY(a, uint32_t, l->nlives + 1u), .at = ARENA_ARRAY(a, struct stay, l->nlives + 1u)};
+    struct stays s = {.of = ARENA_ARRAY(a, uint32_t, l->nlives + 1u),
+                      .at = ARENA_ARRAY(a, struct stay, l->nlives + 1u)};
     for (uint32_t k = 0; k < l->nparts; k++)
         add_part(&s, l, k);
     for (uint32_t i = l->first_life[l->nparts]; i < l->nlives; i++) {
@@ -146,7 +147,8 @@ static void make_pools(struct arena *a, const struct lives *l, struct stays *s, 
         if (!s->at[k].alone)
             list[n++] = (struct sized){l->parts[s->at[k].part].bytes, s->at[k].lo, k};
     qsort(list, n, sizeof *list, by_size);
-    for (uint32_t first, end = n; end && (list[end - 1].bytes <= small || apart + s->nplaces > MOST_ITEMS); end = first) {
+    for (uint32_t first, end = n; end && (list[end - 1].bytes <= small || apart + s->nplaces > MOST_ITEMS);
+         end = first) {
         for (first = end - 1; first && list[first - 1].bytes == list[first].bytes;)
             first--;
         make_pool(a, s, list + first, end - first);

@@ -28,8 +28,11 @@ struct clocks {
 
 static struct clocks find_clocks(struct arena *a, const struct program *p)
 {
-    struct clocks c = {arena_grow(a, NULL, 0, p->ninsns + 1u, sizeof *c.done), ARENA_ARRAY(a, uint32_t, p->ninsns + 1u),
-                       ARENA_ARRAY(a, uint32_t, p->ninsns + 1u), ARENA_ARRAY(a, uint32_t, p->ninsns + 1u), {0}};
+    struct clocks c = {arena_grow(a, NULL, 0, p->ninsns + 1u, sizeof *c.done),
+                       ARENA_ARRAY(a, uint32_t, p->ninsns + 1u),
+                       ARENA_ARRAY(a, uint32_t, p->ninsns + 1u),
+                       ARENA_ARRAY(a, uint32_t, p->ninsns + 1u),
+                       {0}};
     uint32_t *at[NQUEUES], seen[NQUEUES] = {0}, known[NQUEUES] = {0};
     program_positions(p, c.position, c.count);
     for (uint32_t q = 0; q < NQUEUES; q++)

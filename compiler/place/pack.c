@@ -39,7 +39,8 @@ struct placed {
 
 static struct placed new_placed(struct arena *a, uint32_t n)
 {
-    return (struct placed){ARENA_ARRAY(a, uint64_t, n + 1u), ARENA_ARRAY(a, uint64_t, n + 1u), ARENA_ARRAY(a, uint32_t, n + 1u)};
+    return (struct placed){ARENA_ARRAY(a, uint64_t, n + 1u), ARENA_ARRAY(a, uint64_t, n + 1u),
+                           ARENA_ARRAY(a, uint32_t, n + 1u)};
 }
 
 /* Returns the lowest offset where `bytes` fit among those of n placed items that conflict by `row`.  Which ones
@@ -152,8 +153,13 @@ uint64_t place_pack(struct arena *a, const struct conflicts *c, const struct ite
                     uint64_t enough, uint64_t *offset)
 {
     struct arena_mark mark = arena_mark(a);
-    struct packing x = {c, of, ARENA_ARRAY(a, struct item, c->n + 1u), new_placed(a, c->n), ARENA_ARRAY(a, uint64_t, c->n + 1u),
-                        offset, UINT64_MAX};
+    struct packing x = {c,
+                        of,
+                        ARENA_ARRAY(a, struct item, c->n + 1u),
+                        new_placed(a, c->n),
+                        ARENA_ARRAY(a, uint64_t, c->n + 1u),
+                        offset,
+                        UINT64_MAX};
     enum order best = BY_SIZE;
     enough = enough > bound + bound / ENOUGH ? enough : bound + bound / ENOUGH;
     for (enum order order = 0; order < (thorough ? NORDERS : USUAL_ORDERS) && x.best_top > enough; order++) {

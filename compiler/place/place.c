@@ -53,8 +53,8 @@ struct packing {
     uint64_t *offset, top;
 };
 
-static struct packing pack(struct arena *a, const struct lives *l, const struct items *items, bool thorough, uint64_t bound,
-                           uint64_t enough)
+static struct packing pack(struct arena *a, const struct lives *l, const struct items *items, bool thorough,
+                           uint64_t bound, uint64_t enough)
 {
     struct packing x = {items, ARENA_ARRAY(a, uint64_t, items->n + 1u), 0};
     x.top = place_pack(a, place_conflicts(a, l, items), items, thorough, bound, enough, x.offset);
@@ -78,7 +78,8 @@ static uint64_t place_step(struct arena *a, struct program *p, uint64_t floor, u
         if (best.top <= good || best.top - bound <= (lives ? MUCH * worth : worth))
             continue;
         uint64_t want = good < best.top - worth ? good : best.top - worth - 1;
-        struct packing x = pack(a, l, lives ? place_lives_apart(a, l, bound) : place_parts_apart(a, l), lives, bound, want);
+        struct packing x = pack(a, l, lives ? place_lives_apart(a, l, bound) : place_parts_apart(a, l), lives, bound,
+                                want);
         if (x.top >= best.top || best.top - x.top <= worth)
             continue;
         best = x;

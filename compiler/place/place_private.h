@@ -20,7 +20,7 @@ struct part {
  * ends before another begins on this clock, all of it happens before all of the other. */
 struct life {
     uint32_t part, lo, hi;
-    uint32_t first, last;       /* first and last instruction of the life */
+    uint32_t first, last; /* first and last instruction of the life */
     /* the life whose contents this one holds: itself, except for lives of the step's check */
     uint32_t same;
     uint32_t sure_lo, sure_end; /* compute instructions [lo, end) at which it is live in every run, if any */
@@ -74,8 +74,8 @@ struct conflicts *place_conflicts(struct arena *a, const struct lives *l, const 
 
 /* pack.c: chooses the items' offsets, from 0; returns the end of the last byte.  `thorough`: worth about ten times
  * the time; `bound`: no packing ends lower; `enough`: a packing that ends no higher need not be improved. */
-uint64_t place_pack(struct arena *a, const struct conflicts *c, const struct items *items, bool thorough, uint64_t bound,
-                    uint64_t enough, uint64_t *offset);
+uint64_t place_pack(struct arena *a, const struct conflicts *c, const struct items *items, bool thorough,
+                    uint64_t bound, uint64_t enough, uint64_t *offset);
 
 /* settle.c: writes the offsets, counted from `floor`, into the program */
 void place_settle_buffers(struct program *p, const struct lives *l, const uint64_t *offset, uint64_t floor);

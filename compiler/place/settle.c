@@ -24,7 +24,7 @@ struct settling {
     const struct lives *l;
     /* by life: its slot among the offsets of its buffer; NONE: each part of the buffer has one offset */
     uint32_t *slot;
-    uint64_t *place;         /* by slot of the current buffer: its offset */
+    uint64_t *place; /* by slot of the current buffer: its offset */
     uint32_t nplaces;
 };
 
@@ -60,7 +60,8 @@ static void set_places(struct settling *s, struct buffer *x)
         program_add_place(p, s->place[k]);
 }
 
-static void settle_buffer(struct settling *s, const struct items *items, const uint64_t *offset, uint64_t floor, uint32_t b)
+static void settle_buffer(struct settling *s, const struct items *items, const uint64_t *offset, uint64_t floor,
+                          uint32_t b)
 {
     const struct lives *l = s->l;
     struct buffer *x = &s->p->buffers[b];

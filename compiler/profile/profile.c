@@ -9,8 +9,7 @@
 #include <string.h>
 
 static const struct profile_param params[] = {
-#define PARAM(name, value, low, high, meaning)                                                               \
-    {#name, meaning, offsetof(struct profile, name), value, low, high},
+#define PARAM(name, value, low, high, meaning) {#name, meaning, offsetof(struct profile, name), value, low, high},
 #include "compiler/profile/profile.def"
 #undef PARAM
 };

@@ -1,7 +1,8 @@
 #ifndef LLMC_PROFILE_H
 #define LLMC_PROFILE_H
 
-/* A software stack as numbers: profile.def declares them, *.profile beside it are the stacks that come with the compiler. */
+/* A software stack as numbers: profile.def declares them, *.profile beside it are the stacks that come with the
+ * compiler. */
 
 #include <stdbool.h>
 #include <stddef.h>

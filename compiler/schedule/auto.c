@@ -57,11 +57,11 @@ static uint32_t stage_slot(const struct auto_job *job, uint32_t s)
     return stage_rank(job, s) * job->v + s / job->p;
 }
 
-static void fill_stage(const struct auto_job *job, const struct schedule_costs *c, uint32_t s,
-                       struct relay_stage *st)
+static void fill_stage(const struct auto_job *job, const struct schedule_costs *c, uint32_t s, struct relay_stage *st)
 {
     uint32_t n = job->p * job->v, rank = stage_rank(job, s);
-    relay_stage_times(st, c->times, s, s + 1 < n && stage_rank(job, s + 1) != rank, s > 0 && stage_rank(job, s - 1) != rank);
+    relay_stage_times(st, c->times, s, s + 1 < n && stage_rank(job, s + 1) != rank,
+                      s > 0 && stage_rank(job, s - 1) != rank);
     st->next = s + 1 < n ? stage_slot(job, s + 1) : NONE;
     st->back = s > 0 ? stage_slot(job, s - 1) : NONE;
     st->keep = c->keep_bytes ? c->keep_bytes[s] : 1;
@@ -69,8 +69,7 @@ static void fill_stage(const struct auto_job *job, const struct schedule_costs *
     st->rank = rank;
 }
 
-static void make_job(struct arena *a, const struct decision *d, const struct schedule_costs *c,
-                     struct auto_job *job)
+static void make_job(struct arena *a, const struct decision *d, const struct schedule_costs *c, struct auto_job *job)
 {
     *job = (struct auto_job){.p = d->pp,
                              .v = d->vpp,
@@ -152,8 +151,7 @@ static double try_formulas(struct auto_search *x, const struct decision *like, s
 static void emit_rank(const struct auto_job *job, const struct auto_order *o, uint32_t r, uint32_t *scratch,
                       struct schedule *s)
 {
-    uint32_t v = job->v, m = job->m, *f = scratch, *i = f + v, *w = i + v, *splits = w + v,
-             *split = splits + v;
+    uint32_t v = job->v, m = job->m, *f = scratch, *i = f + v, *w = i + v, *splits = w + v, *split = splits + v;
     memset(scratch, 0, 4 * (size_t)v * sizeof *scratch);
     for (uint32_t k = 0; k < o->n[r]; k++) {
         uint16_t y = o->at[r][k];
@@ -178,8 +176,7 @@ static struct schedule *emit(struct arena *a, const struct auto_job *job, const 
     return s;
 }
 
-static struct auto_search *search_new(struct arena *a, const struct decision *d,
-                                      const struct schedule_costs *c)
+static struct auto_search *search_new(struct arena *a, const struct decision *d, const struct schedule_costs *c)
 {
     struct auto_search *x = ARENA_NEW(a, struct auto_search);
     *x = (struct auto_search){.arena = a, .score = {INFINITY, INFINITY}};
@@ -216,8 +213,7 @@ struct schedule *schedule_auto(struct arena *a, const struct decision *d, const 
     return s;
 }
 
-double schedule_auto_bound_s(struct arena *a, const struct decision *d, const struct schedule_costs *c,
-                             bool closely)
+double schedule_auto_bound_s(struct arena *a, const struct decision *d, const struct schedule_costs *c, bool closely)
 {
     struct auto_job job;
     make_job(a, d, c, &job);

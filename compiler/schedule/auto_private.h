@@ -20,9 +20,9 @@ struct auto_job {
     uint32_t p, v, m;
     bool folds;
     struct cost_pairs *pairs; /* NULL: two actions that overlap hide as much of each other as they can */
-    bool skews;              /* a rank's seconds count from its own first action to its last, not from time 0 */
+    bool skews;               /* a rank's seconds count from its own first action to its last, not from time 0 */
     struct relay_stage *slot; /* p * v */
-    const double *most;      /* bytes of activations that each rank may hold; NULL: no limit */
+    const double *most;       /* bytes of activations that each rank may hold; NULL: no limit */
 };
 /* Seconds from the end of a slot's I to the earliest start of the I that waits for it, on the stage before.  May be
  * negative, since that I starts with work that needs no gradient yet (lead_s). */
@@ -73,13 +73,13 @@ struct auto_rank_rule {
     uint32_t late;   /* replaces `lag` from microbatch `turn` on */
 };
 struct auto_rules {
-    uint32_t group, group_back;   /* microbatches that pass a rank's chunks as one group: of F, and of I and W */
+    uint32_t group, group_back; /* microbatches that pass a rank's chunks as one group: of F, and of I and W */
     /* if not 0, instead: how far a chunk's microbatches may be ahead of the next chunk's */
     uint32_t spread, spread_back;
-    double patience;              /* W is not started if another input arrives within this share of its duration */
-    double eager;                 /* F is not started if an input gradient arrives within this share of its duration */
-    uint32_t fuse;                /* the first so many microbatches of a stage run B instead of I and W */
-    bool fuse_entry;              /* also on the first stage, where no other stage waits for I */
+    double patience; /* W is not started if another input arrives within this share of its duration */
+    double eager;    /* F is not started if an input gradient arrives within this share of its duration */
+    uint32_t fuse;   /* the first so many microbatches of a stage run B instead of I and W */
+    bool fuse_entry; /* also on the first stage, where no other stage waits for I */
     uint32_t turn;
     struct auto_rank_rule *rank;
 };

@@ -53,8 +53,7 @@ static void copy_rules(const struct auto_job *job, struct auto_rules *to, const 
 static bool fusing_pays(const struct auto_job *job)
 {
     for (uint32_t k = 0; k < job->p * job->v; k++)
-        if (job->slot[k].takes[RELAY_B] <
-            (job->slot[k].takes[RELAY_I] + job->slot[k].takes[RELAY_W]) * (1 - 1e-9))
+        if (job->slot[k].takes[RELAY_B] < (job->slot[k].takes[RELAY_I] + job->slot[k].takes[RELAY_W]) * (1 - 1e-9))
             return true;
     return false;
 }
@@ -70,8 +69,7 @@ static bool table_rules(const struct auto_job *job, uint32_t n, bool fuses, stru
     u->spread = u->spread_back = 0;
     u->fuse_entry = fuses && (n /= NWINDOWS) % 5;
     if (fuses) { /* fuse I and W up to the last few microbatches, or in all */
-        const uint32_t ends[] = {m, m > p ? m - p : 0, m > 2 * p ? m - 2 * p : 0, m,
-                                 m > p / 2 ? m - p / 2 : 0};
+        const uint32_t ends[] = {m, m > p ? m - p : 0, m > 2 * p ? m - 2 * p : 0, m, m > p / 2 ? m - p / 2 : 0};
         u->fuse = n % 5 ? ends[n % 5] : 0;
         n /= 5;
     } else {
@@ -136,11 +134,10 @@ static void change_rules(struct auto_search *x, struct auto_rules *u, bool fuses
         else if (what == 11 && fuses)
             u->fuse = auto_draw(x, x->job.m + 1);
         else if (x->job.v > 1 && what > 12)
-            *(auto_draw(x, 2) ? &u->spread : &u->spread_back) =
-                auto_draw(x, 3) ? 1 + auto_draw(x, 2 * x->job.p) : 0;
+            *(auto_draw(x, 2) ? &u->spread : &u->spread_back) = auto_draw(x, 3) ? 1 + auto_draw(x, 2 * x->job.p) : 0;
         else if (x->job.v > 1)
-            *(auto_draw(x, 2) ? &u->group : &u->group_back) =
-                auto_draw(x, 2) ? groups[auto_draw(x, 4)] : 1 + auto_draw(x, x->job.m);
+            *(auto_draw(x, 2) ? &u->group : &u->group_back) = auto_draw(x, 2) ? groups[auto_draw(x, 4)]
+                                                                              : 1 + auto_draw(x, x->job.m);
     }
 }
 
@@ -176,8 +173,7 @@ void auto_try_rules(struct auto_search *x, uint64_t until)
     bool fuses = fusing_pays(&x->job);
     /* the formulas may have spent it all */
     uint64_t half = x->spent < until ? x->spent + (until - x->spent) / 2 : until;
-    for (uint32_t n = 0; table_rules(&x->job, n, fuses, u) && !auto_optimal(x) && (n == 0 || x->spent < half);
-         n++) {
+    for (uint32_t n = 0; table_rules(&x->job, n, fuses, u) && !auto_optimal(x) && (n == 0 || x->spent < half); n++) {
         try_rules(x, u, &score);
         if (n == 0 || auto_better(&score, &least)) {
             least = score;

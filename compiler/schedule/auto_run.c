@@ -9,8 +9,8 @@
 struct auto_run {
     const struct auto_job *job;
     struct relay *relay;
-    uint32_t *f, *i;               /* actions done, by slot */
-    double *start, *end, *before;  /* by rank */
+    uint32_t *f, *i;              /* actions done, by slot */
+    double *start, *end, *before; /* by rank */
     uint32_t *position;
     bool records;
     struct auto_trace trace;
@@ -138,7 +138,8 @@ static void advance(struct auto_run *run, const struct auto_order *order, uint32
         if (!ran)
             break;
         if (run->records) {
-            double takes = pair ? relay_pair(run->relay, &st[c], &st[AUTO_CHUNK(all[k + 1])]).end_s : st[c].takes[AUTO_KIND(x)];
+            double takes = pair ? relay_pair(run->relay, &st[c], &st[AUTO_CHUNK(all[k + 1])]).end_s
+                                : st[c].takes[AUTO_KIND(x)];
             record(run, r, k, x, run->end[r] - takes);
             if (pair)
                 record(run, r, k + 1, all[k + 1], run->end[r] - takes);
@@ -271,9 +272,9 @@ void auto_order_of(const struct auto_job *job, const struct schedule *s, struct 
             const struct action *t = &s->actions[r][k];
             uint32_t chunk = t->stage / job->p; /* holds for both looped and folded placement */
             enum relay_kind kind = t->kind == 'F'   ? RELAY_F
-                                  : t->kind == 'I' ? RELAY_I
-                                  : t->kind == 'W' ? RELAY_W
-                                                   : RELAY_B;
+                                   : t->kind == 'I' ? RELAY_I
+                                   : t->kind == 'W' ? RELAY_W
+                                                    : RELAY_B;
             out->at[r][out->n[r]++] = (uint16_t)(AUTO_SYMBOL(kind, chunk) | (t->pair ? AUTO_PAIR : 0));
         }
     }

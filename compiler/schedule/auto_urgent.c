@@ -55,8 +55,7 @@ static void release(struct urgent *u, uint32_t node, double at)
 }
 
 /* Releases the successors, in the direction of the pass, of an action that ends at `end`. */
-static void release_next(struct urgent *u, enum relay_kind kind, uint32_t slot, uint32_t microbatch,
-                         double end)
+static void release_next(struct urgent *u, enum relay_kind kind, uint32_t slot, uint32_t microbatch, double end)
 {
     const struct relay_stage *st = &u->job->slot[slot];
     uint32_t m = u->job->m, n = u->nodes, f = RELAY_F * n + microbatch, i = RELAY_I * n + microbatch;
@@ -68,7 +67,8 @@ static void release_next(struct urgent *u, enum relay_kind kind, uint32_t slot, 
     else if (kind == RELAY_I && !u->backward && !first)
         release(u, i + st->back * m, end + auto_back_s(u->job, st));
     else if (kind == RELAY_I && u->backward)
-        release(u, last ? f + slot * m : i + st->next * m, end + (last ? 0 : auto_back_s(u->job, &u->job->slot[st->next])));
+        release(u, last ? f + slot * m : i + st->next * m,
+                end + (last ? 0 : auto_back_s(u->job, &u->job->slot[st->next])));
     else if (kind == RELAY_W && u->backward)
         release(u, i + slot * m, end);
     if (kind == RELAY_I && !u->backward)
@@ -93,8 +93,8 @@ static void reset(struct urgent *u)
     memset(u->ready, 0, (size_t)KINDS * u->nodes * sizeof *u->ready);
     for (uint32_t kind = 0; kind < KINDS; kind++)
         for (uint32_t s = 0; s < job->p * job->v; s++)
-            memset(u->pending + kind * u->nodes + s * job->m,
-                   pending_of(u, (enum relay_kind)kind, &job->slot[s]), job->m);
+            memset(u->pending + kind * u->nodes + s * job->m, pending_of(u, (enum relay_kind)kind, &job->slot[s]),
+                   job->m);
     auto_turns_reset(&u->turns, job->p);
 }
 
@@ -186,8 +186,8 @@ static void read_starts(struct urgent *u, const struct auto_order *o)
             uint32_t slot = r * job->v + AUTO_CHUNK(o->at[r][k]);
             u->start[node_of(u, first, slot, u->done[first * slots + slot]++)] = t->start[r][k];
             if (kind == RELAY_B)
-                u->start[node_of(u, RELAY_W, slot, u->done[RELAY_W * slots + slot]++)] =
-                    t->start[r][k] + job->slot[slot].takes[RELAY_I];
+                u->start[node_of(u, RELAY_W, slot, u->done[RELAY_W * slots + slot]++)] = t->start[r][k] +
+                                                                                         job->slot[slot].takes[RELAY_I];
         }
 }
 

@@ -59,8 +59,8 @@ static bool count_actions(struct arena *a, const struct schedule *s, uint8_t *se
             }
             *had = (uint8_t)(*had | bits(t->kind));
             if (t->pair && (t->kind != 'F' || k + 1 == s->nactions[r] || t[1].kind != 'B')) {
-                *why = arena_printf(a, "rank %u: %u%c%u is not a forward with a backward behind it", r,
-                                    t->stage, t->kind, t->microbatch);
+                *why = arena_printf(a, "rank %u: %u%c%u is not a forward with a backward behind it", r, t->stage,
+                                    t->kind, t->microbatch);
                 return false;
             }
         }
@@ -164,8 +164,7 @@ static const char *stuck(struct arena *a, const struct run *run)
             strbuf_text(&b, ", ...");
             break;
         }
-        strbuf_printf(&b, "%srank %u is blocked at %u%c%u", shown > 1 ? ", " : "", r, t->stage, t->kind,
-                      t->microbatch);
+        strbuf_printf(&b, "%srank %u is blocked at %u%c%u", shown > 1 ? ", " : "", r, t->stage, t->kind, t->microbatch);
     }
     const char *text = arena_strdup(a, b.text);
     strbuf_free(&b);

@@ -31,9 +31,8 @@ void schedule_block(struct schedule *s, enum schedule_kind kind)
     for (uint32_t r = 0; r < p; r++) {
         uint32_t last = 2 * p - 1 - r, periods = m;
         pipeline_block(kind, p, r, at);
-        struct beat beats[NSLOTS] = {{'F', r, at[SLOT_F]},     {'F', last, at[SLOT_F2]},
-                                     {'I', last, at[SLOT_I2]}, {'W', last, at[SLOT_W2]},
-                                     {'I', r, at[SLOT_I]},     {'W', r, at[SLOT_W]}};
+        struct beat beats[NSLOTS] = {{'F', r, at[SLOT_F]},     {'F', last, at[SLOT_F2]}, {'I', last, at[SLOT_I2]},
+                                     {'W', last, at[SLOT_W2]}, {'I', r, at[SLOT_I]},     {'W', r, at[SLOT_W]}};
         qsort(beats, NSLOTS, sizeof *beats, compare_beats);
         for (uint32_t k = 0; k < NSLOTS; k++)
             periods = m + beats[k].at / 6 > periods ? m + beats[k].at / 6 : periods;

@@ -23,8 +23,8 @@ void schedule_print(const struct schedule *s, FILE *out)
             if (t->kind == 'O')
                 continue;
             bool second = k > 0 && t[-1].pair;
-            fprintf(out, "%s%s%u%c%u%s", second ? ";" : comma, t->pair ? "(" : "", t->stage, t->kind,
-                    t->microbatch, second ? ")OVERLAP_F_B" : "");
+            fprintf(out, "%s%s%u%c%u%s", second ? ";" : comma, t->pair ? "(" : "", t->stage, t->kind, t->microbatch,
+                    second ? ")OVERLAP_F_B" : "");
             comma = ",";
         }
         fputc('\n', out);
@@ -92,9 +92,8 @@ static bool read_cell(struct reader *in, const char *s, size_t n)
     size_t at = 0;
     bool pair = read_word(s, n, &at, "("), ok = read_action(in, s, n, &at, &cell.action);
     if (pair)
-        ok = ok && cell.action.kind == 'F' && read_word(s, n, &at, ";") &&
-             read_action(in, s, n, &at, &other.action) && other.action.kind == 'B' &&
-             read_word(s, n, &at, ")OVERLAP_F_B");
+        ok = ok && cell.action.kind == 'F' && read_word(s, n, &at, ";") && read_action(in, s, n, &at, &other.action) &&
+             other.action.kind == 'B' && read_word(s, n, &at, ")OVERLAP_F_B");
     if (!ok || at < n) {
         int shown = n < 40 ? (int)n : 40;
         in->why = arena_printf(in->arena,
@@ -139,8 +138,8 @@ static struct schedule *build(struct reader *in, uint32_t nranks)
 {
     struct arena *a = in->arena;
     if ((uint64_t)in->nstages * in->microbatches > in->cells.n) {
-        in->why = arena_printf(a, "%zu actions are too few for %u stages and %u microbatches", in->cells.n,
-                               in->nstages, in->microbatches);
+        in->why = arena_printf(a, "%zu actions are too few for %u stages and %u microbatches", in->cells.n, in->nstages,
+                               in->microbatches);
         return NULL;
     }
     struct schedule *s = schedule_empty(a, nranks, in->nstages, in->microbatches, 0);

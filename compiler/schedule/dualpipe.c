@@ -114,8 +114,7 @@ void schedule_dualpipe(struct schedule *s, struct action *scratch)
     for (uint32_t r = 0; r < p; r++) {
         bool near = r < p / 2; /* the first copy's first stage is nearer */
         uint32_t own = r, other = 2 * p - 1 - r, h = near ? r : p - 1 - r;
-        struct streams x = {
-            .s = s, .rank = r, .stage = {near ? own : other, near ? other : own}, .left = scratch};
+        struct streams x = {.s = s, .rank = r, .stage = {near ? own : other, near ? other : own}, .left = scratch};
         run_phases(&x, h, p / 2, s->microbatches, h == p / 2 - 1);
     }
 }

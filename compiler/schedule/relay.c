@@ -19,7 +19,8 @@ struct relay *relay_new(struct arena *a, struct relay_stage *stages, uint32_t n,
     return x;
 }
 
-void relay_stage_times(struct relay_stage *st, const struct pipeline_times *times, uint32_t stage, bool sends, bool sends_back)
+void relay_stage_times(struct relay_stage *st, const struct pipeline_times *times, uint32_t stage, bool sends,
+                       bool sends_back)
 {
     const struct pipeline_stage *from = &times->stages[stage];
     st->forward_held = sends ? times->held * from->next_s : 0;

@@ -18,12 +18,12 @@
 enum relay_kind { RELAY_F, RELAY_I, RELAY_W, RELAY_B, RELAY_KINDS }; /* B: I and W as one action */
 
 struct relay_stage {
-    double takes[RELAY_KINDS];     /* seconds, including the share of its sends that blocks the rank */
+    double takes[RELAY_KINDS]; /* seconds, including the share of its sends that blocks the rank */
     /* seconds: of its transfers forward and back, without that share; of its backward's work that needs no gradient */
     double next_s, back_s, lead_s;
     double forward_held, backward_held, forward_hidden, backward_hidden;
-    double keep, late;   /* bytes of activations of one microbatch: from F to I or B; from I to W */
-    uint32_t next, back; /* indices of the next and the previous stage; NONE: none */
+    double keep, late;    /* bytes of activations of one microbatch: from F to I or B; from I to W */
+    uint32_t next, back;  /* indices of the next and the previous stage; NONE: none */
     uint32_t rank, stage; /* stage: number in the decision */
 };
 
@@ -42,7 +42,8 @@ struct relay *relay_new(struct arena *a, struct relay_stage *stages, uint32_t n,
                         struct cost_pairs *pairs);
 /* Fills in times and transfers of a stage of the decision.  sends, sends_back: its next and previous stage are on
  * other ranks. */
-void relay_stage_times(struct relay_stage *st, const struct pipeline_times *times, uint32_t stage, bool sends, bool sends_back);
+void relay_stage_times(struct relay_stage *st, const struct pipeline_times *times, uint32_t stage, bool sends,
+                       bool sends_back);
 /* Resets all arrivals for a new step; channels stay as busy as they were. */
 void relay_begin(struct relay *x);
 void relay_free_channels(struct relay *x);
@@ -111,7 +112,8 @@ static inline uint32_t relay_end_backward(struct relay *x, uint32_t at, uint32_t
 
 /* A forward overlapping a backward: seconds from their common start until each one's output is ready, and until both
  * end. */
-static inline struct cost_pair relay_pair(const struct relay *x, const struct relay_stage *f, const struct relay_stage *b)
+static inline struct cost_pair relay_pair(const struct relay *x, const struct relay_stage *f,
+                                          const struct relay_stage *b)
 {
     double f_s = f->takes[RELAY_F] - f->forward_held, b_s = b->takes[RELAY_B] - b->backward_held;
     double held = f->forward_held + b->backward_held, hidden = f->forward_hidden + b->backward_hidden;

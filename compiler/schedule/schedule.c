@@ -10,11 +10,8 @@ struct schedule *schedule_empty(struct arena *a, uint32_t nranks, uint32_t nstag
                                 uint64_t room)
 {
     struct schedule *s = ARENA_NEW(a, struct schedule);
-    *s = (struct schedule){.nranks = nranks,
-                           .nstages = nstages,
-                           .copies = 1,
-                           .microbatches = microbatches,
-                           .forward_only = true};
+    *s = (struct schedule){
+        .nranks = nranks, .nstages = nstages, .copies = 1, .microbatches = microbatches, .forward_only = true};
     s->nactions = ARENA_ARRAY(a, uint32_t, nranks);
     s->actions = ARENA_ARRAY(a, struct action *, nranks);
     for (uint32_t r = 0; r < nranks; r++)
@@ -28,8 +25,7 @@ struct schedule *schedule_empty(struct arena *a, uint32_t nranks, uint32_t nstag
 void schedule_append(struct schedule *s, uint32_t rank, char kind, uint32_t stage, uint32_t microbatch)
 {
     assert(stage < s->nstages && microbatch < s->microbatches);
-    s->actions[rank][s->nactions[rank]++] =
-        (struct action){.kind = kind, .stage = stage, .microbatch = microbatch};
+    s->actions[rank][s->nactions[rank]++] = (struct action){.kind = kind, .stage = stage, .microbatch = microbatch};
     if (s->stage_rank[stage] == NONE)
         s->stage_rank[stage] = rank;
     if (kind != 'F')
@@ -59,13 +55,12 @@ static const char *listed_unsupported(struct arena *a, const struct decision *d)
         return arena_printf(a, "schedule '%s' comes with its actions, and there are none", name);
     if (s->nranks != d->pp || s->nstages != d->nstages || s->microbatches != d->microbatches)
         return arena_printf(
-            a, "schedule '%s' has %u ranks, %u stages and %u microbatches, but %u, %u and %u are asked for",
-            name, s->nranks, s->nstages, s->microbatches, d->pp, d->nstages, d->microbatches);
+            a, "schedule '%s' has %u ranks, %u stages and %u microbatches, but %u, %u and %u are asked for", name,
+            s->nranks, s->nstages, s->microbatches, d->pp, d->nstages, d->microbatches);
     for (uint32_t i = 0; i < s->nstages; i++) {
         uint32_t r = d->folds && i >= d->pp ? 2 * d->pp - 1 - i : i % d->pp;
         if (s->stage_rank[i] != r)
-            return arena_printf(a, "schedule '%s' has stage %u on rank %u, not %u", name, i, s->stage_rank[i],
-                                r);
+            return arena_printf(a, "schedule '%s' has stage %u on rank %u, not %u", name, i, s->stage_rank[i], r);
     }
     return NULL;
 }
@@ -77,12 +72,11 @@ const char *schedule_unsupported(struct arena *a, const struct decision *d)
     if (d->schedule == SCHED_AUTO || d->schedule == SCHED_FILE)
         return listed_unsupported(a, d);
     if (d->nstages % p || (per_rank && d->nstages != per_rank * p))
-        return arena_printf(
-            a, "schedule '%s' runs %s per pipeline rank, but %u stages on %u ranks are asked for", name,
-            per_rank == 1   ? "one stage"
-            : per_rank == 2 ? "two stages"
-                            : "as many stages on one rank as on another",
-            d->nstages, p);
+        return arena_printf(a, "schedule '%s' runs %s per pipeline rank, but %u stages on %u ranks are asked for", name,
+                            per_rank == 1   ? "one stage"
+                            : per_rank == 2 ? "two stages"
+                                            : "as many stages on one rank as on another",
+                            d->nstages, p);
     uint32_t group = d->schedule_group ? d->schedule_group : p, rest = m % group;
     if (per_rank == 0 && (group < p || (m > group && rest && rest < p)))
         return arena_printf(
@@ -91,14 +85,13 @@ const char *schedule_unsupported(struct arena *a, const struct decision *d)
             "of %u leave %u",
             name, p, m, group, group < p ? group : rest);
     if (d->schedule == SCHED_DUALPIPE_V && m < 2 * p - 1)
-        return arena_printf(a, "schedule 'dualpipe_v' needs at least 2 * pp - 1 = %u microbatches, not %u",
-                            2 * p - 1, m);
+        return arena_printf(a, "schedule 'dualpipe_v' needs at least 2 * pp - 1 = %u microbatches, not %u", 2 * p - 1,
+                            m);
     if (d->schedule == SCHED_DUALPIPE && (p % 2 || m % 2 || m < 2 * p))
-        return arena_printf(
-            a,
-            "schedule 'dualpipe' needs an even pp and an even number of at least 2 * pp microbatches, "
-            "not %u and %u",
-            p, m);
+        return arena_printf(a,
+                            "schedule 'dualpipe' needs an even pp and an even number of at least 2 * pp microbatches, "
+                            "not %u and %u",
+                            p, m);
     return NULL;
 }
 
@@ -226,8 +219,8 @@ uint32_t schedule_early(const struct schedule *s, uint32_t rank)
     uint32_t early = 0;
     for (uint32_t r = s->nranks - 1; r-- > rank;) {
         uint32_t lead = 0;
-        while (lead < s->nactions[r] && lead <= early && s->actions[r][lead].kind == 'F' && s->actions[r][lead].stage == r &&
-               s->actions[r][lead].microbatch == lead && !s->actions[r][lead].pair)
+        while (lead < s->nactions[r] && lead <= early && s->actions[r][lead].kind == 'F' &&
+               s->actions[r][lead].stage == r && s->actions[r][lead].microbatch == lead && !s->actions[r][lead].pair)
             lead++;
         early = lead;
     }

@@ -42,8 +42,7 @@ struct schedule *schedule_auto(struct arena *a, const struct decision *d, const 
                                double *step_s);
 /* Returns a lower bound, in seconds, on the step of every schedule of the placement without overlapped pairs.
  * closely: a bound that takes up to seconds to compute instead of microseconds. */
-double schedule_auto_bound_s(struct arena *a, const struct decision *d, const struct schedule_costs *c,
-                             bool closely);
+double schedule_auto_bound_s(struct arena *a, const struct decision *d, const struct schedule_costs *c, bool closely);
 
 /* Is the schedule complete, with every action on the right rank, F before B, I before W, and without cycles?  false,
  * with a sentence in *why, if not. */

@@ -42,7 +42,8 @@ bool search_emit_ready(const struct searching *s, struct diag *d)
     if (!(w->overlap & ~can) && !(w->never_overlap & never))
         return true;
     diag_error(d, w->span, "not-emittable", "no plan: %s can be estimated but not emitted yet",
-               w->overlap & ~can & OVERLAP_TP ? arena_printf(s->arena, "overlap of tp with profile \"%s\"", w->profile_name)
+               w->overlap & ~can & OVERLAP_TP
+                   ? arena_printf(s->arena, "overlap of tp with profile \"%s\"", w->profile_name)
                : w->overlap & ~can ? "overlap of all_to_all without combined_1f1b, dualpipe or dualpipe_v"
                                    : "never overlap of pp");
     return false;
@@ -90,17 +91,16 @@ static void blame_memory(struct searching *s, struct diag *d)
                "nothing fits in %s%s. Closest: tp %u, pp %u, cp %u, dp %u, zero %u, microbatch %u, recompute "
                "%s needs %s on "
                "stage %u",
-               units_show_bytes(s->memory_limit).s, decision_free_text(s->arena, s->job, &s->topo->types[c->type].gpu), c->tp, c->pp, c->cp, c->dp, c->zero, c->microbatch,
-               recompute_names[c->recompute], units_show_bytes(e->peak_bytes).s, e->peak_stage);
+               units_show_bytes(s->memory_limit).s, decision_free_text(s->arena, s->job, &s->topo->types[c->type].gpu),
+               c->tp, c->pp, c->cp, c->dp, c->zero, c->microbatch, recompute_names[c->recompute],
+               units_show_bytes(e->peak_bytes).s, e->peak_stage);
     bool small = e->peak_bytes < (uint64_t)1 << 30;
     double unit = small ? 1 << 20 : 1 << 30;
     double own = (double)(e->allocator_bytes + e->communicator_bytes + e->context_bytes);
     const char *stack = own > 0 ? arena_printf(s->arena, "  software stack %.1f", own / unit) : "";
-    diag_note(d, nowhere,
-              "parameters %.1f  gradients %.1f  optimizer %.1f  activations %.1f  buffers %.1f%s %s",
-              (double)e->parameter_bytes / unit, (double)e->gradient_bytes / unit,
-              (double)e->optimizer_bytes / unit, (double)e->activation_bytes / unit,
-              (double)e->buffer_bytes / unit, stack, small ? "MiB" : "GiB");
+    diag_note(d, nowhere, "parameters %.1f  gradients %.1f  optimizer %.1f  activations %.1f  buffers %.1f%s %s",
+              (double)e->parameter_bytes / unit, (double)e->gradient_bytes / unit, (double)e->optimizer_bytes / unit,
+              (double)e->activation_bytes / unit, (double)e->buffer_bytes / unit, stack, small ? "MiB" : "GiB");
     struct strbuf help = {0};
     memory_help(s, &help);
     if (help.length)
@@ -197,12 +197,10 @@ static bool blame_product(struct searching *s, struct diag *d)
     if (pinned < 2 || (asked ? (all ? product == want : want % product == 0) : product <= want))
         return false;
     diag_error(d, asked ? gpus->span : last, "no-plan", "no plan: %s is %llu GPUs, %s %llu", text,
-               (unsigned long long)product,
-               asked ? all ? "not" : "which does not divide" : "but the cluster has",
+               (unsigned long long)product, asked ? all ? "not" : "which does not divide" : "but the cluster has",
                (unsigned long long)want);
     uint64_t others = all ? product / w[DEG_DP].value : 1, dp = want / others;
-    uint64_t fits =
-        product <= s->space.usable ? (want > product && !all ? want / product * product : product) : 0;
+    uint64_t fits = product <= s->space.usable ? (want > product && !all ? want / product * product : product) : 0;
     if (all && asked && want % others == 0 && s->job->train.batch % dp == 0)
         diag_help(d, "dp = %llu would make %llu", (unsigned long long)dp, (unsigned long long)want);
     else if (asked && fits)
@@ -273,8 +271,8 @@ static bool ended_early(const struct searching *s)
 
 static void blame_budget(struct searching *s, struct diag *d)
 {
-    diag_error(d, s->job->wishes.span, "no-plan", "no plan: a budget of %llu ended the search before anything was found",
-               (unsigned long long)s->most);
+    diag_error(d, s->job->wishes.span, "no-plan",
+               "no plan: a budget of %llu ended the search before anything was found", (unsigned long long)s->most);
     if (ended_early(s))
         diag_help(d, "leave --budget out for one of %u", SEARCH_BUDGET);
     else
@@ -293,12 +291,9 @@ static void blame_wishes(struct searching *s, struct diag *d)
         return;
     }
     if (n == 0) {
-        diag_error(d, w->span, "no-plan",
-                   "no plan: no combination of degrees satisfies the plan block on %llu GPUs%s",
+        diag_error(d, w->span, "no-plan", "no plan: no combination of degrees satisfies the plan block on %llu GPUs%s",
                    (unsigned long long)s->space.usable,
-                   s->nmeshes
-                       ? ""
-                       : ": tp * cp * dp * pp never meets the number of GPUs, with dp dividing the batch");
+                   s->nmeshes ? "" : ": tp * cp * dp * pp never meets the number of GPUs, with dp dividing the batch");
         diag_help(d, "drop wishes until plans appear; two or more of them exclude each other");
         return;
     }
@@ -315,12 +310,11 @@ static void blame_wishes(struct searching *s, struct diag *d)
         diag_error(d, x->span, "no-plan", "no plan: '%s' must be %llu but %s of '%s' has %u GPUs", x->name,
                    (unsigned long long)wish->value, domain ? "an NVLink domain" : "a node", type->id, gpus);
     else if (wish && wish->relation == REL_EQ)
-        diag_error(d, x->span, "no-plan",
-                   "no plan: with '%s' = %llu nothing satisfies the rest of the plan block", x->name,
-                   (unsigned long long)wish->value);
+        diag_error(d, x->span, "no-plan", "no plan: with '%s' = %llu nothing satisfies the rest of the plan block",
+                   x->name, (unsigned long long)wish->value);
     else
-        diag_error(d, x->span, "no-plan",
-                   "no plan: with this '%s' nothing satisfies the rest of the plan block", x->name);
+        diag_error(d, x->span, "no-plan", "no plan: with this '%s' nothing satisfies the rest of the plan block",
+                   x->name);
     if (n > 1 && !keep)
         diag_note(d, found[1].span, "'%s' excludes it", found[1].name);
     else if (keep && w->keeps[0].within)
@@ -364,16 +358,15 @@ void search_blame(struct searching *s, struct diag *d)
         bool by_step = w->step_time_s > 0 && s->fastest_s > w->step_time_s;
         double run_s = t->total / ((double)t->batch * (double)t->sequence) * s->fastest_s;
         diag_error(d, by_step ? w->step_time_span : w->finish_span, "too-slow",
-                   "no plan: the fastest that fits needs %s per step%s%s%s%s",
-                   units_show_seconds(s->fastest_s).s, by_step ? ", 'step_time' allows " : " and ",
+                   "no plan: the fastest that fits needs %s per step%s%s%s%s", units_show_seconds(s->fastest_s).s,
+                   by_step ? ", 'step_time' allows " : " and ",
                    by_step ? units_show_seconds(w->step_time_s).s : units_show_seconds(run_s).s,
-                   by_step ? "" : " in all, 'finish' allows ",
-                   by_step ? "" : units_show_seconds(w->finish_s).s);
+                   by_step ? "" : " in all, 'finish' allows ", by_step ? "" : units_show_seconds(w->finish_s).s);
         blame_deadline(s, d, by_step ? "step_time" : "finish",
                        by_step ? s->fastest_s / w->step_time_s : run_s / w->finish_s);
     } else if (s->cannot) {
-        diag_error(d, s->job->wishes.span, "not-emittable",
-                   "no plan: %s can be estimated but not emitted yet", s->cannot);
+        diag_error(d, s->job->wishes.span, "not-emittable", "no plan: %s can be estimated but not emitted yet",
+                   s->cannot);
     } else if (r->has_closest && !ended_early(s)) {
         blame_memory(s, d);
     } else {

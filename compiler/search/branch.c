@@ -20,8 +20,9 @@
 #include <string.h>
 
 enum { CLIMB_SHARE = 5 }; /* 1/CLIMB_SHARE of the first budget is spent after a search that was cut short */
-#define NEAR_ENOUGH 0.01 /* a gap for which no more than the least work is done, */
-#define GOOD_ENOUGH 0.025 /* and one for which no more than a quarter of the whole is done: finalists close the rest */
+#define NEAR_ENOUGH 0.01  /* a gap for which no more than the least work is done, */
+/* and one for which no more than a quarter of the whole is done, since finalists close the rest */
+#define GOOD_ENOUGH 0.025
 
 /* ---- a heap of nodes: least bound first, leaves before cells, families, lots and meshes, then by index ---- */
 
@@ -70,8 +71,7 @@ bool search_sp_possible(const struct searching *s, const struct decision *d, uin
     return d->sp ? wish != TRI_NO : wish != TRI_YES || d->tp == 1; /* with tp = 1 there is nothing to split */
 }
 
-bool search_next_microbatch(const struct searching *s, const struct decision *d, uint64_t per_replica,
-                            uint64_t *b)
+bool search_next_microbatch(const struct searching *s, const struct decision *d, uint64_t per_replica, uint64_t *b)
 {
     const struct wish *w = &s->job->wishes.degree[DEG_MICROBATCH];
     uint64_t last = w->relation == REL_EQ ? w->value : w->relation == REL_ANY ? 4096 : 65536;
@@ -191,8 +191,8 @@ static bool same_transfers(const struct cost *a, const struct cost *b)
     for (size_t i = 0; i < ARRAY_LEN(masks); i++)
         if (!search_same_group(&a->group[masks[i]], &b->group[masks[i]]))
             return false;
-    return a->next_level == b->next_level && search_same_group(&a->tie, &b->tie) &&
-           search_same_group(&a->ep, &b->ep) && search_same_group(&a->far, &b->far);
+    return a->next_level == b->next_level && search_same_group(&a->tie, &b->tie) && search_same_group(&a->ep, &b->ep) &&
+           search_same_group(&a->far, &b->far);
 }
 
 struct decision search_mesh_decision(const struct mesh_node *m)
@@ -274,7 +274,8 @@ static struct family family_new(const struct mesh_order *order, const struct mes
 void search_look_at_mesh(struct searching *s, struct mesh_node *m, enum which_orders which)
 {
     const struct mesh_order *order;
-    for (uint32_t i = which == ORDERS_FIRST ? 0 : 1; (which != ORDERS_FIRST || i == 0) && (order = nth_order(s, m, i)); i++) {
+    for (uint32_t i = which == ORDERS_FIRST ? 0 : 1; (which != ORDERS_FIRST || i == 0) && (order = nth_order(s, m, i));
+         i++) {
         struct decision mesh = search_mesh_decision(m), d = search_before_families(s, &mesh);
         uint32_t *dead_from = NULL;
         int sp = -1, context = -1;
@@ -349,8 +350,7 @@ static double kernels_bound_s(struct searching *s, const struct cost *floor, str
         d->microbatch = (uint32_t)b;
         d->microbatches = (uint32_t)(per_replica / b);
         d->sp = true; /* splits the rows of norms; the wishes may not allow it */
-        if (d->tp == 1 || s->job->wishes.sequence_parallel == TRI_NO ||
-            s->job->train.sequence / d->cp * b % d->tp)
+        if (d->tp == 1 || s->job->wishes.sequence_parallel == TRI_NO || s->job->train.sequence / d->cp * b % d->tp)
             d->sp = false;
         best = fmin(best, search_shape_bound_s(search_shape(s, &c), d));
     }
@@ -358,8 +358,7 @@ static double kernels_bound_s(struct searching *s, const struct cost *floor, str
 }
 
 /* Adds meshes that can be placed, bounded by their kernels with the cheapest recomputation. */
-static void add_meshes(struct searching *s, const struct space_mesh *meshes, uint32_t n, uint32_t ep,
-                       uint32_t etp)
+static void add_meshes(struct searching *s, const struct space_mesh *meshes, uint32_t n, uint32_t ep, uint32_t etp)
 {
     const struct cost *floor = NULL;
     uint32_t tp = 0, cp = 0; /* those of `floor`, not of the previous mesh, which may have been skipped */

@@ -22,10 +22,25 @@ static uint64_t mix(uint64_t h, uint64_t v)
 
 static uint64_t hash_decision(const struct decision *d)
 {
-    const uint64_t v[] = {d->tp,         d->cp,       d->dp,  d->pp,      d->ep,
-                          d->etp,        d->vpp,      d->sp,  d->context, d->microbatch,
-                          d->schedule,   d->folds,    d->zero, d->shard,  d->schedule_group,
-                          d->recompute,  d->parts,    d->recompute_layers, (uint64_t)(uintptr_t)d->listed};
+    const uint64_t v[] = {d->tp,
+                          d->cp,
+                          d->dp,
+                          d->pp,
+                          d->ep,
+                          d->etp,
+                          d->vpp,
+                          d->sp,
+                          d->context,
+                          d->microbatch,
+                          d->schedule,
+                          d->folds,
+                          d->zero,
+                          d->shard,
+                          d->schedule_group,
+                          d->recompute,
+                          d->parts,
+                          d->recompute_layers,
+                          (uint64_t)(uintptr_t)d->listed};
     uint64_t h = 1;
     for (size_t i = 0; i < ARRAY_LEN(v); i++)
         h = mix(h, v[i]);
@@ -140,8 +155,8 @@ static double count_node(struct searching *s, const struct node *x)
     case NODE_LOT: {
         const struct lot *lot = &s->lots.at[x->index];
         const struct decision *d = &lot->decision;
-        return search_count_orders(s, &s->meshes.at[lot->mesh]) * count_schedules(s, d) * count_states(s, d->dp * d->cp) *
-               s->space.nrecompute;
+        return search_count_orders(s, &s->meshes.at[lot->mesh]) * count_schedules(s, d) *
+               count_states(s, d->dp * d->cp) * s->space.nrecompute;
     }
     case NODE_CELL:
         return s->space.nrecompute;

@@ -75,7 +75,8 @@ static void polish(struct searching *s, const struct dive *found)
 }
 
 /* Looks at a mesh with its most_sizes smallest microbatch sizes and a few schedules. */
-static void dive_mesh(struct searching *s, struct mesh_node *m, enum which_orders which, uint32_t most_sizes, struct dive *found)
+static void dive_mesh(struct searching *s, struct mesh_node *m, enum which_orders which, uint32_t most_sizes,
+                      struct dive *found)
 {
     uint32_t first = (uint32_t)s->families.n, sizes = 0, last = 0;
     const struct cost *order = NULL;

@@ -166,8 +166,8 @@ static bool kind_lives(struct searching *s, struct family *f, uint32_t kind)
     return lives;
 }
 
-static void add_cell(struct searching *s, const struct family *f, uint32_t index, const struct cell *cell, double step_s,
-                     cell_taker take, void *to)
+static void add_cell(struct searching *s, const struct family *f, uint32_t index, const struct cell *cell,
+                     double step_s, cell_taker take, void *to)
 {
     double bound = search_objective(s, step_s, f->decision.gpus_used);
     if (bound < search_worst(s))
@@ -235,9 +235,7 @@ enum { TAILS = 8 };
 
 static uint32_t tail_kind(const struct space_schedule *x)
 {
-    uint32_t ends = x->kind == SCHED_DUALPIPE ? 3
-                    : pipeline_skews(x->kind) ? 2
-                                              : pipeline_splits(x->kind) || x->listed;
+    uint32_t ends = x->kind == SCHED_DUALPIPE ? 3 : pipeline_skews(x->kind) ? 2 : pipeline_splits(x->kind) || x->listed;
     return 2 * ends + decision_pairs(x->kind);
 }
 
@@ -278,8 +276,8 @@ static void set_row_state(const struct cost *c, enum row_kind kind, struct decis
 }
 
 /* stages of the class of schedule k */
-static const struct row_stages *stages_of(struct searching *s, const struct family *f, struct class_row *x,
-                                          uint32_t k, enum row_kind kind)
+static const struct row_stages *stages_of(struct searching *s, const struct family *f, struct class_row *x, uint32_t k,
+                                          enum row_kind kind)
 {
     struct row_stages *own = &x->stages[kind];
     struct decision d = f->decision;
@@ -354,8 +352,8 @@ static const struct cost_movers *movers_of(struct searching *s, const struct cos
     return x->by;
 }
 
-static const struct search_tail *tail_of(struct searching *s, const struct family *f, struct class_row *x,
-                                         uint32_t k, uint32_t state)
+static const struct search_tail *tail_of(struct searching *s, const struct family *f, struct class_row *x, uint32_t k,
+                                         uint32_t state)
 {
     uint32_t kind = tail_kind(&s->space.schedules[k]);
     struct search_tail *t = &x->tail[kind][state];
@@ -384,7 +382,8 @@ static double squeezed_of(struct searching *s, const struct family *f, struct cl
     if (!squeeze || !search_hopes(s, &d, *known_s))
         return *known_s;
     search_set_schedule(s, f, &d, k);
-    *known_s = cost_larger(*known_s, search_squeezed_s(s, &stages_of(s, f, x, k, row_kind(s, k, zero))->stages, &d, squeeze, zero));
+    *known_s = cost_larger(
+        *known_s, search_squeezed_s(s, &stages_of(s, f, x, k, row_kind(s, k, zero))->stages, &d, squeeze, zero));
     return *known_s;
 }
 
@@ -470,9 +469,10 @@ void search_open_class(struct searching *s, const struct cell *cell, leaf_taker 
 static bool usual(const struct searching *s, uint32_t k)
 {
     const struct space_schedule *x = &s->space.schedules[k];
-    bool pairs = x->kind == SCHED_DUALPIPE || x->kind == SCHED_DUALPIPE_V || (x->kind == SCHED_COMBINED_1F1B && x->vpp == 2);
-    return (pairs && model_has_experts(&s->job->model)) || x->kind == SCHED_1F1B || x->kind == SCHED_ZB_V || x->kind == SCHED_V_HALF ||
-           (x->kind == SCHED_INTERLEAVED && x->groups_of_pp < 2) || s->space.nschedules < 4;
+    bool pairs = x->kind == SCHED_DUALPIPE || x->kind == SCHED_DUALPIPE_V ||
+                 (x->kind == SCHED_COMBINED_1F1B && x->vpp == 2);
+    return (pairs && model_has_experts(&s->job->model)) || x->kind == SCHED_1F1B || x->kind == SCHED_ZB_V ||
+           x->kind == SCHED_V_HALF || (x->kind == SCHED_INTERLEAVED && x->groups_of_pp < 2) || s->space.nschedules < 4;
 }
 
 void search_sample_family(struct searching *s, uint32_t index, double most, leaf_taker take, void *to)
@@ -538,8 +538,8 @@ void search_open_cell(struct searching *s, const struct cell *cell, leaf_taker t
         x.family = cell->family;
         if (fate == LEAF_GOOD)
             take(s, to, &x);
-        if (k->kind == RECOMPUTE_NONE && fate != LEAF_DEAD &&
-            x.candidate.estimate.peak_bytes <= s->memory_limit && s->may_spare)
+        if (k->kind == RECOMPUTE_NONE && fate != LEAF_DEAD && x.candidate.estimate.peak_bytes <= s->memory_limit &&
+            s->may_spare)
             return; /* since everything fits without recomputation, all other kinds would spare every layer */
     }
 }

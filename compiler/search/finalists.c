@@ -59,8 +59,8 @@ static void find_room(struct searching *s, const struct cost *c, const struct se
 
 /* Synthesises a schedule for the given room with 1/parts of the budget, and sets the candidate's memory and time;
  * false if there is no schedule. */
-static bool make_schedule(struct searching *s, struct cost *c, const struct search_shape *h,
-                          const struct room *room, uint32_t parts, struct candidate *out)
+static bool make_schedule(struct searching *s, struct cost *c, const struct search_shape *h, const struct room *room,
+                          uint32_t parts, struct candidate *out)
 {
     struct decision *d = &out->decision;
     uint64_t actions = 3 * (uint64_t)d->nstages * d->microbatches;
@@ -86,8 +86,8 @@ static bool make_schedule(struct searching *s, struct cost *c, const struct sear
 /* Is the step at least `least` seconds by a bound on any order of the actions?  Only for decisions without hidden
  * transfers.  With fewer seconds in the pipeline a step is shorter by at most as much, times what a slow node
  * stretches. */
-static bool nothing_to_gain(struct searching *s, const struct cost *c, const struct search_shape *h, const struct room *room,
-                            double least)
+static bool nothing_to_gain(struct searching *s, const struct cost *c, const struct search_shape *h,
+                            const struct room *room, double least)
 {
     const struct decision *d = c->decision;
     struct pipeline_times times;
@@ -95,7 +95,10 @@ static bool nothing_to_gain(struct searching *s, const struct cost *c, const str
     for (uint32_t i = 0; i < d->nstages; i++)
         if (s->stages[i].forward_hidden_s > 0 || s->stages[i].backward_hidden_s > 0)
             return false;
-    struct schedule_costs costs = {.times = &times, .keep_bytes = room->keep, .late_bytes = room->late, .most_bytes = room->most,
+    struct schedule_costs costs = {.times = &times,
+                                   .keep_bytes = room->keep,
+                                   .late_bytes = room->late,
+                                   .most_bytes = room->most,
                                    .folds = decision_folds(d)};
     struct estimate e = {0};
     double bound_s = schedule_auto_bound_s(s->arena, d, &costs, false);
@@ -179,7 +182,8 @@ static void try_cuts(struct searching *s)
 bool search_alike(const struct decision *x, const struct decision *y)
 {
     return x->tp == y->tp && x->cp == y->cp && x->dp == y->dp && x->pp == y->pp && x->vpp == y->vpp && x->ep == y->ep &&
-           x->etp == y->etp && x->microbatch == y->microbatch && x->sp == y->sp && decision_folds(x) == decision_folds(y);
+           x->etp == y->etp && x->microbatch == y->microbatch && x->sp == y->sp &&
+           decision_folds(x) == decision_folds(y);
 }
 
 /* decisions that were given a schedule of their own */

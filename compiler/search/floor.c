@@ -85,8 +85,7 @@ static uint32_t least_shard(const struct searching *s, const struct cost *c, con
 /* Counts layers only: their matrices and experts, except those whose gradients may stay whole until the update.  A
  * layer that is used twice in a row is gathered once, so every pass of a stage may save the gathering of its largest
  * layer. */
-double search_floor_shards_s(struct searching *s, const struct cost *c, const struct cost_shape *x,
-                             bool splits)
+double search_floor_shards_s(struct searching *s, const struct cost *c, const struct cost_shape *x, bool splits)
 {
     const struct decision *d = c->decision;
     double scattered[2] = {0}, used[2] = {0}, largest[2] = {0};

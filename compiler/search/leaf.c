@@ -38,12 +38,13 @@ static uint64_t search_miss_bytes(const struct searching *s)
     const struct search_result *r = s->result;
     if (search_found(s))
         return s->memory_limit;
-    return r->has_closest && r->closest.estimate.peak_bytes > s->memory_limit ? r->closest.estimate.peak_bytes : UINT64_MAX;
+    return r->has_closest && r->closest.estimate.peak_bytes > s->memory_limit ? r->closest.estimate.peak_bytes
+                                                                              : UINT64_MAX;
 }
 
-/* Does x's decision fit under one kind of recomputation?  If not, its memory is that of some rank that does not, of the fullest
- * where it is the closest miss; if so, search_finish_leaf() may have to find it.  *spared: every layer is, so that it is the decision without
- * recomputation. */
+/* Does x's decision fit under one kind of recomputation?  If not, its memory is that of some rank that does not, of the
+ * fullest where it is the closest miss; if so, search_finish_leaf() may have to find it.  *spared: every layer is, so
+ * that it is the decision without recomputation. */
 static bool leaf_fits(struct searching *s, const struct cost *c, const struct search_shape *h, bool spare,
                       struct candidate *x, bool *spared)
 {
@@ -99,8 +100,8 @@ static double work_s(const struct cost_stage *r)
            r->backward_hidden_s;
 }
 
-struct search_stages search_stages(const struct cost *c, const struct search_shape *h,
-                                   struct cost_stage *ranks, struct pipeline_stage *stages)
+struct search_stages search_stages(const struct cost *c, const struct search_shape *h, struct cost_stage *ranks,
+                                   struct pipeline_stage *stages)
 {
     const struct decision *d = c->decision;
     struct search_stages x = {.ranks = ranks};
@@ -128,8 +129,7 @@ static struct pipeline_times times_of(const struct searching *s, const struct se
     return times;
 }
 
-struct search_pipeline search_pipeline(struct searching *s, const struct search_stages *x,
-                                       const struct decision *d)
+struct search_pipeline search_pipeline(struct searching *s, const struct search_stages *x, const struct decision *d)
 {
     struct estimate e = {0};
     struct pipeline_times times = times_of(s, x, d);
@@ -139,7 +139,8 @@ struct search_pipeline search_pipeline(struct searching *s, const struct search_
     return (struct search_pipeline){pipeline_s, e.step_time_s, e.stage_forward_s};
 }
 
-double search_longer_s(struct searching *s, const struct search_stages *x, const struct decision *d, const double *longer_s)
+double search_longer_s(struct searching *s, const struct search_stages *x, const struct decision *d,
+                       const double *longer_s)
 {
     struct pipeline_times times = times_of(s, x, d);
     s->result->spent += ++s->nprobes % 8 == 0; /* the stages' times are known */
@@ -237,8 +238,8 @@ void search_finish_leaf(struct searching *s, struct leaf *x)
     search_keep(s, found);
 }
 
-enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_shape *h,
-                           const struct decision *d, bool spare, struct leaf *out)
+enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_shape *h, const struct decision *d,
+                           bool spare, struct leaf *out)
 {
     struct search_result *r = s->result;
     struct candidate *x = &out->candidate;
@@ -249,9 +250,8 @@ enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_sh
     r->spent++;
     bool spared;
     if (!leaf_fits(s, c, h, spare && d->recompute != RECOMPUTE_NONE, x, &spared))
-        return x->estimate.peak_bytes - x->estimate.buffer_bytes > s->memory_limit && d->microbatches > 1
-                   ? LEAF_DEAD
-                   : LEAF_OUT;
+        return x->estimate.peak_bytes - x->estimate.buffer_bytes > s->memory_limit && d->microbatches > 1 ? LEAF_DEAD
+                                                                                                          : LEAF_OUT;
     if (spared)
         return LEAF_SPARED;
     if (s->unlike &&

@@ -68,10 +68,9 @@ void search_warn_leftover(const struct searching *s, const struct job *job, stru
                  (unsigned long long)gpus->value, (unsigned long long)job->train.batch);
     uint64_t batch = dp > best->dp ? batch_for(s, best, dp) : 0;
     if (batch)
-        diag_help(
-            d, "a batch of %llu sequences would use %llu (dp %llu); 'gpus = %u' says that these are enough",
-            (unsigned long long)batch, (unsigned long long)(others * dp), (unsigned long long)dp,
-            best->gpus_used);
+        diag_help(d, "a batch of %llu sequences would use %llu (dp %llu); 'gpus = %u' says that these are enough",
+                  (unsigned long long)batch, (unsigned long long)(others * dp), (unsigned long long)dp,
+                  best->gpus_used);
     else
         diag_help(d, "'gpus = %u' says that these are enough", best->gpus_used);
 }

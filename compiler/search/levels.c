@@ -86,7 +86,8 @@ struct search_least *search_family_bound(struct searching *s, const struct famil
         if (x->pp == d.pp && x->replicas == replicas && x->microbatches == d.microbatches)
             return x; /* made for another order of axes */
     struct search_least *x = ARENA_NEW(s->arena, struct search_least);
-    *x = (struct search_least){d.pp, replicas, d.microbatches, .step_s = INFINITY, .order_s = INFINITY, .next = f->shape->least};
+    *x = (struct search_least){
+        d.pp, replicas, d.microbatches, .step_s = INFINITY, .order_s = INFINITY, .next = f->shape->least};
     x->schedules = ARENA_ARRAY(s->arena, struct schedule_least, s->space.nschedules);
     c.decision = &d;
     d.shard = replicas;

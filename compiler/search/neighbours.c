@@ -111,8 +111,8 @@ static bool pinned(const struct wishes *w, enum dimension k)
     for (uint32_t i = 0; i < NDEGREES; i++)
         if (a.degree[i].relation != b.degree[i].relation)
             return true;
-    return a.sequence_parallel != b.sequence_parallel || a.context != b.context ||
-           a.nschedules != b.nschedules || a.recompute != b.recompute || a.norder != b.norder;
+    return a.sequence_parallel != b.sequence_parallel || a.context != b.context || a.nschedules != b.nschedules ||
+           a.recompute != b.recompute || a.norder != b.norder;
 }
 
 static bool spares(const struct decision *d)
@@ -161,8 +161,8 @@ static void find_neighbour(struct arena *a, const struct job *job, const struct 
         out->slower = worth(&job->wishes, &out->candidate) / worth(&job->wishes, winner) - 1;
 }
 
-void search_neighbours(struct arena *a, const struct job *job, const struct topo *topo,
-                       const struct candidate *winner, bool emit_only, struct neighbour *out)
+void search_neighbours(struct arena *a, const struct job *job, const struct topo *topo, const struct candidate *winner,
+                       bool emit_only, struct neighbour *out)
 {
     static const struct wishes none = {.recompute = RECOMPUTE_AUTO};
     for (uint32_t k = 0; k < NDIMENSIONS; k++) {

@@ -116,8 +116,7 @@ static bool apply(struct arena *a, const struct change *x, int which, struct dec
 }
 
 /* Copies the stages, or cuts them anew if their number has changed. */
-static void cut_again(struct arena *a, const struct job *job, const struct cost *c, struct decision *d,
-                      bool anew)
+static void cut_again(struct arena *a, const struct job *job, const struct cost *c, struct decision *d, bool anew)
 {
     uint32_t n = job->model.nlayers;
     struct stage *stages = ARENA_ARRAY(a, struct stage, d->nstages);
@@ -143,14 +142,12 @@ static int compare_remedies(const void *x, const void *y)
     return strcmp(a->name, b->name);
 }
 
-uint32_t search_remedies(struct arena *a, const struct job *job, const struct topo *topo,
-                         const struct candidate *miss, uint64_t limit_bytes, bool emit_only,
-                         struct remedy **out)
+uint32_t search_remedies(struct arena *a, const struct job *job, const struct topo *topo, const struct candidate *miss,
+                         uint64_t limit_bytes, bool emit_only, struct remedy **out)
 {
     uint32_t *nodes, n = 0;
     const struct decision *from = &miss->decision;
-    struct change x = {job, topo,
-                       (uint64_t)topo_usable(a, topo, from->type, &nodes) * topo->types[from->type].gpus};
+    struct change x = {job, topo, (uint64_t)topo_usable(a, topo, from->type, &nodes) * topo->types[from->type].gpus};
     struct estimate before;
     cost_estimate(a, cost_new(a, job, topo, from), &before);
     *out = ARENA_ARRAY(a, struct remedy, NCHANGES);

@@ -34,7 +34,8 @@ static void add_early(struct layer_trade *l, const struct cost_block *none, cons
     l->early_s = cost_larger(l->early_s, again->again_s - cost_smaller(backward, input));
     l->weight_less_s = cost_larger(l->weight_less_s, none->weight_s - again->weight_s);
     l->forward_hides_s = cost_larger(l->forward_hides_s, cost_paired_forward_s(again) - cost_paired_forward_s(none));
-    l->backward_hides_s = cost_larger(l->backward_hides_s, cost_paired_backward_s(again) - cost_paired_backward_s(none) - backward);
+    l->backward_hides_s = cost_larger(l->backward_hides_s,
+                                      cost_paired_backward_s(again) - cost_paired_backward_s(none) - backward);
 }
 
 /* least seconds by which a backward pass is longer, whether it is split or in a pair or not */
@@ -118,8 +119,8 @@ const struct search_trade *search_trade_of(struct searching *s, const struct cos
     return t;
 }
 
-void search_shorten_stages(struct searching *s, const struct cost *c, struct search_shape *h, bool pairs, struct cost_stage *ranks,
-                           struct pipeline_stage *stages)
+void search_shorten_stages(struct searching *s, const struct cost *c, struct search_shape *h, bool pairs,
+                           struct cost_stage *ranks, struct pipeline_stage *stages)
 {
     const struct decision *d = c->decision;
     const struct search_trade *t = search_trade_of(s, c, h);
@@ -145,7 +146,8 @@ void search_shorten_stages(struct searching *s, const struct cost *c, struct sea
 /* The least of per_second * time + per_byte * bytes, with kind r of recomputation or without, for one layer. */
 static double choose(const struct layer_trade *l, uint32_t r, double per_second, double per_byte)
 {
-    return cost_smaller(per_second * l->time_s[0] + per_byte * l->keep[0], per_second * l->time_s[r] + per_byte * l->keep[r]);
+    return cost_smaller(per_second * l->time_s[0] + per_byte * l->keep[0],
+                        per_second * l->time_s[r] + per_byte * l->keep[r]);
 }
 
 /* Lower bound in seconds of a microbatch on pp ranks together, with Little's law weighted by w and the layers' times
@@ -157,13 +159,15 @@ static double by_residence_s(const struct searching *s, const struct search_trad
     for (uint32_t k = 0; k < s->kinds.n; k++) {
         const struct layer_trade *l = &t->layers[k];
         double span = l->most_s - l->least_s, far = span > 0 ? (l->sum_s / l->n - l->least_s) / span : 0;
-        sum += l->n * ((1 - far) * choose(l, r, 1 - w, w * l->least_s / room) + far * choose(l, r, 1 - w, w * l->most_s / room));
+        sum += l->n * ((1 - far) * choose(l, r, 1 - w, w * l->least_s / room) +
+                       far * choose(l, r, 1 - w, w * l->most_s / room));
     }
     return sum;
 }
 
 /* The same given that one microbatch must fit into the room of pp ranks, at a price in seconds per byte. */
-static double by_moment_s(const struct searching *s, const struct search_trade *t, uint32_t r, double price, double room)
+static double by_moment_s(const struct searching *s, const struct search_trade *t, uint32_t r, double price,
+                          double room)
 {
     double sum = 0;
     for (uint32_t k = 0; k < s->kinds.n; k++)
@@ -185,7 +189,9 @@ static double kind_s(const struct searching *s, const struct search_trade *t, ui
     for (uint32_t k = 0; k < s->kinds.n; k++) {
         const struct layer_trade *l = &t->layers[k];
         if (l->keep[r] < l->keep[0])
-            best = cost_larger(best, by_moment_s(s, t, r, cost_larger(0, (l->time_s[r] - l->time_s[0]) / (l->keep[0] - l->keep[r])), pp * room));
+            best = cost_larger(
+                best, by_moment_s(s, t, r, cost_larger(0, (l->time_s[r] - l->time_s[0]) / (l->keep[0] - l->keep[r])),
+                                  pp * room));
     }
     return best;
 }
@@ -213,8 +219,8 @@ static double trade_s(struct searching *s, const struct cost *c, struct search_s
 }
 
 /* Does everything fit without recomputation, as far as the inequalities tell? */
-static bool is_roomy(const struct searching *s, const struct search_trade *t, const struct cost_block *layers, uint32_t pp, double room,
-                     double share_s)
+static bool is_roomy(const struct searching *s, const struct search_trade *t, const struct cost_block *layers,
+                     uint32_t pp, double room, double share_s)
 {
     double bytes = 0, byte_s = 0;
     for (uint32_t k = 0; k < s->kinds.n; k++) {
@@ -270,16 +276,15 @@ static double room_of(const struct large *x, uint32_t pp, uint32_t without, doub
 
 /* Most bytes that all ranks of c's decision together have for activations and buffers.  splits: gradients that the
  * first half of a backward computes are then whole, whatever the ZeRO level. */
-static double room_of_all(const struct searching *s, const struct cost *c, const struct cost_shape *x,
-                          bool splits)
+static double room_of_all(const struct searching *s, const struct cost *c, const struct cost_shape *x, bool splits)
 {
     const struct decision *d = c->decision;
     double own = (double)s->memory_limit - c->buffers->context_gib * (1 << 30), whole = 0;
     for (uint32_t i = 0; i < s->job->model.nlayers && splits && d->zero >= 2 && c->buffers->allocator < 0.5;
          i += x->run[i]) {
         const struct cost_block *b = &x->layers[x->kind[i]];
-        whole += b->early ? x->run[i] * ((1 - 1.0 / d->shard) * b->matrices +
-                                         (1 - 1.0 / decision_expert_shard(d)) * b->experts)
+        whole += b->early ? x->run[i] *
+                                ((1 - 1.0 / d->shard) * b->matrices + (1 - 1.0 / decision_expert_shard(d)) * b->experts)
                           : 0;
     }
     return d->pp * own - cost_state_all(c, x) - (c->job->train.grads == DT_FP32 ? 4 : 2) * whole;
@@ -324,7 +329,9 @@ static double level_bound_s(struct searching *s, const struct cost *c, struct se
         double room = room_of(&large, d->pp, without, all);
         if (step_s >= best)
             break;
-        if (room > 0 && !fixed && !is_roomy(s, t, search_spares(s) ? h->shape.spared : h->shape.layers, d->pp, room, step_s / d->microbatches)) {
+        if (room > 0 && !fixed &&
+            !is_roomy(s, t, search_spares(s) ? h->shape.spared : h->shape.layers, d->pp, room,
+                      step_s / d->microbatches)) {
             double trade = trade_s(s, c, h, room);
             *traded = true;
             if (trade > step_s) {
@@ -386,8 +393,7 @@ double search_room_bound_s(struct searching *s, const struct cost *c, struct sea
     for (uint32_t i = 0; i < s->space.zero.n; i++) {
         d.zero = s->space.zero.at[i];
         for (int splits = d.zero >= 2 && may_split(s, &d); splits >= 0; splits--) {
-            double moved_s =
-                d.zero >= 2 ? d.microbatches * search_floor_shards_s(s, &own, &h->shape, splits) : 0;
+            double moved_s = d.zero >= 2 ? d.microbatches * search_floor_shards_s(s, &own, &h->shape, splits) : 0;
             double least_s = cost_larger(step_s, moved_s);
             if (least_s < best)
                 best = level_bound_s(s, &own, h, splits, least_s, best, &traded);

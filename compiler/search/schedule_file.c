@@ -15,8 +15,7 @@
 static const char *beside(struct arena *a, const struct source *by, const char *file)
 {
     const char *slash = by ? strrchr(by->name, '/') : NULL;
-    return *file == '/' || !slash ? file
-                                  : arena_printf(a, "%.*s/%s", (int)(slash - by->name), by->name, file);
+    return *file == '/' || !slash ? file : arena_printf(a, "%.*s/%s", (int)(slash - by->name), by->name, file);
 }
 
 static bool placed(const struct schedule *s, bool folds)
@@ -43,8 +42,7 @@ static bool refuse_file(struct diag *d, const struct schedule_wish *w, const cha
     return false;
 }
 
-bool space_schedule_file(struct diag *d, struct space *s, const struct schedule_wish *w,
-                         struct space_schedule *out)
+bool space_schedule_file(struct diag *d, struct space *s, const struct schedule_wish *w, struct space_schedule *out)
 {
     const char *why = "";
     struct source *file = source_read(s->arena, d, beside(s->arena, s->job->source, w->file), MOST_BYTES);
@@ -62,21 +60,18 @@ bool space_schedule_file(struct diag *d, struct space *s, const struct schedule_
     if (!out->folds && !placed(x, false))
         return refuse(
             d, w,
-            arena_printf(
-                s->arena,
-                "its %u stages on %u ranks are neither in turn (stage s on rank s mod pp) nor folded "
-                "(stages r and 2 pp - 1 - r on rank r)",
-                x->nstages, x->nranks));
+            arena_printf(s->arena,
+                         "its %u stages on %u ranks are neither in turn (stage s on rank s mod pp) nor folded "
+                         "(stages r and 2 pp - 1 - r on rank r)",
+                         x->nstages, x->nranks));
     bool possible = false;
     for (uint32_t i = 0; i < s->pp.n; i++)
         possible |= s->pp.at[i] == x->nranks;
     if (!possible)
         return refuse(d, w,
-                      arena_printf(s->arena,
-                                   "it has %u pipeline ranks, which neither wishes nor job and cluster allow",
+                      arena_printf(s->arena, "it has %u pipeline ranks, which neither wishes nor job and cluster allow",
                                    x->nranks));
     if (!space_wants(&s->job->wishes.degree[DEG_VPP], out->vpp))
-        return refuse(d, w,
-                      arena_printf(s->arena, "it has %u stages per rank, which 'vpp' excludes", out->vpp));
+        return refuse(d, w, arena_printf(s->arena, "it has %u stages per rank, which 'vpp' excludes", out->vpp));
     return true;
 }

@@ -23,8 +23,7 @@
 #define RECOMPUTE_PRICE 0.002
 #define MEMORY_PRICE 0.003 /* for using all of the memory */
 
-const char *const removal_names[NREMOVALS] = {"bound",     "memory",      "keep",
-                                              "step time", "not emitted", "same transfers"};
+const char *const removal_names[NREMOVALS] = {"bound", "memory", "keep", "step time", "not emitted", "same transfers"};
 const char *const dimension_names[NDIMENSIONS] = {
     "tp",    "sequence_parallel", "cp",        "context",  "pp",    "vpp", "ep", "etp", "zero",
     "shard", "microbatch",        "recompute", "schedule", "order", "gpus"};
@@ -242,9 +241,11 @@ static bool can_leave(const struct searching *s, struct diag *d)
     if (!wish || wish < all)
         return true;
     if (all)
-        diag_error(d, s->job->wishes.span, "no-plan", "no plan: %u sms can't be left for comm, %s has %u", wish, gpu->model, all);
+        diag_error(d, s->job->wishes.span, "no-plan", "no plan: %u sms can't be left for comm, %s has %u", wish,
+                   gpu->model, all);
     else
-        diag_error(d, s->job->wishes.span, "no-plan", "no plan: sms can't be left for comm, those of %s are not known", gpu->model);
+        diag_error(d, s->job->wishes.span, "no-plan", "no plan: sms can't be left for comm, those of %s are not known",
+                   gpu->model);
     return false;
 }
 
@@ -259,17 +260,18 @@ static bool can_compute(const struct searching *s, struct diag *d)
         gpu->peak_flop_s[fp16 ? TOPO_BF16 : TOPO_FP16] <= 0)
         return true;
     diag_error(d, t->precision_span, "no-plan", "no plan: %s does not compute in %s", gpu->model,
-               fp16 ? "fp16" : t->precision == DT_FP8 ? "bf16, which fp8 needs beside it" : "bf16");
-    diag_help(d, "write 'precision %s', or a <peak> of that type into the cluster file",
-              fp16 ? "bf16" : "fp16");
+               fp16                     ? "fp16"
+               : t->precision == DT_FP8 ? "bf16, which fp8 needs beside it"
+                                        : "bf16");
+    diag_help(d, "write 'precision %s', or a <peak> of that type into the cluster file", fp16 ? "bf16" : "fp16");
     return false;
 }
 
 bool search_prepare(struct searching *s, struct diag *d)
 {
     struct search_result *r = s->result;
-    if (!space_new(s->arena, d, s->job, s->topo, s->anything, &s->space) ||
-        !read_layout(s, d) || !can_leave(s, d) || !can_compute(s, d))
+    if (!space_new(s->arena, d, s->job, s->topo, s->anything, &s->space) || !read_layout(s, d) || !can_leave(s, d) ||
+        !can_compute(s, d))
         return false;
     s->memory_limit = r->memory_limit_bytes = cost_memory_limit(s->job, &s->topo->types[s->space.type].gpu);
     r->candidates = ARENA_ARRAY(s->arena, struct candidate, s->top + 1);

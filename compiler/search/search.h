@@ -10,7 +10,7 @@ struct candidate {
     struct decision decision;
     struct estimate estimate;
     bool emittable;
-    const char *cannot; /* what the lowering cannot emit, if not emittable */
+    const char *cannot;    /* what the lowering cannot emit, if not emittable */
     uint64_t placed_bytes; /* bytes of the fullest arena, if the candidate was compiled; else 0 */
     double simulated_s;    /* simulated seconds of a step, if that arena fits; else 0 */
 };
@@ -99,13 +99,12 @@ struct neighbour {
     bool memory; /* if !found: other values exist but none fits; candidate is the closest miss */
     bool wished; /* the wishes allow no other value, so the neighbour ignores them in this dimension */
     struct candidate candidate;
-    double
-        slower; /* objective of the candidate / the winner's - 1; negative only where wishes were ignored */
+    double slower; /* objective of the candidate / the winner's - 1; negative only where wishes were ignored */
 };
 /* Fills out[NDIMENSIONS], by dimension.  Wishes hold, except that the dimension itself is free where the wishes pin
  * it (`wished`). */
-void search_neighbours(struct arena *a, const struct job *job, const struct topo *topo,
-                       const struct candidate *winner, bool emit_only, struct neighbour *out);
+void search_neighbours(struct arena *a, const struct job *job, const struct topo *topo, const struct candidate *winner,
+                       bool emit_only, struct neighbour *out);
 
 /* The best plan without one of the stated wishes.  search_relaxations() returns how many there are, in *out by line
  * of the file; budget: work per wish, 0: a default. */
@@ -127,8 +126,7 @@ struct remedy {
     double slower; /* step time / the decision's - 1 */
     bool fits;
 };
-uint32_t search_remedies(struct arena *a, const struct job *job, const struct topo *topo,
-                         const struct candidate *miss, uint64_t limit_bytes, bool emit_only,
-                         struct remedy **out);
+uint32_t search_remedies(struct arena *a, const struct job *job, const struct topo *topo, const struct candidate *miss,
+                         uint64_t limit_bytes, bool emit_only, struct remedy **out);
 
 #endif

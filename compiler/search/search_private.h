@@ -31,8 +31,8 @@ struct search_least {
     uint32_t pp, replicas, microbatches;
     double step_s, order_s;
     struct schedule_least *schedules; /* by schedule of the space */
-    bool asked;     /* `alive` has been computed */
-    uint32_t alive; /* a bit per kind that may fit, as far as the first family opened could tell */
+    bool asked;                       /* `alive` has been computed */
+    uint32_t alive;                   /* a bit per kind that may fit, as far as the first family opened could tell */
     struct search_least *next;
 };
 /* what distinguishes groups of ranks */
@@ -66,10 +66,10 @@ struct search_shape {
 struct mesh_node {
     struct space_mesh mesh;
     uint32_t ep, etp;
-    double bound; /* lower bound on the objective */
-    const struct cost *floor; /* a cost for its degrees that is a lower bound for any placement of ranks */
-    bool refined;             /* its bound includes transfers */
-    bool dead;                /* its parameters' state does not fit in memory, whatever the sharding */
+    double bound;               /* lower bound on the objective */
+    const struct cost *floor;   /* a cost for its degrees that is a lower bound for any placement of ranks */
+    bool refined;               /* its bound includes transfers */
+    bool dead;                  /* its parameters' state does not fit in memory, whatever the sharding */
     struct mesh_orders *orders; /* NULL: not made yet */
 };
 /* What a mesh opens into: a microbatch size, sequence parallelism and a context kind, in no order of axes yet; its
@@ -103,11 +103,11 @@ struct states {
 };
 /* A lot in an order of axes, placed on nodes.  Its shape has the least recomputation possible; stages are cut by it. */
 struct family {
-    struct decision decision; /* without zero, shard, vpp, schedule and stages */
+    struct decision decision;        /* without zero, shard, vpp, schedule and stages */
     const struct cost *cost, *floor; /* floor: its mesh's */
     struct search_shape *shape;      /* set once the bound is refined */
-    struct search_least *least; /* set with its bound by cuts */
-    uint32_t *dead_from; /* by kind of recomputation, shared by microbatch sizes: from this size on nothing fits */
+    struct search_least *least;      /* set with its bound by cuts */
+    uint32_t *dead_from;   /* by kind of recomputation, shared by microbatch sizes: from this size on nothing fits */
     struct states *states; /* shared by all families of a mesh and an order of axes */
     uint32_t alive;        /* a bit per kind of recomputation that may fit, once opened */
     /* by schedule and kind of recomputation, and by ZeRO level: from this state on nothing fits */
@@ -149,7 +149,7 @@ struct searching {
     uint32_t top;
     /* budget, most: work allowed in general, and while the gap is wide (0: as budget) */
     uint64_t budget, most, memory_limit;
-    uint32_t *promising, npromising;     /* mesh indices in the order of the dive */
+    uint32_t *promising, npromising; /* mesh indices in the order of the dive */
     /* Search for neighbours: only decisions that differ from `unlike` in this dimension; stages may spare layers as
      * that decision does. */
     const struct decision *unlike;
@@ -170,8 +170,8 @@ struct searching {
     struct pipeline_stage *row_stages[ROW_KINDS];
     struct stage *scratch, *layout_stages;
     struct own_stages *stages_known; /* scratch memory */
-    uint32_t hopeful_kind; /* the last kind of recomputation that a memory bound did not rule out */
-    double *layer_s; /* scratch memory */
+    uint32_t hopeful_kind;           /* the last kind of recomputation that a memory bound did not rule out */
+    double *layer_s;                 /* scratch memory */
     uint32_t layout_nstages, nmeshes;
     bool overlapping; /* some schedule overlaps a forward with a backward */
     double rest_bound, fastest_s;
@@ -211,8 +211,7 @@ uint64_t search_dimension_value(const struct decision *d, enum dimension k);
 /* branch.c: the tree of meshes, families and leaves, best bound first, after a dive (dive.c) */
 void search_branch(struct searching *s);
 
-bool search_next_microbatch(const struct searching *s, const struct decision *d, uint64_t per_replica,
-                            uint64_t *b);
+bool search_next_microbatch(const struct searching *s, const struct decision *d, uint64_t per_replica, uint64_t *b);
 /* is d's choice of sequence parallelism wished and possible with b sequences per microbatch? */
 bool search_sp_possible(const struct searching *s, const struct decision *d, uint64_t b);
 
@@ -220,8 +219,7 @@ bool search_sp_possible(const struct searching *s, const struct decision *d, uin
 struct search_least *search_family_bound(struct searching *s, const struct family *f);
 
 /* family.c: passes on the cells of a family, or the leaves of a cell, whose bound is low enough */
-typedef void (*cell_taker)(struct searching *s, void *to, const struct cell *cell, double bound,
-                           uint32_t family);
+typedef void (*cell_taker)(struct searching *s, void *to, const struct cell *cell, double bound, uint32_t family);
 typedef void (*leaf_taker)(struct searching *s, void *to, const struct leaf *x);
 void search_open_family(struct searching *s, uint32_t index, cell_taker take, void *to);
 /* leaves of a few typical cells; those with a bound above `most` may be left out */
@@ -248,8 +246,8 @@ struct search_starts {
 void search_find_starts(struct searching *s, struct search_starts *out);
 
 /* leaf.c: memory and bound of one decision of shape h; simulates a leaf and keeps it if it is good enough */
-enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_shape *h,
-                           const struct decision *d, bool spare, struct leaf *out);
+enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_shape *h, const struct decision *d,
+                           bool spare, struct leaf *out);
 void search_finish_leaf(struct searching *s, struct leaf *x);
 /* lower bound in seconds on a step of c's decision, which has its stages; h: its shape */
 double search_leaf_bound_s(struct searching *s, const struct cost *c, const struct search_shape *h);
@@ -260,16 +258,16 @@ struct search_stages {
     struct cost_body body;
     double work_s[2]; /* seconds of the busiest rank; the same where mirror ranks share their stages (DualPipe) */
 };
-struct search_stages search_stages(const struct cost *c, const struct search_shape *h,
-                                   struct cost_stage *ranks, struct pipeline_stage *stages);
+struct search_stages search_stages(const struct cost *c, const struct search_shape *h, struct cost_stage *ranks,
+                                   struct pipeline_stage *stages);
 /* Lower bounds in seconds: on d's pipeline; on a step in which nothing but its actions takes time. */
 struct search_pipeline {
     double pipeline_s, step_s, forward_s; /* forward: of one microbatch on the busiest rank */
 };
-struct search_pipeline search_pipeline(struct searching *s, const struct search_stages *x,
-                                       const struct decision *d);
+struct search_pipeline search_pipeline(struct searching *s, const struct search_stages *x, const struct decision *d);
 /* the pipeline alone, if ranks take longer_s[rank] longer per microbatch (pipeline_longer_s()) */
-double search_longer_s(struct searching *s, const struct search_stages *x, const struct decision *d, const double *longer_s);
+double search_longer_s(struct searching *s, const struct search_stages *x, const struct decision *d,
+                       const double *longer_s);
 /* What ZeRO, shards and the kind of schedule add to the pipeline of c's decision with stages x; search_step_s() adds
  * it. */
 struct search_tail {
@@ -303,8 +301,7 @@ bool search_schedule_applies(const struct searching *s, const struct decision *d
 const struct cost *search_floor(struct searching *s, const struct decision *d);
 /* Lower bound in seconds on ZeRO 2's or 3's transfers for one microbatch, on a rank that holds its share of the
  * model; splits: under schedules that split the backward. */
-double search_floor_shards_s(struct searching *s, const struct cost *c, const struct cost_shape *x,
-                             bool splits);
+double search_floor_shards_s(struct searching *s, const struct cost *c, const struct cost_shape *x, bool splits);
 
 /* room.c: search_room_bound_s(): a lower bound on a step of c's decision, no less than step_s, given what memory
  * forces layers to recompute; h: its shape without zero, shard, schedule and stages; INFINITY: nothing fits under
@@ -329,8 +326,10 @@ enum placement { PLACE_LOOPED, PLACE_FOLDED, PLACE_BOTH_WAYS };
 double search_shape_bound_s(const struct search_shape *h, const struct decision *d);
 double search_share_bound_s(const struct search_shape *h, const struct decision *d); /* with transfers */
 /* By d's stages and placement, for all schedules that run pairs as d's does or does not; the same by rank r alone. */
-double search_class_bound_s(struct searching *s, struct search_shape *h, const struct decision *d, enum placement placement);
-double search_rank_bound_s(struct searching *s, struct search_shape *h, const struct decision *d, enum placement placement, uint32_t r);
+double search_class_bound_s(struct searching *s, struct search_shape *h, const struct decision *d,
+                            enum placement placement);
+double search_rank_bound_s(struct searching *s, struct search_shape *h, const struct decision *d,
+                           enum placement placement, uint32_t r);
 /* Spares as many layers from recomputation as every rank's memory allows, in d's own stages, which are those of x;
  * false if a rank does not fit even with none spared, in which case *e has its memory. */
 bool search_spare(const struct cost_rooms *x, struct decision *d, uint64_t limit, struct estimate *e);

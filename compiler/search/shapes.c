@@ -34,7 +34,8 @@ bool search_spares(const struct searching *s)
     return s->may_spare || s->job->wishes.recompute_layers;
 }
 
-static double least_s(const struct searching *s, const struct cost_shape *x, uint32_t kind, bool kernels_only, bool paired)
+static double least_s(const struct searching *s, const struct cost_shape *x, uint32_t kind, bool kernels_only,
+                      bool paired)
 {
     double own = block_s(&x->layers[kind], kernels_only, paired);
     return search_spares(s) ? cost_smaller(own, block_s(&x->spared[kind], kernels_only, paired)) : own;
@@ -58,12 +59,12 @@ static double block_path_s(const struct searching *s, const struct cost_block *b
     double back = cost_smaller(b->backward_s + b->backward_comm_s, b->input_s + b->input_comm_s);
     double apart = b->apart_forward_s + b->apart_backward_s;
     if (kernels_only)
-        return cost_larger(0, block_forward_s(s, b) - b->forward_comm_s + cost_smaller(b->backward_s, b->input_s) - b->again_s);
+        return cost_larger(0, block_forward_s(s, b) - b->forward_comm_s + cost_smaller(b->backward_s, b->input_s) -
+                                  b->again_s);
     return cost_larger(0, block_forward_s(s, b) + back - b->again_s - apart);
 }
 
-static double least_path_s(const struct searching *s, const struct cost_shape *x, uint32_t kind,
-                           bool kernels_only)
+static double least_path_s(const struct searching *s, const struct cost_shape *x, uint32_t kind, bool kernels_only)
 {
     double own = block_path_s(s, &x->layers[kind], kernels_only);
     return search_spares(s) ? cost_smaller(own, block_path_s(s, &x->spared[kind], kernels_only)) : own;
@@ -143,8 +144,8 @@ static struct group_key group_key(const struct cost_group *g)
 
 static bool same_key(const struct group_key *k, const struct cost_group *g)
 {
-    return k->n == g->n && k->level == g->level && k->beyond == g->beyond && !memcmp(k->below, g->below, sizeof k->below) &&
-           !memcmp(k->curve, g->curve, sizeof k->curve);
+    return k->n == g->n && k->level == g->level && k->beyond == g->beyond &&
+           !memcmp(k->below, g->below, sizeof k->below) && !memcmp(k->curve, g->curve, sizeof k->curve);
 }
 
 /* twice as many places, once every other one may have a shape */
@@ -292,7 +293,8 @@ static double stage_time(const struct search_shape *h, const struct search_befor
     return t + (st->embed ? h->embed_least_s : 0) + (st->head ? h->head_least_s : 0);
 }
 
-double search_rank_bound_s(struct searching *s, struct search_shape *h, const struct decision *d, enum placement placement, uint32_t r)
+double search_rank_bound_s(struct searching *s, struct search_shape *h, const struct decision *d,
+                           enum placement placement, uint32_t r)
 {
     const struct search_before *x = fill_before(s, h, s->overlapping && decision_pairs(d->schedule));
     uint32_t p = d->pp, n = d->nstages;
@@ -313,7 +315,8 @@ double search_rank_bound_s(struct searching *s, struct search_shape *h, const st
     return start + d->microbatches * own;
 }
 
-double search_class_bound_s(struct searching *s, struct search_shape *h, const struct decision *d, enum placement placement)
+double search_class_bound_s(struct searching *s, struct search_shape *h, const struct decision *d,
+                            enum placement placement)
 {
     double longest = 0;
     for (uint32_t r = 0; r < d->pp; r++)
@@ -330,8 +333,11 @@ const struct search_cut *search_cut(struct searching *s, struct search_shape *h,
             return cut;
     struct search_cut *cut = ARENA_NEW(s->arena, struct search_cut);
     const uint32_t *layers = NULL;
-    struct decision x = {
-        .pp = d->pp, .vpp = d->vpp, .schedule = d->schedule, .folds = d->folds, .recompute_layers = d->recompute_layers};
+    struct decision x = {.pp = d->pp,
+                         .vpp = d->vpp,
+                         .schedule = d->schedule,
+                         .folds = d->folds,
+                         .recompute_layers = d->recompute_layers};
     if (s->layout_stages) {
         x.stages = s->layout_stages;
         x.nstages = nstages;
@@ -366,7 +372,8 @@ static void spare_rank(struct decision *d, uint32_t r, uint32_t k)
 }
 
 /* does rank r fit with k of its layers spared? */
-static bool rank_fits(const struct cost_rooms *x, struct decision *d, uint32_t r, uint32_t k, uint64_t limit, struct estimate *e)
+static bool rank_fits(const struct cost_rooms *x, struct decision *d, uint32_t r, uint32_t k, uint64_t limit,
+                      struct estimate *e)
 {
     spare_rank(d, r, k);
     return cost_rooms_within(x, r, limit, e);
@@ -382,8 +389,8 @@ static uint32_t rank_layers(const struct decision *d, uint32_t r)
 
 /* Returns the most layers that rank r can spare; `all` of them do not fit, `guess` is a first guess; NONE: the rank
  * does not fit with any. */
-static uint32_t most_spared(const struct cost_rooms *x, struct decision *d, uint32_t r, uint32_t all, uint32_t guess, uint64_t limit,
-                            struct estimate *e)
+static uint32_t most_spared(const struct cost_rooms *x, struct decision *d, uint32_t r, uint32_t all, uint32_t guess,
+                            uint64_t limit, struct estimate *e)
 {
     /* gradients take the place of activations, so sparing fewer layers may need more memory */
     if (d->microbatches == 1) {

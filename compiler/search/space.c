@@ -174,8 +174,7 @@ static const char *why_impossible(struct arena *a, const struct space *s, enum d
         return arena_printf(a, "twice its value must divide the sequence of %llu tokens",
                             (unsigned long long)s->job->train.sequence);
     case DEG_DP:
-        return arena_printf(a, "it must divide the batch of %llu sequences",
-                            (unsigned long long)s->job->train.batch);
+        return arena_printf(a, "it must divide the batch of %llu sequences", (unsigned long long)s->job->train.batch);
     case DEG_PP:
     case DEG_VPP:
         return arena_printf(a, "the model has %u layers", m->nlayers);
@@ -288,15 +287,14 @@ bool space_order_counts(const struct space *s, uint32_t order, const struct spac
     return true;
 }
 
-static void add_schedule(struct space *s, enum schedule_kind kind, uint32_t vpp, uint32_t group,
-                         uint32_t groups_of_pp)
+static void add_schedule(struct space *s, enum schedule_kind kind, uint32_t vpp, uint32_t group, uint32_t groups_of_pp)
 {
     if (s->nschedules < SPACE_SCHEDULES)
         s->schedules[s->nschedules++] = (struct space_schedule){.kind = kind,
-                                                               .vpp = vpp,
-                                                               .group = group,
-                                                               .groups_of_pp = groups_of_pp,
-                                                               .folds = schedule_chunks(kind) == 2};
+                                                                .vpp = vpp,
+                                                                .group = group,
+                                                                .groups_of_pp = groups_of_pp,
+                                                                .folds = schedule_chunks(kind) == 2};
 }
 
 /* Adds one kind of schedule with every number of chunks that it supports. */
@@ -363,8 +361,7 @@ static bool space_schedules(struct diag *d, struct space *s)
                schedule_name(w->schedules[0].kind));
     if (w->degree[DEG_VPP].relation != REL_ANY)
         diag_note(d, w->degree[DEG_VPP].span, "'vpp' excludes it");
-    diag_help(d,
-              "drop either line; v-shaped schedules take vpp 2, interleaved ones 2 or more, the others 1");
+    diag_help(d, "drop either line; v-shaped schedules take vpp 2, interleaved ones 2 or more, the others 1");
     return false;
 }
 
@@ -413,8 +410,8 @@ static bool space_type(struct arena *a, struct diag *d, struct space *s)
         diag_error(d, w->use_span, "no-plan", "no plan: the cluster has no usable nodes%s%s%s",
                    w->use ? " of type '" : "", w->use ? w->use : "", w->use ? "'" : "");
     else {
-        diag_error(d, w->use_span, "no-plan",
-                   "no plan: the cluster has usable nodes of %u types and a plan uses one", with);
+        diag_error(d, w->use_span, "no-plan", "no plan: the cluster has usable nodes of %u types and a plan uses one",
+                   with);
         const char *types = "";
         for (uint32_t i = 0; i < t->ntypes; i++) {
             uint32_t *nodes, n = topo_usable(s->arena, t, i, &nodes);
@@ -441,8 +438,8 @@ static bool space_keeps(struct arena *a, struct diag *d, const struct space *s)
         }
         if (known)
             continue;
-        diag_error(d, w->keeps[i].span, "no-plan", "no plan: '%s' has no tier '%s'",
-                   t->name ? t->name : "the cluster", within);
+        diag_error(d, w->keeps[i].span, "no-plan", "no plan: '%s' has no tier '%s'", t->name ? t->name : "the cluster",
+                   within);
         diag_help(d, "keep %s within one of %s, or within N nodes", w->keeps[i].axis, names);
         return false;
     }
@@ -454,8 +451,7 @@ static void warn_idle(struct diag *d, const struct space *s)
 {
     const struct wishes *w = &s->job->wishes;
     if (w->sequence_parallel == TRI_YES && s->tp.at[s->tp.n - 1] == 1) {
-        diag_warning(d, w->sequence_parallel_span, "idle",
-                     "sequence parallelism does nothing here: tp can only be 1");
+        diag_warning(d, w->sequence_parallel_span, "idle", "sequence parallelism does nothing here: tp can only be 1");
         diag_help(d, "drop the line, or allow a larger tp");
     }
     const struct wish *shard = &w->degree[DEG_SHARD];
@@ -466,8 +462,8 @@ static void warn_idle(struct diag *d, const struct space *s)
     }
 }
 
-bool space_new(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo,
-               bool anything, struct space *s)
+bool space_new(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo, bool anything,
+               struct space *s)
 {
     *s = (struct space){.arena = a, .job = job, .topo = topo, .anything = anything};
     s->experts = model_has_experts(&job->model);
@@ -482,9 +478,8 @@ bool space_new(struct arena *a, struct diag *d, const struct job *job, const str
     s->nplaces = 1;
     const struct wish *gpus = &job->wishes.degree[DEG_GPUS];
     if ((gpus->relation == REL_EQ || gpus->relation == REL_GE) && gpus->value > s->usable) {
-        diag_error(d, gpus->span, "no-plan", "no plan: %s but '%s' has %llu usable GPUs",
-                   wish_text(a, DEG_GPUS, gpus), topo->name,
-                   (unsigned long long)s->usable);
+        diag_error(d, gpus->span, "no-plan", "no plan: %s but '%s' has %llu usable GPUs", wish_text(a, DEG_GPUS, gpus),
+                   topo->name, (unsigned long long)s->usable);
         diag_help(d, "drop the line: as many as fit are used");
         return false;
     }

@@ -75,8 +75,8 @@ struct space {
 };
 
 /* Fills in lists, orders and schedules; false after an error that names the wish which leaves its list empty. */
-bool space_new(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo,
-               bool anything, struct space *s);
+bool space_new(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo, bool anything,
+               struct space *s);
 /* recompute.c: fills in the kinds of recomputation, which depend on lists, orders and nodes */
 void space_recompute(struct arena *a, struct space *s);
 /* schedule_file.c: reads the schedule from a wish's file; false after an error */

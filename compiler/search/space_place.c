@@ -32,8 +32,7 @@ static uint32_t keep_level(const struct topo *t, const struct keep_wish *k)
     return t->ntiers;
 }
 
-static bool keep_holds(const struct space *s, const struct keep_wish *k, const struct decision *d,
-                       uint64_t run)
+static bool keep_holds(const struct space *s, const struct keep_wish *k, const struct decision *d, uint64_t run)
 {
     uint32_t per_node = s->topo->types[d->type].gpus;
     if (per_node % run == 0)

@@ -68,15 +68,17 @@ static struct gift gift_of(const struct cost *c, const struct search_trade *t, u
     const struct layer_trade *l = &t->layers[layer];
     bool pairs = decision_pairs(c->decision->schedule);
     double time_s = pairs ? l->time_s[k] - l->time_s[0] : l->plain_s[k] - l->plain_s[0];
-    return (struct gift){gift_bytes(c, none, &t->blocks[k][layer]), cost_larger(0, cost_smaller(time_s, l->longer_s[k]))};
+    return (struct gift){gift_bytes(c, none, &t->blocks[k][layer]),
+                         cost_larger(0, cost_smaller(time_s, l->longer_s[k]))};
 }
 
 /* what a prediction module frees, which is never spared */
-static struct gift gift_of_predict(const struct cost *c, const struct search_trade *t,
-                                   const struct cost_block *none, uint32_t k)
+static struct gift gift_of_predict(const struct cost *c, const struct search_trade *t, const struct cost_block *none,
+                                   uint32_t k)
 {
     const double *by = decision_pairs(c->decision->schedule) ? t->predict_time_s : t->predict_plain_s;
-    return (struct gift){gift_bytes(c, none, t->predict[k]), cost_larger(0, cost_smaller(by[k] - by[0], t->predict_longer_s[k]))};
+    return (struct gift){gift_bytes(c, none, t->predict[k]),
+                         cost_larger(0, cost_smaller(by[k] - by[0], t->predict_longer_s[k]))};
 }
 
 /* What the rank's layers can free under one kind of recomputation. */
@@ -131,8 +133,7 @@ static double less_temporary(const struct searching *s, const struct cost *c, co
     double less = 0;
     for (uint32_t i = 0; i < s->kinds.n; i++)
         if (own->n[i] > 0)
-            less = cost_larger(less,
-                               block_temporary(c, &x->layers[i]) - block_temporary(c, &t->blocks[k][i]));
+            less = cost_larger(less, block_temporary(c, &x->layers[i]) - block_temporary(c, &t->blocks[k][i]));
     if (own->head && s->job->model.predict)
         less = cost_larger(less, block_temporary(c, &x->predict) - block_temporary(c, t->predict[k]));
     return less;
@@ -140,8 +141,8 @@ static double less_temporary(const struct searching *s, const struct cost *c, co
 
 /* Least seconds over all kinds of recomputation to free `over` bytes; a decision has one kind. */
 static double longer_s(struct searching *s, const struct cost *c, const struct search_trade *t,
-                       const struct cost_shape *x, const struct owned *own,
-                       const struct squeezed_rank *rank, double over)
+                       const struct cost_shape *x, const struct owned *own, const struct squeezed_rank *rank,
+                       double over)
 {
     double best = INFINITY, modules = own->head ? s->job->model.predict : 0;
     for (uint32_t k = 1; k < t->nkinds; k++) {
@@ -163,8 +164,8 @@ static double longer_s(struct searching *s, const struct cost *c, const struct s
 }
 
 /* Least seconds by which rank r takes longer for a microbatch on all its stages. */
-static double rank_longer_s(struct searching *s, const struct cost *c, struct search_shape *h, struct cost_rooms *rooms, uint32_t r,
-                            struct squeezed_rank *known)
+static double rank_longer_s(struct searching *s, const struct cost *c, struct search_shape *h, struct cost_rooms *rooms,
+                            uint32_t r, struct squeezed_rank *known)
 {
     const struct decision *d = c->decision;
     struct estimate e = {0};
@@ -205,7 +206,8 @@ double search_squeeze_s(struct searching *s, const struct cost *c, struct search
     const struct decision *d = c->decision;
     struct cost_rooms rooms;
     double longest = 0;
-    if (d->microbatches < 2 || s->kinds.n > MOST_KINDS || s->job->wishes.offload & OFFLOAD_ACTIVATIONS || d->recompute_layers)
+    if (d->microbatches < 2 || s->kinds.n > MOST_KINDS || s->job->wishes.offload & OFFLOAD_ACTIVATIONS ||
+        d->recompute_layers)
         return 0;
     cost_rooms_least(&rooms, c, &h->shape);
     cost_rooms_keep(&rooms, s->stages_known);
@@ -221,8 +223,8 @@ double search_squeeze_s(struct searching *s, const struct cost *c, struct search
     return longest * (1 - 1e-9);
 }
 
-double search_squeezed_s(struct searching *s, const struct search_stages *x, const struct decision *d, const struct squeeze *known,
-                         uint32_t zero)
+double search_squeezed_s(struct searching *s, const struct search_stages *x, const struct decision *d,
+                         const struct squeeze *known, uint32_t zero)
 {
     struct arena_mark mark = arena_mark(s->arena);
     double *longer_s = ARENA_ARRAY(s->arena, double, d->pp), any_s = 0, pipeline_s = 0;

@@ -92,7 +92,8 @@ void search_find_starts(struct searching *s, struct search_starts *out)
     for (uint32_t i = 0; i < s->families.n; i++) {
         const struct family *f = &s->families.at[i];
         if (f->refined)
-            add_hope(s, &families, &(struct cell){.family = i}, search_objective(s, f->least->order_s, f->decision.gpus_used));
+            add_hope(s, &families, &(struct cell){.family = i},
+                     search_objective(s, f->least->order_s, f->decision.gpus_used));
     }
     best_first(&families);
     for (size_t i = 0; i < families.all.n && i < FAMILIES; i++)

@@ -5,8 +5,8 @@
 
 /* Shard counts to try: dp * cp, and divisors of it with which a group stays within a level of the network that the
  * next larger one leaves; the largest first.  Returns how many. */
-static uint32_t shard_choices(const struct searching *s, const struct cost *c, const struct decision *d,
-                              uint32_t room, uint32_t *out)
+static uint32_t shard_choices(const struct searching *s, const struct cost *c, const struct decision *d, uint32_t room,
+                              uint32_t *out)
 {
     uint32_t all = d->dp * d->cp, n = 0;
     const struct wish *w = &s->job->wishes.degree[DEG_SHARD];
@@ -65,8 +65,11 @@ const struct states *search_states(struct searching *s, const struct family *f)
         for (uint32_t i = 0; i < n && x->n < SEARCH_STATES; i++) {
             d.shard = shards[i];
             cost_set_shard(&c);
-            x->at[x->n++] = (struct state){
-                .zero = d.zero, .shard = d.shard, .ranks = c.shard, .replicas = c.replicas, .fits = state_fits(s, &c, shape)};
+            x->at[x->n++] = (struct state){.zero = d.zero,
+                                           .shard = d.shard,
+                                           .ranks = c.shard,
+                                           .replicas = c.replicas,
+                                           .fits = state_fits(s, &c, shape)};
         }
     }
     return x;

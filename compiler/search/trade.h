@@ -11,8 +11,8 @@
 struct layer_trade {
     double n, least_s, most_s, sum_s; /* residence of a layer, seconds: least, most, sum over layers */
     double time_s[SPACE_RECOMPUTE + 1], keep[SPACE_RECOMPUTE + 1];
-    double plain_s[SPACE_RECOMPUTE + 1]; /* seconds of a microbatch where no overlapped pair hides transfers */
-    double late[SPACE_RECOMPUTE + 1];    /* bytes in addition to `keep` between I and W */
+    double plain_s[SPACE_RECOMPUTE + 1];   /* seconds of a microbatch where no overlapped pair hides transfers */
+    double late[SPACE_RECOMPUTE + 1];      /* bytes in addition to `keep` between I and W */
     double temporary[SPACE_RECOMPUTE + 1]; /* bytes of temporaries of its kernels */
     /* Upper bounds on how much recomputation shortens other work, since the host's launch overhead delays long
      * passes less: seconds by which the backward after the recomputed part, which may run before gradients arrive,
@@ -30,7 +30,8 @@ struct search_trade {
     /* layers' blocks by kind of recomputation; NULL: not evaluated yet */
     const struct cost_block *blocks[SPACE_RECOMPUTE + 1];
     const struct cost_block *predict[SPACE_RECOMPUTE + 1]; /* a prediction module's, which is never spared */
-    double predict_time_s[SPACE_RECOMPUTE + 1], predict_plain_s[SPACE_RECOMPUTE + 1], predict_longer_s[SPACE_RECOMPUTE + 1];
+    double predict_time_s[SPACE_RECOMPUTE + 1], predict_plain_s[SPACE_RECOMPUTE + 1],
+        predict_longer_s[SPACE_RECOMPUTE + 1];
     struct layer_trade layers[];
 };
 
@@ -39,8 +40,8 @@ const struct search_trade *search_trade_of(struct searching *s, const struct cos
 
 /* Shortens the times of ranks and stages of c's decision, which recompute nothing, so that each pass, or each pair
  * of passes if `pairs`, is a lower bound under any kind of recomputation. */
-void search_shorten_stages(struct searching *s, const struct cost *c, struct search_shape *h, bool pairs, struct cost_stage *ranks,
-                           struct pipeline_stage *stages);
+void search_shorten_stages(struct searching *s, const struct cost *c, struct search_shape *h, bool pairs,
+                           struct cost_stage *ranks, struct pipeline_stage *stages);
 
 /* squeeze.c: what is computed of a schedule's ranks once for all ZeRO levels; zeroed before */
 enum { SQUEEZED_RANKS = 4 };
@@ -58,8 +59,8 @@ double search_squeeze_s(struct searching *s, const struct cost *c, struct search
                         struct squeeze *known);
 /* The same for a pipeline whose stages search_shorten_stages() made, with the extra seconds of ranks under a ZeRO
  * level as far as they were computed.  0: no rank has any. */
-double search_squeezed_s(struct searching *s, const struct search_stages *x, const struct decision *d, const struct squeeze *known,
-                         uint32_t zero);
+double search_squeezed_s(struct searching *s, const struct search_stages *x, const struct decision *d,
+                         const struct squeeze *known, uint32_t zero);
 
 /* levels.c: lower bound in seconds on a schedule's pipeline under a ZeRO level: by its cut and, where that may rule
  * it out, with what memory forces its ranks to recompute */

@@ -28,7 +28,7 @@ struct act_run {
     struct beside **beside; /* by rank: transfers beside its actions; NULL: actions alone */
     /* by rank: number of actions that may run before the previous step is validated; NULL: it already is */
     const uint32_t *early;
-    double validated_s;     /* when the previous step is validated */
+    double validated_s; /* when the previous step is validated */
 };
 
 /* when an action's input has arrived, seconds; negative if it has not been made yet */
@@ -42,10 +42,7 @@ static double ready_s(const struct act_run *run, const struct action *t)
 
 static void count_live(struct act_rank *k, const struct relay_stage *st, char kind)
 {
-    k->live_bytes += kind == 'F'   ? st->keep
-                     : kind == 'I' ? st->late - st->keep
-                     : kind == 'W' ? -st->late
-                                   : -st->keep;
+    k->live_bytes += kind == 'F' ? st->keep : kind == 'I' ? st->late - st->keep : kind == 'W' ? -st->late : -st->keep;
     k->peak_bytes = relay_later(k->peak_bytes, k->live_bytes);
     k->live += kind == 'F';
     k->live -= kind == 'W' || kind == 'B';
@@ -80,7 +77,8 @@ static double off(struct act_run *run)
 }
 
 /* Runs an action, or a pair, with the transfers beside it; returns when they end. */
-static struct beside_end take_beside(struct act_run *run, uint32_t r, const struct action *at, double start, double takes)
+static struct beside_end take_beside(struct act_run *run, uint32_t r, const struct action *at, double start,
+                                     double takes)
 {
     double free_s = run->ranks[r].end_s;
     uint32_t k = (uint32_t)(at - run->s->actions[r]);
@@ -167,15 +165,15 @@ static void run_early(struct act_run *run, const struct pipeline_times *times)
     run_on(run);
     run->early = NULL;
     for (uint32_t r = 0; r < run->s->nranks; r++) {
-        run->validated_s = relay_later(run->validated_s, relay_later(run->ranks[r].end_s, beside_wire_s(run->beside[r])) + times->agree_s);
+        run->validated_s = relay_later(
+            run->validated_s, relay_later(run->ranks[r].end_s, beside_wire_s(run->beside[r])) + times->agree_s);
         relay_wake(run->relay, r);
     }
 }
 
 /* Runs the whole schedule from the ranks' current times; returns the end of its last action.  begins: by rank, when
  * transfers beside it may begin; NULL: at the end of the optimizer update. */
-static double run_step(struct act_run *run, const struct pipeline_times *times,
-                       const double *begins)
+static double run_step(struct act_run *run, const struct pipeline_times *times, const double *begins)
 {
     const struct schedule *s = run->s;
     relay_begin(run->relay);
@@ -275,7 +273,8 @@ static double step_with_updates_s(struct arena *a, const struct act_run *run, co
 
 /* When each rank's next actions may begin if on some rank the first state from host memory arrives late, because the
  * copy queue had activations to bring back; NULL: it arrives in time everywhere. */
-static double *late_begins(struct arena *a, const struct act_run *run, const struct pipeline_times *times, double step_s)
+static double *late_begins(struct arena *a, const struct act_run *run, const struct pipeline_times *times,
+                           double step_s)
 {
     uint32_t n = run->s->nranks;
     double *begins = ARENA_ARRAY(a, double, n);

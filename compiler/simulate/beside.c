@@ -1,9 +1,10 @@
 /* What travels beside a rank's actions, piece by piece: see pipeline_moves, compiler/lower/shard.c.
  *
  * The queue of such transfers is in order.  A use of a gathered piece waits for its parameters, which are asked for
- * `prefetch` uses ahead and wait for the buffer that the use before those read.  A gathered piece that is used twice in a row
- * is gathered once.  Gradients of a microbatch are made in one of two buffers, scattered, and added one piece later.  With
- * `blocks` everything is done in turn.  Activations that lie in host memory come and go on a queue of their own. */
+ * `prefetch` uses ahead and wait for the buffer that the use before those read.  A gathered piece that is used twice in
+ * a row is gathered once.  Gradients of a microbatch are made in one of two buffers, scattered, and added one piece
+ * later.  With `blocks` everything is done in turn.  Activations that lie in host memory come and go on a queue of
+ * their own. */
 
 #include "compiler/simulate/beside.h"
 
@@ -18,7 +19,8 @@ struct place {
     uint32_t at, index, again; /* again: of its run of equal ones */
 };
 
-/* buffers that pieces are gathered to: of actions by themselves and the first of two that run together, of the second */
+/* buffers that pieces are gathered to: of actions by themselves and the first of two that run together, of the second
+ */
 struct gathered {
     struct place ahead; /* the next use to be asked for */
     const struct pipeline_piece *last_asked, *last_used;
@@ -44,11 +46,11 @@ struct beside {
     uint32_t made;
     double made_free_s[2], pending_s, pending_add_s, pending_finish_s;
     bool pending;
-    double late_s; /* what is summed with the mirror rank at the end; */
+    double late_s;        /* what is summed with the mirror rank at the end; */
     double tied_s, tie_s; /* the table that is summed with the other end is complete; that sum */
     /* copies to host memory and back: their queue; a value's place, of two, is free; it has come there */
     double copies_s, *place_s[2][2], *there_s[2][2]; /* of the first and the second action of a pair; by value */
-    uint32_t *first;                /* by stage: number of its first piece on this rank */
+    uint32_t *first;                                 /* by stage: number of its first piece on this rank */
 };
 
 static double later(double a, double b)
@@ -133,9 +135,10 @@ static void ask(struct beside *b, struct gathered *r)
     }
 }
 
-/* A use of the again-th of equal pieces, the rank's kernels done at free_s: when its parameters are there.  Whoever uses it says
- * when it was read. */
-static double open_piece(struct beside *b, struct gathered *r, const struct pipeline_piece *p, uint32_t again, double free_s)
+/* A use of the again-th of equal pieces, the rank's kernels done at free_s: when its parameters are there.  Whoever
+ * uses it says when it was read. */
+static double open_piece(struct beside *b, struct gathered *r, const struct pipeline_piece *p, uint32_t again,
+                         double free_s)
 {
     if (r->used && p == r->last_used && again == r->last_used_again)
         return 0;
@@ -173,7 +176,8 @@ static double add_part(struct beside *b, double now_s)
 }
 
 /* the gradients of one piece, made at now_s, for their sum at ready_s; until when kernels are busy with them */
-static double made_piece(struct beside *b, const struct pipeline_piece *p, bool begun, bool last, double now_s, double ready_s)
+static double made_piece(struct beside *b, const struct pipeline_piece *p, bool begun, bool last, double now_s,
+                         double ready_s)
 {
     now_s += p->scatters || last ? p->convert_s : 0;
     if (last && p->ties)
@@ -271,9 +275,9 @@ static const struct pipeline_copy_read *read_of(const struct pipeline_copy *c, c
     return &c->read[kind == 'B' ? 0 : kind == 'I' ? 1 : 2];
 }
 
-/* What a layer keeps lies in one of two places while it is worked on, each value in its own.  A forward pass writes it when what
- * was there has been copied out; a backward pass needs what has been copied in, which is asked for as its place is free: of the
- * piece so many pieces ahead. */
+/* What a layer keeps lies in one of two places while it is worked on, each value in its own.  A forward pass writes it
+ * when what was there has been copied out; a backward pass needs what has been copied in, which is asked for as its
+ * place is free: of the piece so many pieces ahead. */
 static void fetch(struct beside *b, const struct pass *a, uint32_t ahead)
 {
     uint32_t i = a->index, again = a->again + ahead, place = (a->number - ahead) % 2;
@@ -292,7 +296,8 @@ static void fetch(struct beside *b, const struct pass *a, uint32_t ahead)
 }
 
 /* when a piece begins so that it waits for no copy, at now_s or later */
-static double copied_s(const struct beside *b, const struct pass *a, const struct pipeline_piece *p, double now_s, double own_s)
+static double copied_s(const struct beside *b, const struct pass *a, const struct pipeline_piece *p, double now_s,
+                       double own_s)
 {
     char kind = a->x->kind;
     uint32_t place = a->number % 2;
@@ -306,8 +311,10 @@ static double copied_s(const struct beside *b, const struct pass *a, const struc
     return now_s;
 }
 
-/* behind a piece that began at start_s: values are copied out as they are made, and leave their places as they are read */
-static void park_behind(struct beside *b, const struct pass *a, const struct pipeline_piece *p, double start_s, double own_s)
+/* behind a piece that began at start_s: values are copied out as they are made, and leave their places as they are read
+ */
+static void park_behind(struct beside *b, const struct pass *a, const struct pipeline_piece *p, double start_s,
+                        double own_s)
 {
     char kind = a->x->kind;
     for (uint32_t k = 0; k < p->ncopies; k++) {
@@ -347,7 +354,8 @@ static void open_next(struct beside *b, struct pass *a, double free_s)
     if (a->open || a->index >= a->m->npieces || !uses(b, a->x, a->index, &p))
         return;
     a->open = true;
-    a->there_s = open_piece(b, &b->gathered[a->second], p, a->x->kind == 'F' ? a->again : p->count - 1 - a->again, free_s);
+    a->there_s = open_piece(b, &b->gathered[a->second], p, a->x->kind == 'F' ? a->again : p->count - 1 - a->again,
+                            free_s);
 }
 
 /* one of a run of equal pieces, whose parameters were asked for */
@@ -381,7 +389,8 @@ static double input_made_s(const struct beside *b, const struct pass *a, const s
     return a->x->kind == 'W' ? i->end_s - (left > 0 ? left : 0) * i->takes_s : now_s;
 }
 
-/* The next piece, or a run of equal ones where nothing travels; *sent_s: when it is through, before its gradients are. */
+/* The next piece, or a run of equal ones where nothing travels; *sent_s: when it is through, before its gradients are.
+ */
 static double take_piece(struct beside *b, struct pass *a, double now_s, double free_s, double *sent_s)
 {
     const struct pipeline_piece *p;
@@ -390,7 +399,8 @@ static double take_piece(struct beside *b, struct pass *a, double now_s, double 
     double share = share_of(p, a->x->kind), own_s = share * a->takes_s;
     double turns_s = a->open && a->there_s > 0 ? p->gather_s : 0;
     bool waits = b->t->crowded && p->exchanges && b->wire_s > now_s;
-    if (!gathered && !(a->makes && (p->scatters || a->last)) && !(a->opens && p->gather_s > 0) && !waits && copies_s(p, a->x->kind) <= 0) {
+    if (!gathered && !(a->makes && (p->scatters || a->last)) && !(a->opens && p->gather_s > 0) && !waits &&
+        copies_s(p, a->x->kind) <= 0) {
         uint32_t left = p->count - a->again;
         *sent_s = now_s += left * own_s;
         for (uint32_t k = 0; back && k < left; k++)
@@ -461,9 +471,10 @@ static struct pass *next_of(const struct beside *b, struct pass a[2], double now
     return &a[at[1] < at[0] || (at[1] <= at[0] && a[1].done < a[0].done)];
 }
 
-/* Pieces of both in turn: their copies to host memory, sums of gradients and what they gather then have both actions' kernels
- * beside them. */
-struct beside_end beside_pair(struct beside *b, uint32_t k, double start_s, double free_s, double first_s, double second_s)
+/* Pieces of both in turn: their copies to host memory, sums of gradients and what they gather then have both actions'
+ * kernels beside them. */
+struct beside_end beside_pair(struct beside *b, uint32_t k, double start_s, double free_s, double first_s,
+                              double second_s)
 {
     struct pass a[2] = {begin_pass(b, k, first_s), begin_pass(b, k + 1, second_s)};
     struct beside_end e = {.end_s = start_s};
@@ -501,7 +512,8 @@ void beside_settle(struct beside *const *all, uint32_t nranks, const double *end
             b->tie_s = b->s->stage_rank[i] == r ? later(b->tie_s, moves_of(b, i)->tie_s) : b->tie_s;
         }
     }
-    for (uint32_t r = 0; 2 * r + 1 < nranks; r++) { /* both ends of the pipeline, or mirror ranks, add theirs together */
+    for (uint32_t r = 0; 2 * r + 1 < nranks;
+         r++) { /* both ends of the pipeline, or mirror ranks, add theirs together */
         uint32_t mirror = nranks - 1 - r;
         double both_s = later(whole_s[r], whole_s[mirror]), late_s = all[r]->late_s;
         double tied_s = later(all[r]->tied_s, all[mirror]->tied_s) + all[r]->tie_s;

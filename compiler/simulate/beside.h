@@ -19,7 +19,8 @@ struct beside_end {
 };
 struct beside_end beside_action(struct beside *b, uint32_t k, double start_s, double free_s, double takes_s);
 /* The same for a pair, the k-th action and the next one, each with its share of the pair's time. */
-struct beside_end beside_pair(struct beside *b, uint32_t k, double start_s, double free_s, double first_s, double second_s);
+struct beside_end beside_pair(struct beside *b, uint32_t k, double start_s, double free_s, double first_s,
+                              double second_s);
 double beside_wire_s(const struct beside *b);   /* when all transfers queued so far are done */
 double beside_copies_s(const struct beside *b); /* when all copies to and from host memory queued so far are done */
 /* Ends the step, after all actions of all ranks: sums gradients that two ranks share, in order of ranks; then stores

@@ -79,8 +79,7 @@ static bool walk_meetings(struct arena *a, struct builder *b, uint32_t role, con
                 return false;
             }
             if (tie && role == mirror) {
-                b->why =
-                    arena_printf(a, "role %u, instruction %u: the role is its own mirror image", role, i);
+                b->why = arena_printf(a, "role %u, instruction %u: the role is its own mirror image", role, i);
                 return false;
             }
             meeting = b->group[k] + seen[k]++;
@@ -89,12 +88,11 @@ static bool walk_meetings(struct arena *a, struct builder *b, uint32_t role, con
             party = tie ? role > mirror : role;
         } else {
             if (with >= e->nroles) {
-                b->why = arena_printf(a, "role %u, instruction %u: its peer, role %u, is not one of %u roles",
-                                      role, i, with, e->nroles);
+                b->why = arena_printf(a, "role %u, instruction %u: its peer, role %u, is not one of %u roles", role, i,
+                                      with, e->nroles);
                 return false;
             }
-            size_t channel =
-                kind == MEET_SEND ? (size_t)role * e->nroles + with : (size_t)with * e->nroles + role;
+            size_t channel = kind == MEET_SEND ? (size_t)role * e->nroles + with : (size_t)with * e->nroles + role;
             uint32_t *count = kind == MEET_SEND ? b->nsends : b->nrecvs;
             meeting = b->channel[channel] + count[channel]++;
             party = kind == MEET_RECV;
@@ -104,8 +102,8 @@ static bool walk_meetings(struct arena *a, struct builder *b, uint32_t role, con
         struct sim_slot *slot = &e->slots[slot_of[i]];
         struct sim_meeting *m = &e->meetings[meeting];
         slot->meeting = meeting;
-        e->parties[m->first + party] =
-            (struct sim_party){.slot = slot_of[i], .actor = role * NQUEUES + p->insns[i].queue};
+        e->parties[m->first + party] = (struct sim_party){.slot = slot_of[i],
+                                                          .actor = role * NQUEUES + p->insns[i].queue};
         if (slot->duration_ns > m->duration_ns)
             m->duration_ns = slot->duration_ns;
     }
@@ -152,8 +150,8 @@ static int64_t duration_limit_ns(const struct sim_engine *e)
 }
 
 /* Fills the slots of a role's instructions; slot_of[i] = the slot of instruction i. */
-static bool fill_slots(struct arena *a, struct sim_engine *e, const struct cost *c, uint32_t role,
-                       uint32_t *slot_of, const char **why)
+static bool fill_slots(struct arena *a, struct sim_engine *e, const struct cost *c, uint32_t role, uint32_t *slot_of,
+                       const char **why)
 {
     const struct program *p = e->programs[role];
     struct sim_actor *actors = &e->actors[(size_t)role * NQUEUES];
@@ -173,9 +171,8 @@ static bool fill_slots(struct arena *a, struct sim_engine *e, const struct cost 
             const struct wait *w = &p->waits[insn->wait + k];
             if (w->queue < NQUEUES && w->position < actors[w->queue].count)
                 continue;
-            *why =
-                arena_printf(a, "role %u, instruction %u: waits for position %u of a queue that is shorter",
-                             role, i, w->position);
+            *why = arena_printf(a, "role %u, instruction %u: waits for position %u of a queue that is shorter", role, i,
+                                w->position);
             return false;
         }
     }

@@ -9,7 +9,7 @@
 #include "compiler/simulate/simulate.h"
 
 struct sim_slot {
-    int64_t duration_ns; /* where ranks share cores: while its rank has a core to itself */
+    int64_t duration_ns;    /* where ranks share cores: while its rank has a core to itself */
     uint32_t insn, meeting; /* meeting: NONE: it needs no other role */
     uint32_t wait;          /* index of its first wait in the program's array */
     uint32_t nwaits;
@@ -23,7 +23,7 @@ struct sim_meeting {
 };
 struct sim_actor {
     uint32_t first, count, next; /* first: its first slot; count: of its slots; next: position to run next */
-    uint32_t phase[NPHASES + 1];   /* position at which each phase of the step begins */
+    uint32_t phase[NPHASES + 1]; /* position at which each phase of the step begins */
     uint32_t stop;               /* position at which the current run ends */
     uint32_t blocked_position;
     uint8_t blocked_queue; /* queue of the same role that it waits for, while blocked */
@@ -43,7 +43,7 @@ struct sim_engine {
     int64_t *begin_ns, *end_ns; /* by role, of the latest run */
     uint32_t *stack, nstack;
     struct cost_stack *around; /* the software stack's share of instruction times; NULL: unit costs */
-    struct share *share;             /* state of ranks that share cores; NULL: each rank has its own */
+    struct share *share;       /* state of ranks that share cores; NULL: each rank has its own */
 };
 
 /* share.c */

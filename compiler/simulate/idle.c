@@ -58,8 +58,7 @@ static struct place last_party(const struct sim_engine *e, struct place here)
     for (uint32_t k = 0; k < m->nparties; k++) {
         struct place p = {e->parties[m->first + k].actor, e->parties[m->first + k].slot};
         int64_t ready = engine_ready(e, p.actor, p.slot);
-        bool foreign =
-            p.actor / NQUEUES != here.actor / NQUEUES && best.actor / NQUEUES == here.actor / NQUEUES;
+        bool foreign = p.actor / NQUEUES != here.actor / NQUEUES && best.actor / NQUEUES == here.actor / NQUEUES;
         if (ready > best_ready || (ready == best_ready && foreign)) {
             best = p;
             best_ready = ready;
@@ -109,8 +108,7 @@ static void find_phases(struct idle_run *run)
         const struct insn *insn = &p->insns[e->slots[s].insn];
         if (!first && insn->action == 'F')
             first = insn;
-        if (first && insn->action == 'F' && insn->stage == first->stage &&
-            insn->microbatch == first->microbatch)
+        if (first && insn->action == 'F' && insn->stage == first->stage && insn->microbatch == first->microbatch)
             run->warm_end = s + 1;
         if (is_work(insn->action))
             run->last_work = s;

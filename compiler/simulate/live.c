@@ -36,13 +36,11 @@ static void end_life(struct live_run *run, const struct life *l, uint32_t buffer
     uint64_t bytes = run->p->buffers[buffer].stride;
     run->gained[l->defined] += bytes;
     run->lost[l->last] += bytes;
-    if (run->by_buffer && run->times[l->defined].start_ns <= run->at_ns &&
-        run->at_ns < run->times[l->last].end_ns)
+    if (run->by_buffer && run->times[l->defined].start_ns <= run->at_ns && run->at_ns < run->times[l->last].end_ns)
         run->by_buffer[buffer] += bytes;
 }
 
-static bool overwrites(const struct life *l, const struct operand *o, uint64_t lo, uint64_t hi,
-                       uint32_t column)
+static bool overwrites(const struct life *l, const struct operand *o, uint64_t lo, uint64_t hi, uint32_t column)
 {
     if (hi <= l->lo || lo >= l->hi)
         return false;
@@ -69,8 +67,7 @@ static void use_operand(struct live_run *run, uint32_t insn, const struct operan
     bool renewed = writes && !reads && l->defined != NONE && over;
     if (l->defined == NONE || renewed) {
         end_life(run, l, o->buffer);
-        *l = (struct life){
-            .lo = lo, .hi = hi, .columns_lo = column, .columns_hi = column + o->cols, .ld = o->ld};
+        *l = (struct life){.lo = lo, .hi = hi, .columns_lo = column, .columns_hi = column + o->cols, .ld = o->ld};
         l->defined = l->last = insn;
         l->was_read = reads && !writes;
         return;
@@ -100,7 +97,8 @@ static void use_insn(struct live_run *run, uint32_t i)
     const struct operand *o = &run->p->operands[insn->operand];
     uint32_t n = isa_info(insn->op)->noperands;
     for (uint32_t k = 0; k < n; k++) {
-        if (o[k].buffer == NONE || run->p->buffers[o[k].buffer].kind != BUFFER_STEP || run->p->buffers[o[k].buffer].host)
+        if (o[k].buffer == NONE || run->p->buffers[o[k].buffer].kind != BUFFER_STEP ||
+            run->p->buffers[o[k].buffer].host)
             continue;
         bool reads = o[k].mark != MARK_WRITE;
         for (uint32_t j = 0; j < n && !reads; j++)
@@ -111,9 +109,8 @@ static void use_insn(struct live_run *run, uint32_t i)
 
 struct merge {
     const struct sim_interval *times;
-    uint32_t *by_queue; /* instructions, queue by queue */
-    uint32_t start[NQUEUES], end[NQUEUES],
-        stop[NQUEUES]; /* next to start, next to end, end of the queue's part */
+    uint32_t *by_queue;                                   /* instructions, queue by queue */
+    uint32_t start[NQUEUES], end[NQUEUES], stop[NQUEUES]; /* next to start, next to end, end of the queue's part */
 };
 
 static void merge_start(struct merge *m, const struct program *p, uint32_t *by_queue)
@@ -218,8 +215,7 @@ const struct live_point *simulate_memory(struct arena *a, const struct program *
     return points;
 }
 
-const uint64_t *simulate_memory_at(struct arena *a, const struct program *p, const struct sim_role *r,
-                                   int64_t at_ns)
+const uint64_t *simulate_memory_at(struct arena *a, const struct program *p, const struct sim_role *r, int64_t at_ns)
 {
     uint64_t *bytes = ARENA_ARRAY(a, uint64_t, (size_t)p->nbuffers + 1);
     struct arena_mark mark = arena_mark(a);

@@ -18,8 +18,7 @@ static bool can_run(struct arena *a, const struct decision *d)
     return 3 * (uint64_t)d->nstages * d->microbatches <= MOST_ACTIONS && !schedule_unsupported(a, d);
 }
 
-bool predict_jitter(struct arena *a, const struct cost *c, double jitter, uint32_t n, double *even_s,
-                    double *runs_s)
+bool predict_jitter(struct arena *a, const struct cost *c, double jitter, uint32_t n, double *even_s, double *runs_s)
 {
     const struct decision *d = c->decision;
     if (!can_run(a, d))

@@ -31,7 +31,7 @@ struct share *share_new(struct arena *a, const struct cost *c, uint32_t nroles)
     uint32_t per_node = c->type->gpus, nranks = mesh_group_size(&c->mesh, AXES_WORLD), at[NDIGITS];
     uint32_t nodes = (nranks + per_node - 1) / per_node;
     *s = (struct share){.cores = c->type->cores, .nroles = nroles};
-    s->ranks = ARENA_ARRAY(a, double, (size_t)nodes * nroles);
+    s->ranks = ARENA_ARRAY(a, double, (size_t)nodes *nroles);
     for (uint32_t n = 0; n < nodes; n++) {
         double *here = &s->ranks[(size_t)s->nnodes * nroles];
         memset(here, 0, nroles * sizeof *here);
@@ -46,8 +46,8 @@ struct share *share_new(struct arena *a, const struct cost *c, uint32_t nroles)
     }
     s->rate = ARENA_ARRAY(a, double, nroles);
     s->heads = ARENA_ARRAY(a, uint32_t, nroles);
-    s->left = ARENA_ARRAY(a, double, (size_t)nroles * NQUEUES);
-    s->runs = ARENA_ARRAY(a, bool, (size_t)nroles * NQUEUES);
+    s->left = ARENA_ARRAY(a, double, (size_t)nroles *NQUEUES);
+    s->runs = ARENA_ARRAY(a, bool, (size_t)nroles *NQUEUES);
     return s;
 }
 

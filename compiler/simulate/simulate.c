@@ -4,8 +4,7 @@
 
 /* Copies the run's intervals from queue order to program order, with time 0 at t0, and finds the role's peak of live
  * bytes. */
-static void report_role(struct arena *a, const struct sim_engine *e, uint32_t role, int64_t t0,
-                        struct sim_role *r)
+static void report_role(struct arena *a, const struct sim_engine *e, uint32_t role, int64_t t0, struct sim_role *r)
 {
     r->ninsns = e->programs[role]->ninsns;
     r->insns = ARENA_ARRAY(a, struct sim_interval, (size_t)r->ninsns + 1);
@@ -45,8 +44,8 @@ static bool run_twice(struct sim_engine *e)
            engine_run_phase(e, PHASE_CHECK) && engine_run_phase(e, PHASE_BODY);
 }
 
-struct timeline *simulate(struct arena *a, const struct cost *c, const struct program *const *programs,
-                          uint32_t nroles, const char **why)
+struct timeline *simulate(struct arena *a, const struct cost *c, const struct program *const *programs, uint32_t nroles,
+                          const char **why)
 {
     struct sim_engine e = {.programs = programs, .nroles = nroles};
     struct timeline *t = ARENA_NEW(a, struct timeline);

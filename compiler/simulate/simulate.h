@@ -33,7 +33,7 @@ struct sim_role {
     struct sim_interval *insns; /* by instruction of the role's program */
     /* by instruction: how long it keeps a core busy; NULL where each rank has its own core */
     int64_t *core_ns;
-    int64_t begin_ns, end_ns;   /* of the role's step; its queues are drained before and after */
+    int64_t begin_ns, end_ns; /* of the role's step; its queues are drained before and after */
     int64_t busy_ns, idle_ns[NIDLE];
     /* WAIT and IMBALANCE, by the role that is waited for; the role's own entry: for its own communication queues */
     int64_t *waited_ns;
@@ -51,8 +51,8 @@ struct timeline {
 };
 
 /* programs: placed, ordered and with waits.  NULL, with a sentence in *why, where the run deadlocks. */
-struct timeline *simulate(struct arena *a, const struct cost *c, const struct program *const *programs,
-                          uint32_t nroles, const char **why);
+struct timeline *simulate(struct arena *a, const struct cost *c, const struct program *const *programs, uint32_t nroles,
+                          const char **why);
 
 /* Live bytes over time of one role, from its instructions' intervals: changes in order of time, the first at the
  * beginning of the step with the persistent buffers.  A buffer (or a slot of a ring) is live from the start of the
@@ -64,8 +64,7 @@ struct live_point {
 const struct live_point *simulate_memory(struct arena *a, const struct program *p, const struct sim_role *r,
                                          uint32_t *npoints);
 /* live bytes at time at_ns, by buffer; of persistent buffers their size */
-const uint64_t *simulate_memory_at(struct arena *a, const struct program *p, const struct sim_role *r,
-                                   int64_t at_ns);
+const uint64_t *simulate_memory_at(struct arena *a, const struct program *p, const struct sim_role *r, int64_t at_ns);
 
 /* Runs a schedule's actions alone, without instructions, with the times of its stages (in the decision's numbering).
  *

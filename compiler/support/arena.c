@@ -125,7 +125,8 @@ void *arena_array(struct arena *a, size_t count, size_t size)
     return arena_alloc(a, count * size);
 }
 
-/* Pages that nobody has written cost nothing, so a block for an array that outgrew the last one has room for it to grow on. */
+/* Pages that nobody has written cost nothing, so a block for an array that outgrew the last one has room for it to grow
+ * on. */
 void *arena_grow(struct arena *a, void *old, size_t had, size_t count, size_t size)
 {
     check_product(count, size);

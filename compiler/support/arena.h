@@ -21,8 +21,8 @@ void arena_free(struct arena *a);
 void *arena_alloc(struct arena *a, size_t bytes);
 /* count * size bytes, with the product checked */
 void *arena_array(struct arena *a, size_t count, size_t size);
-/* An array of `had` items, NULL if 0, becomes one of `count`: in place where it is the newest thing in the arena and its block
- * has room, else as a copy.  Items beyond `had` are not zeroed. */
+/* An array of `had` items, NULL if 0, becomes one of `count`: in place where it is the newest thing in the arena and
+ * its block has room, else as a copy.  Items beyond `had` are not zeroed. */
 void *arena_grow(struct arena *a, void *old, size_t had, size_t count, size_t size);
 char *arena_strndup(struct arena *a, const char *s, size_t length);
 char *arena_strdup(struct arena *a, const char *s);

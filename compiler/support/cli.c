@@ -63,22 +63,19 @@ static const char tokens_more[] =
 static const struct command commands[] = {
     {"plan", "MODEL CLUSTER -o DIR", "search, lower, verify, simulate, write a plan", 2, 2,
      "output set top budget json force", plan_more},
-    {"estimate", "MODEL CLUSTER", "predict only; no plan is written", 2, 2, "set sweep top budget json",
-     estimate_more},
-    {"explain", "DIR | MODEL CLUSTER", "why this plan: what it costs, what came close, what would change it",
-     1, 2, "set budget all json", explain_more},
+    {"estimate", "MODEL CLUSTER", "predict only; no plan is written", 2, 2, "set sweep top budget json", estimate_more},
+    {"explain", "DIR | MODEL CLUSTER", "why this plan: what it costs, what came close, what would change it", 1, 2,
+     "set budget all json", explain_more},
     {"check", "DIR", "prove a plan's properties from its files alone", 1, 1, "full execute json", check_more},
     {"show", "DIR", "summary; or memory, traffic, timeline, schedule, code", 1, 1,
      "memory traffic timeline schedule code rank stage json ascii", show_more},
-    {"trace", "DIR -o FILE", "predicted timeline for Perfetto or chrome://tracing", 1, 1,
-     "output ranks times", NULL},
+    {"trace", "DIR -o FILE", "predicted timeline for Perfetto or chrome://tracing", 1, 1, "output ranks times", NULL},
     {"diff", "DIR TRACE", "a trace that llmrun wrote against the predicted timeline", 2, 2, "json", NULL},
     {"topo show", "CLUSTER", "the cluster as resolved, with bandwidth per tier", 1, 1, "json", NULL},
     {"tokens", "IN -o OUT", "any text file to byte-level tokens", 1, 1, "output", tokens_more},
     {"fmt", "FILE", "a model file in canonical form, on stdout", 1, 1, "", NULL},
     {"isa", "[NAME]", "the instruction set's manual", 0, 1, "json", NULL},
-    {"dump", "STAGE MODEL CLUSTER", "print a stage: ast, sched, asm (short: -d STAGE)", 3, 3, "set rank",
-     NULL},
+    {"dump", "STAGE MODEL CLUSTER", "print a stage: ast, sched, asm (short: -d STAGE)", 3, 3, "set rank", NULL},
     {"version", "", "name, version and licence", 0, 0, "", NULL},
     {"help", "[COMMAND | language]", "this text, a command's, or the model language's words", 0, 2, "", NULL},
 };
@@ -97,11 +94,10 @@ static const struct option_row rows[] = {
     {"output", 'o', TEXT, AT(output), "PATH", "where to write"},
     {"set", 0, LIST, AT(sets), "KEY=VALUE",
      "override a statement of the plan or train block; KEY<=N, KEY>=N, KEY in [..]"},
-    {"sweep", 0, LIST, AT(sweeps), "KEY=A,B,C",
-     "one estimate for every value; repeatable: every combination"},
-    {"top", 0, NUMBER, AT(top), "N",
-     "how many of the best decisions to keep: to list, or to try until one fits"},
-    {"budget", 0, NUMBER, AT(budget), "N", "how much the search may do, in evaluations, not time (3000000, about twenty seconds)"},
+    {"sweep", 0, LIST, AT(sweeps), "KEY=A,B,C", "one estimate for every value; repeatable: every combination"},
+    {"top", 0, NUMBER, AT(top), "N", "how many of the best decisions to keep: to list, or to try until one fits"},
+    {"budget", 0, NUMBER, AT(budget), "N",
+     "how much the search may do, in evaluations, not time (3000000, about twenty seconds)"},
     {"json", 0, FLAG, AT(json), NULL, "JSON on stdout"},
     {"force", 0, FLAG, AT(force), NULL, "where DIR holds more than a plan, move it aside first"},
     {"all", 0, FLAG, AT(all), NULL, "everything, not one screen"},
@@ -294,8 +290,8 @@ bool cli_parse(int argc, char **argv, struct options *o)
             if (!parse_option(argc, argv, &i, o, c))
                 return false;
         } else if (!c || o->nargs == c->most) {
-            fprintf(stderr, "llmc: '%s' is one argument too many; usage: llmc %s %s\n", argv[i],
-                    c ? c->name : "", c ? c->args : "COMMAND");
+            fprintf(stderr, "llmc: '%s' is one argument too many; usage: llmc %s %s\n", argv[i], c ? c->name : "",
+                    c ? c->args : "COMMAND");
             return false;
         } else {
             o->args[o->nargs++] = argv[i];

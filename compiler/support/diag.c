@@ -64,8 +64,7 @@ static bool already_said(const struct diag *d, struct span at, const char *text)
     return false;
 }
 
-static void start(struct diag *d, enum severity severity, struct span at, const char *code, const char *fmt,
-                  va_list ap)
+static void start(struct diag *d, enum severity severity, struct span at, const char *code, const char *fmt, va_list ap)
 {
     struct arena_mark mark = arena_mark(d->arena);
     const char *text = arena_vprintf(d->arena, fmt, ap);
@@ -76,9 +75,8 @@ static void start(struct diag *d, enum severity severity, struct span at, const 
         return;
     }
     note_source(d, at.source);
-    vec_push(
-        d->arena, &d->messages,
-        (struct message){.severity = severity, .at = at, .code = code, .text = text, .order = d->messages.n});
+    vec_push(d->arena, &d->messages,
+             (struct message){.severity = severity, .at = at, .code = code, .text = text, .order = d->messages.n});
     d->last = &d->messages.at[d->messages.n - 1];
 }
 
@@ -317,8 +315,8 @@ static void print_message(struct strbuf *out, const struct message *m, bool colo
     bool error = m->severity == SEVERITY_ERROR, echo = m->at.source && !m->at.source->imported;
     if (m->at.source)
         print_place(out, m->at, true);
-    strbuf_printf(out, "%s%s:%s ", tint(colour, error ? "\033[1;31m" : "\033[1;35m"),
-                  error ? "error" : "warning", tint(colour, "\033[0m"));
+    strbuf_printf(out, "%s%s:%s ", tint(colour, error ? "\033[1;31m" : "\033[1;35m"), error ? "error" : "warning",
+                  tint(colour, "\033[0m"));
     safe_text(out, m->text, strlen(m->text));
     if (!echo && m->caret) {
         strbuf_text(out, "; ");
@@ -506,8 +504,7 @@ static int distance(const char *a, int na, const char *b, int nb)
                 best = cost[i - 1][j] + 1;
             if (j && cost[i][j - 1] + 1 < best)
                 best = cost[i][j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-                cost[i - 2][j - 2] + 1 < best)
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && cost[i - 2][j - 2] + 1 < best)
                 best = cost[i - 2][j - 2] + 1;
             cost[i][j] = best;
         }

@@ -22,39 +22,29 @@ static const struct unit {
     uint32_t multiplier;
     int exp10, exp2;
 } units[] = {
-    {"", UNITS_COUNT, 1, 0, 0},          {"K", UNITS_COUNT, 1, 3, 0},
-    {"M", UNITS_COUNT, 1, 6, 0},         {"G", UNITS_COUNT, 1, 9, 0},
-    {"T", UNITS_COUNT, 1, 12, 0},        {"Ki", UNITS_COUNT, 1, 0, 10},
-    {"Mi", UNITS_COUNT, 1, 0, 20},       {"Gi", UNITS_COUNT, 1, 0, 30},
-    {"Ti", UNITS_COUNT, 1, 0, 40},       {"B", UNITS_BYTES, 1, 0, 0},
-    {"KB", UNITS_BYTES, 1, 3, 0},        {"MB", UNITS_BYTES, 1, 6, 0},
-    {"GB", UNITS_BYTES, 1, 9, 0},        {"TB", UNITS_BYTES, 1, 12, 0},
-    {"KiB", UNITS_BYTES, 1, 0, 10},      {"MiB", UNITS_BYTES, 1, 0, 20},
-    {"GiB", UNITS_BYTES, 1, 0, 30},      {"TiB", UNITS_BYTES, 1, 0, 40},
-    {"b/s", UNITS_BYTES_S, 1, 0, -3},    {"Kb/s", UNITS_BYTES_S, 1, 3, -3},
-    {"Mb/s", UNITS_BYTES_S, 1, 6, -3},   {"Gb/s", UNITS_BYTES_S, 1, 9, -3},
-    {"Tb/s", UNITS_BYTES_S, 1, 12, -3},  {"B/s", UNITS_BYTES_S, 1, 0, 0},
-    {"KB/s", UNITS_BYTES_S, 1, 3, 0},    {"MB/s", UNITS_BYTES_S, 1, 6, 0},
-    {"GB/s", UNITS_BYTES_S, 1, 9, 0},    {"TB/s", UNITS_BYTES_S, 1, 12, 0},
-    {"KiB/s", UNITS_BYTES_S, 1, 0, 10},  {"MiB/s", UNITS_BYTES_S, 1, 0, 20},
-    {"GiB/s", UNITS_BYTES_S, 1, 0, 30},  {"TiB/s", UNITS_BYTES_S, 1, 0, 40},
-    {"FLOP/s", UNITS_FLOP_S, 1, 0, 0},   {"MFLOP/s", UNITS_FLOP_S, 1, 6, 0},
-    {"GFLOP/s", UNITS_FLOP_S, 1, 9, 0},  {"TFLOP/s", UNITS_FLOP_S, 1, 12, 0},
-    {"PFLOP/s", UNITS_FLOP_S, 1, 15, 0}, {"EFLOP/s", UNITS_FLOP_S, 1, 18, 0},
-    {"ns", UNITS_SECONDS, 1, -9, 0},     {"us", UNITS_SECONDS, 1, -6, 0},
-    {"ms", UNITS_SECONDS, 1, -3, 0},     {"s", UNITS_SECONDS, 1, 0, 0},
-    {"min", UNITS_SECONDS, 60, 0, 0},    {"h", UNITS_SECONDS, 3600, 0, 0},
-    {"d", UNITS_SECONDS, 86400, 0, 0},
+    {"", UNITS_COUNT, 1, 0, 0},          {"K", UNITS_COUNT, 1, 3, 0},         {"M", UNITS_COUNT, 1, 6, 0},
+    {"G", UNITS_COUNT, 1, 9, 0},         {"T", UNITS_COUNT, 1, 12, 0},        {"Ki", UNITS_COUNT, 1, 0, 10},
+    {"Mi", UNITS_COUNT, 1, 0, 20},       {"Gi", UNITS_COUNT, 1, 0, 30},       {"Ti", UNITS_COUNT, 1, 0, 40},
+    {"B", UNITS_BYTES, 1, 0, 0},         {"KB", UNITS_BYTES, 1, 3, 0},        {"MB", UNITS_BYTES, 1, 6, 0},
+    {"GB", UNITS_BYTES, 1, 9, 0},        {"TB", UNITS_BYTES, 1, 12, 0},       {"KiB", UNITS_BYTES, 1, 0, 10},
+    {"MiB", UNITS_BYTES, 1, 0, 20},      {"GiB", UNITS_BYTES, 1, 0, 30},      {"TiB", UNITS_BYTES, 1, 0, 40},
+    {"b/s", UNITS_BYTES_S, 1, 0, -3},    {"Kb/s", UNITS_BYTES_S, 1, 3, -3},   {"Mb/s", UNITS_BYTES_S, 1, 6, -3},
+    {"Gb/s", UNITS_BYTES_S, 1, 9, -3},   {"Tb/s", UNITS_BYTES_S, 1, 12, -3},  {"B/s", UNITS_BYTES_S, 1, 0, 0},
+    {"KB/s", UNITS_BYTES_S, 1, 3, 0},    {"MB/s", UNITS_BYTES_S, 1, 6, 0},    {"GB/s", UNITS_BYTES_S, 1, 9, 0},
+    {"TB/s", UNITS_BYTES_S, 1, 12, 0},   {"KiB/s", UNITS_BYTES_S, 1, 0, 10},  {"MiB/s", UNITS_BYTES_S, 1, 0, 20},
+    {"GiB/s", UNITS_BYTES_S, 1, 0, 30},  {"TiB/s", UNITS_BYTES_S, 1, 0, 40},  {"FLOP/s", UNITS_FLOP_S, 1, 0, 0},
+    {"MFLOP/s", UNITS_FLOP_S, 1, 6, 0},  {"GFLOP/s", UNITS_FLOP_S, 1, 9, 0},  {"TFLOP/s", UNITS_FLOP_S, 1, 12, 0},
+    {"PFLOP/s", UNITS_FLOP_S, 1, 15, 0}, {"EFLOP/s", UNITS_FLOP_S, 1, 18, 0}, {"ns", UNITS_SECONDS, 1, -9, 0},
+    {"us", UNITS_SECONDS, 1, -6, 0},     {"ms", UNITS_SECONDS, 1, -3, 0},     {"s", UNITS_SECONDS, 1, 0, 0},
+    {"min", UNITS_SECONDS, 60, 0, 0},    {"h", UNITS_SECONDS, 3600, 0, 0},    {"d", UNITS_SECONDS, 86400, 0, 0},
 };
 
 /* Row per kind: its name in sentences, and an example of how it is written. */
 static const struct {
     const char *name, *example;
 } kinds[] = {
-    [UNITS_COUNT] = {"a count", "126, 128_256, 512K or 16Mi"},
-    [UNITS_BYTES] = {"a memory size", "80GiB or 80GB"},
-    [UNITS_BYTES_S] = {"a bandwidth", "400Gb/s or 50GB/s"},
-    [UNITS_FLOP_S] = {"a compute rate", "989TFLOP/s"},
+    [UNITS_COUNT] = {"a count", "126, 128_256, 512K or 16Mi"}, [UNITS_BYTES] = {"a memory size", "80GiB or 80GB"},
+    [UNITS_BYTES_S] = {"a bandwidth", "400Gb/s or 50GB/s"},    [UNITS_FLOP_S] = {"a compute rate", "989TFLOP/s"},
     [UNITS_SECONDS] = {"a time", "5us, 3.5s or 60d"},
 };
 
@@ -141,8 +131,7 @@ static bool scale(const struct decimal *d, const struct unit *u, struct units_va
 {
     char text[48];
     int exp10 = d->exp10 + u->exp10;
-    snprintf(text, sizeof text, "%" PRIu64 "e%d", d->mantissa,
-             exp10); /* no decimal point: same in every locale */
+    snprintf(text, sizeof text, "%" PRIu64 "e%d", d->mantissa, exp10); /* no decimal point: same in every locale */
     v->kind = u->kind;
     v->real = ldexp(strtod(text, NULL) * u->multiplier, u->exp2);
     if (!isfinite(v->real) || (v->real == 0 && d->mantissa))
@@ -194,21 +183,19 @@ static const struct unit *unit_meant(const char *s, size_t n, enum units_kind wa
 }
 
 /* What to write instead of `number` + `suffix` where a value of kind `want` must stand. */
-static void units_hint(const char *text, size_t used, size_t length, enum units_kind want,
-                       struct units_error *e)
+static void units_hint(const char *text, size_t used, size_t length, enum units_kind want, struct units_error *e)
 {
     const char *suffix = text + used;
     int number = (int)(used > 40 ? 40 : used), n = (int)(length - used);
     const struct unit *meant = unit_meant(suffix, length - used, want);
     const char *prefix = n && strchr("KMGT", *suffix & ~0x20) ? (char[]){(char)(*suffix & ~0x20), 0} : "";
     if (want == UNITS_COUNT && n == 1 && *suffix == 'k')
-        snprintf(e->hint, sizeof e->hint, "write %.*sK (thousands) or %.*sKi (1024)", number, text, number,
-                 text);
+        snprintf(e->hint, sizeof e->hint, "write %.*sK (thousands) or %.*sKi (1024)", number, text, number, text);
     else if (meant)
         snprintf(e->hint, sizeof e->hint, "write %.*s%s", number, text, meant->name);
     else if (want == UNITS_BYTES && (n == 0 || (n <= 2 && *prefix)))
-        snprintf(e->hint, sizeof e->hint, "write %.*s%siB or %.*s%sB", number, text, *prefix ? prefix : "G",
-                 number, text, *prefix ? prefix : "G");
+        snprintf(e->hint, sizeof e->hint, "write %.*s%siB or %.*s%sB", number, text, *prefix ? prefix : "G", number,
+                 text, *prefix ? prefix : "G");
     else if (want == UNITS_BYTES_S && (n == 0 || *prefix))
         snprintf(e->hint, sizeof e->hint, "write %.*s%sb/s (bits) or %.*s%sB/s (bytes)", number, text,
                  *prefix ? prefix : "G", number, text, *prefix ? prefix : "G");
@@ -224,8 +211,7 @@ static bool units_read(const char *text, size_t length, const enum units_kind *w
     struct decimal d;
     if (!decimal_read(text, length, &d, e)) {
         if (want && !*e->hint && !is_digit(length ? *text : 'x'))
-            snprintf(e->hint, sizeof e->hint, "%s is written like %s", kinds[*want].name,
-                     kinds[*want].example);
+            snprintf(e->hint, sizeof e->hint, "%s is written like %s", kinds[*want].name, kinds[*want].example);
         return false;
     }
     size_t n = length - d.used;
@@ -252,8 +238,7 @@ bool units_any(const char *text, size_t length, struct units_value *v, struct un
     return units_read(text, length, NULL, v, e);
 }
 
-bool units_value(const char *text, size_t length, enum units_kind want, struct units_value *v,
-                 struct units_error *e)
+bool units_value(const char *text, size_t length, enum units_kind want, struct units_value *v, struct units_error *e)
 {
     return units_read(text, length, &want, v, e);
 }
@@ -278,8 +263,7 @@ bool units_bytes(const char *text, size_t length, uint64_t *bytes, struct units_
     return true;
 }
 
-static bool units_base(const char *text, size_t length, enum units_kind want, double *value,
-                       struct units_error *e)
+static bool units_base(const char *text, size_t length, enum units_kind want, double *value, struct units_error *e)
 {
     struct units_value v;
     if (!units_value(text, length, want, &v, e))

@@ -29,8 +29,7 @@ struct units_error {
 /* Any kind, told by its unit. */
 bool units_any(const char *text, size_t length, struct units_value *v, struct units_error *e);
 /* The kind that must stand here; a value of another kind is refused with a hint. */
-bool units_value(const char *text, size_t length, enum units_kind want, struct units_value *v,
-                 struct units_error *e);
+bool units_value(const char *text, size_t length, enum units_kind want, struct units_value *v, struct units_error *e);
 
 /* The common cases of units_value(): whole counts; bytes, rounded down to whole ones; base units otherwise.
  */
@@ -48,12 +47,12 @@ const char *units_kind_name(enum units_kind k); /* "a memory size" */
 struct units_text {
     char s[48];
 };
-struct units_text units_show_commas(uint64_t n);    /* 16,000,000: for sentences */
+struct units_text units_show_commas(uint64_t n);                  /* 16,000,000: for sentences */
 struct units_text units_show_count(uint64_t n, const char *what); /* 1 GPU, 16,384 GPUs */
-struct units_text units_show_rate(double v); /* 317.0, from 1,000 on 13,244: tokens per second */
-struct units_text units_show_literal(uint64_t n);   /* 16Mi or 15_998_976: can be pasted, reads back equal */
-struct units_text units_show_real(double v);        /* shortest decimal that reads back equal: 1e-05, 0.95 */
-struct units_text units_show_bytes(uint64_t bytes); /* 81.3GiB */
+struct units_text units_show_rate(double v);                      /* 317.0, from 1,000 on 13,244: tokens per second */
+struct units_text units_show_literal(uint64_t n);     /* 16Mi or 15_998_976: can be pasted, reads back equal */
+struct units_text units_show_real(double v);          /* shortest decimal that reads back equal: 1e-05, 0.95 */
+struct units_text units_show_bytes(uint64_t bytes);   /* 81.3GiB */
 struct units_text units_show_bytes_s(double bytes_s); /* 50GB/s */
 struct units_text units_show_flop_s(double flop_s);   /* 989TFLOP/s */
 struct units_text units_show_seconds(double s);       /* 2.5us, 13.1s, 54d */

@@ -45,8 +45,7 @@ static bool is_digit(char c)
 
 static bool is_name(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '-' || c == '_' ||
-           c == '.';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '-' || c == '_' || c == '.';
 }
 
 static bool read_number(const char *s, size_t end, size_t *at, uint64_t *value, struct hostlist_error *e)
@@ -103,8 +102,7 @@ static bool measure_bracket(const char *s, size_t from, size_t end, uint64_t *co
 }
 
 /* The pattern that starts at *at; moves *at behind it. */
-static bool read_pattern(const char *s, size_t length, size_t *at, struct pattern *p,
-                         struct hostlist_error *e)
+static bool read_pattern(const char *s, size_t length, size_t *at, struct pattern *p, struct hostlist_error *e)
 {
     *p = (struct pattern){.from = *at, .count = 1};
     size_t i = *at;
@@ -129,8 +127,7 @@ static bool read_pattern(const char *s, size_t length, size_t *at, struct patter
             p->name_max++;
         } else {
             return refuse(e, i, 1,
-                          s[i] == ' ' ? "a host list has no blanks"
-                                      : "this character cannot stand in a host name");
+                          s[i] == ' ' ? "a host list has no blanks" : "this character cannot stand in a host name");
         }
     }
     p->end = i;
@@ -201,8 +198,7 @@ static bool wheel_turn(struct wheel *w, const char *s, size_t from, size_t end)
     return more;
 }
 
-static const char *current_name(struct arena *a, const char *s, const struct pattern *p,
-                                const struct wheel *wheels)
+static const char *current_name(struct arena *a, const char *s, const struct pattern *p, const struct wheel *wheels)
 {
     char name[HOSTLIST_NAME_MAX + 1];
     size_t n = 0, b = 0;

@@ -1,9 +1,10 @@
 /* Ranks as points of a mesh of digits, and the groups that collectives run over.
  *
- * A rank is a mixed-radix number with the order's first digit as its lowest.  Folding: experts and shards end at products
- * of the same number (Megatron-Core's parallel folding); where all these products divide one another in order, the
- * quotients are the common digits.  A group fixes every digit outside its mask, so all groups of a mask are translates of one another by the fixed digits: size, extent and number follow
- * from the sizes alone, and only the network level needs the nodes.
+ * A rank is a mixed-radix number with the order's first digit as its lowest.  Folding: experts and shards end at
+ * products of the same number (Megatron-Core's parallel folding); where all these products divide one another in order,
+ * the quotients are the common digits.  A group fixes every digit outside its mask, so all groups of a mask are
+ * translates of one another by the fixed digits: size, extent and number follow from the sizes alone, and only the
+ * network level needs the nodes.
  *
  * Levels assume what topo promises: nodes of a decision are in document order and every tier is a run of that order,
  * so the level between the first and the last member of a group bounds all its pairs.  Cost of a level: one pass over
@@ -14,8 +15,9 @@
 #include <assert.h>
 #include <stdio.h>
 
-const char *const mesh_dim_names[NDIMS] = {"tp",    "cp",      "dp",           "pp",             "ep",   "etp", "edp",
-                                      "shard", "replica", "expert_shard", "expert_replica", "ep_near", "ep_far", "keys", "world"};
+const char *const mesh_dim_names[NDIMS] = {
+    "tp",      "cp",     "dp",   "pp",   "ep", "etp", "edp", "shard", "replica", "expert_shard", "expert_replica",
+    "ep_near", "ep_far", "keys", "world"};
 
 /* Cut an axis into digits at products `at[]` (ascending, of the number without pp) that lie inside of it. */
 static void add_digits(struct mesh *m, enum axis axis, uint32_t size, uint64_t below, const uint64_t *at, uint32_t n)
@@ -303,7 +305,8 @@ void mesh_mask_text(const struct mesh *m, uint32_t mask, const char *between, ch
     }
     for (uint32_t i = 0; i < m->ndigits && mask; i++) /* no dimension is all of the rest: single digits */
         if (mask & AXIS_BIT(m->order[i]) && m->size[m->order[i]] > 1 && n < size)
-            n += (size_t)snprintf(text + n, size - n, "%s%s.%u", n ? between : "", mesh_dim_names[m->home[m->order[i]]], i);
+            n += (size_t)snprintf(text + n, size - n, "%s%s.%u", n ? between : "", mesh_dim_names[m->home[m->order[i]]],
+                                  i);
 }
 
 /* A tie group fixes what a pipeline group fixes: it is two of its members, r and its mirror image pp-1-r. */
@@ -464,7 +467,8 @@ uint32_t mesh_group_level(const struct mesh *m, const struct topo *t, const uint
     if (extent < gpus_per_node && gpus_per_node % (extent + 1) == 0) {
         /* innermost axes only: their groups are runs aligned to their length, inside a node */
         uint32_t inner = 1;
-        for (uint32_t i = 0; i < m->ndigits && (fixing_mask(mask) & AXIS_BIT(m->order[i]) || m->size[m->order[i]] == 1); i++)
+        for (uint32_t i = 0; i < m->ndigits && (fixing_mask(mask) & AXIS_BIT(m->order[i]) || m->size[m->order[i]] == 1);
+             i++)
             inner *= m->size[m->order[i]];
         if (inner == extent + 1)
             return 0;
@@ -473,9 +477,11 @@ uint32_t mesh_group_level(const struct mesh *m, const struct topo *t, const uint
     return pair_level(m, t, nodes, gpus_per_node, fixing_mask(mask), extent);
 }
 
-uint32_t mesh_next_stage_level(const struct mesh *m, const struct topo *t, const uint32_t *nodes, uint32_t gpus_per_node)
+uint32_t mesh_next_stage_level(const struct mesh *m, const struct topo *t, const uint32_t *nodes,
+                               uint32_t gpus_per_node)
 {
-    /* rank = (set * pp + stage) * stride + inner: all but the last stage of a set are a run, each paired with rank + stride */
+    /* rank = (set * pp + stage) * stride + inner: all but the last stage of a set are a run, each paired with rank +
+     * stride */
     uint64_t stride = m->stride[AXIS_PP], set = stride * m->size[AXIS_PP], node = gpus_per_node;
     uint32_t level = 0, most = mesh_level(t, nodes, gpus_per_node, 0, m->nranks - 1);
     for (uint64_t first = 0; first < m->nranks && level < most; first += set)

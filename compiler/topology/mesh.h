@@ -3,9 +3,10 @@
 
 /* rank <-> digits: a mixed-radix number, the innermost digit varies fastest.
  *
- * Without experts, partly sharded state and shared key heads the digits are tp, cp, dp and pp.  Those fold these anew: their
- * degrees are products along the same number without pp, so each dimension is cut where another one ends, and everything
- * that people have a name for is a mask of digits.  Digits 0 to 3 are always the lowest of tp, cp, dp and pp; pp has one. */
+ * Without experts, partly sharded state and shared key heads the digits are tp, cp, dp and pp.  Those fold these anew:
+ * their degrees are products along the same number without pp, so each dimension is cut where another one ends, and
+ * everything that people have a name for is a mask of digits.  Digits 0 to 3 are always the lowest of tp, cp, dp and
+ * pp; pp has one. */
 
 #include "compiler/topology/topo.h"
 #include "runtime/program.h"
@@ -19,16 +20,16 @@ enum mesh_dim {
     MESH_CP,
     MESH_DP,
     MESH_PP,
-    MESH_EP,             /* experts over ranks; */
-    MESH_ETP,            /* one expert over ranks; */
-    MESH_EDP,            /* ranks with the same part of the same experts */
-    MESH_SHARD,          /* ranks over which ZeRO state of dense weights is split, within dp * cp; */
-    MESH_REPLICA,        /* its copies */
-    MESH_EXPERT_SHARD,   /* the same of experts, within edp */
+    MESH_EP,           /* experts over ranks; */
+    MESH_ETP,          /* one expert over ranks; */
+    MESH_EDP,          /* ranks with the same part of the same experts */
+    MESH_SHARD,        /* ranks over which ZeRO state of dense weights is split, within dp * cp; */
+    MESH_REPLICA,      /* its copies */
+    MESH_EXPERT_SHARD, /* the same of experts, within edp */
     MESH_EXPERT_REPLICA,
-    MESH_EP_NEAR,        /* of ep: ranks among which rows are spread once they are on their node; */
-    MESH_EP_FAR,         /* the others, between which a token's row travels once per node */
-    MESH_KEYS,           /* of tp: ranks that hold the same key head, where there are fewer of those than ranks */
+    MESH_EP_NEAR, /* of ep: ranks among which rows are spread once they are on their node; */
+    MESH_EP_FAR,  /* the others, between which a token's row travels once per node */
+    MESH_KEYS,    /* of tp: ranks that hold the same key head, where there are fewer of those than ranks */
     MESH_WORLD,
     NDIMS
 };
@@ -48,10 +49,10 @@ struct mesh mesh_new(const uint32_t size[NAXES], const enum axis order[NAXES]);
 struct mesh_degrees {
     uint32_t size[NAXES];
     enum axis order[NAXES];
-    bool experts;  /* else only tp to pp and shard count */
+    bool experts; /* else only tp to pp and shard count */
     uint32_t etp, ep;
-    uint32_t nodes;               /* that the ranks of ep are spread over, one run on each; 0 or 1: ep is one dimension */
-    uint32_t keys;                /* neighbouring ranks of tp that hold the same key head; 0 or 1: each has its own */
+    uint32_t nodes; /* that the ranks of ep are spread over, one run on each; 0 or 1: ep is one dimension */
+    uint32_t keys;  /* neighbouring ranks of tp that hold the same key head; 0 or 1: each has its own */
     uint32_t shard, expert_shard; /* of dp * cp, of expert dp; 1 = no split, 0 means all */
 };
 /* false where two of them do not nest: neither divides the other along the ranks; what[] names them, or
@@ -79,7 +80,8 @@ uint32_t mesh_ngroups(const struct mesh *m, uint32_t mask);
 
 uint32_t mesh_group_first(const struct mesh *m, uint32_t index, uint32_t mask); /* inverse: the first member */
 
-/* Outermost network level (topo_level) that any two members of any group of the mask cross; nodes as in the decision. */
+/* Outermost network level (topo_level) that any two members of any group of the mask cross; nodes as in the decision.
+ */
 uint32_t mesh_group_level(const struct mesh *m, const struct topo *t, const uint32_t *nodes, uint32_t gpus_per_node,
                           uint32_t mask);
 /* How many members of the first group of the mask sit together at or below a level, for hierarchical collectives. */

@@ -1,9 +1,9 @@
 /* Levels of groups from the ends of levels.
  *
  * The groups of a mask begin at ranks that are a sum of digits outside the mask, and each reaches as far from its first
- * rank.  One crosses an end of a level if the last beginning before the end is within reach of it: a division per digit.
- * Beginnings repeat with the outermost digit that the mask fixes and regular ends repeat too, so only ends that are
- * different to both are looked at.
+ * rank.  One crosses an end of a level if the last beginning before the end is within reach of it: a division per
+ * digit. Beginnings repeat with the outermost digit that the mask fixes and regular ends repeat too, so only ends that
+ * are different to both are looked at.
  *
  * Levels must nest, which is looked up once per list; where they do not, mesh.c's walk over all groups answers. */
 
@@ -51,7 +51,8 @@ static void find_factors(struct arena *a, struct mesh_runs *x)
     x->nic_factor = nic;
 }
 
-struct mesh_runs *mesh_runs_new(struct arena *a, const struct topo *t, const uint32_t *nodes, uint32_t n, uint32_t gpus_per_node)
+struct mesh_runs *mesh_runs_new(struct arena *a, const struct topo *t, const uint32_t *nodes, uint32_t n,
+                                uint32_t gpus_per_node)
 {
     struct mesh_runs *x = ARENA_NEW(a, struct mesh_runs);
     *x = (struct mesh_runs){.topo = t, .nodes = nodes, .nnodes = n, .gpus_per_node = gpus_per_node, .nested = true};

@@ -214,8 +214,8 @@ double topo_level_bytes_s(const struct topo *t, uint32_t type, uint32_t level)
 
 /* Where the file gives no latency: NCCL 2.30's hop latencies of its LL128 protocol (tuning.cc), which
  * middle-sized messages use: NVLink 1.9 us, PCIe 2.5 us, network 4.0 us.  Through host memory: one cache line
- * bounced between two cores, about 1 us with the polling on both sides.  A torus hop: as NVLink.  EFA: 35 us more, as AWS's
- * plug-in tells NCCL (p5en, p6), which meets 4 nodes of B200 from 16 MiB on. */
+ * bounced between two cores, about 1 us with the polling on both sides.  A torus hop: as NVLink.  EFA: 35 us more, as
+ * AWS's plug-in tells NCCL (p5en, p6), which meets 4 nodes of B200 from 16 MiB on. */
 static double default_latency_s(const struct topo *t, const struct topo_node_type *type, uint32_t level)
 {
     if (on_torus(t, type, level))

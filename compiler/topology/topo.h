@@ -49,8 +49,7 @@ struct topo_scale_up {
     double bytes_s;   /* per GPU, one direction, data-sheet */
     double latency_s; /* 0 = default */
     uint32_t span;    /* nodes per domain, >= 1 */
-    uint32_t
-        gpus; /* GPUs per domain; = node's gpus * span unless the file says smaller (1 for SCALE_UP_NONE) */
+    uint32_t gpus;    /* GPUs per domain; = node's gpus * span unless the file says smaller (1 for SCALE_UP_NONE) */
     bool multicast;
 };
 
@@ -80,9 +79,8 @@ struct topo_node_type {
 /* What an NCCL dump says, after the nine reader rules. */
 struct topo_detail {
     uint32_t ngpus, nnics, nnuma;
-    const double
-        *gpu_nic_bytes_s;  /* [ngpus][nnics]: PCIe below the lowest common switch, 0 = through the root */
-    double nvlink_bytes_s; /* per GPU, effective; 0 = none listed */
+    const double *gpu_nic_bytes_s; /* [ngpus][nnics]: PCIe below the lowest common switch, 0 = through the root */
+    double nvlink_bytes_s;         /* per GPU, effective; 0 = none listed */
 };
 
 enum node_state { NODE_USABLE, NODE_EXCLUDED, NODE_SPARE };
@@ -123,8 +121,7 @@ struct topo_measured {
 struct topo {
     const char *name;
     const struct source *source;
-    const char
-        *text; /* the file with what its hrefs name put in place: needs no other file, means the same */
+    const char *text; /* the file with what its hrefs name put in place: needs no other file, means the same */
     size_t text_size;
     uint32_t ntypes;
     struct topo_node_type *types;

@@ -46,14 +46,13 @@ static bool count_hosts(struct compare *c)
     for (uint32_t h = 1; h < dump->nhosts; h++)
         if (gpus[h] != c->ngpus || nics[h] != c->nnics) {
             diag_error(c->w->diag, c->dump_at, "bad-dump",
-                       "the hosts in this dump differ: %u GPUs and %u NICs, then %u and %u", c->ngpus,
-                       c->nnics, gpus[h], nics[h]);
+                       "the hosts in this dump differ: %u GPUs and %u NICs, then %u and %u", c->ngpus, c->nnics,
+                       gpus[h], nics[h]);
             return false;
         }
     if (dump->nhosts > 1 && c->type->scale_up.span < dump->nhosts) {
-        diag_error(c->w->diag, c->dump_at, "bad-dump",
-                   "the dump shows an NVLink domain of %u hosts, but span is %u", dump->nhosts,
-                   c->type->scale_up.span);
+        diag_error(c->w->diag, c->dump_at, "bad-dump", "the dump shows an NVLink domain of %u hosts, but span is %u",
+                   dump->nhosts, c->type->scale_up.span);
         return false;
     }
     return true;
@@ -69,14 +68,14 @@ static bool compare_counts(struct compare *c)
     for (uint32_t i = 0; i < type->nnics; i++)
         nics += type->nics[i].count;
     if (c->ngpus && gpus && gpus->valid && c->ngpus != type->gpus) {
-        diag_error(c->w->diag, c->dump_at, "dump-mismatch", "the dump has %u GPU%s, but the node type has %u",
-                   c->ngpus, c->ngpus > 1 ? "s" : "", type->gpus);
+        diag_error(c->w->diag, c->dump_at, "dump-mismatch", "the dump has %u GPU%s, but the node type has %u", c->ngpus,
+                   c->ngpus > 1 ? "s" : "", type->gpus);
         diag_note(c->w->diag, gpus->at, "gpus");
         agree = false;
     }
     if (c->nnics && nic && nics && c->nnics != nics) {
-        diag_error(c->w->diag, c->dump_at, "dump-mismatch", "the dump has %u NIC%s, but the node type has %u",
-                   c->nnics, c->nnics > 1 ? "s" : "", nics);
+        diag_error(c->w->diag, c->dump_at, "dump-mismatch", "the dump has %u NIC%s, but the node type has %u", c->nnics,
+                   c->nnics > 1 ? "s" : "", nics);
         diag_note(c->w->diag, nic->at, "<nic>");
         agree = false;
     }
@@ -93,18 +92,17 @@ static void compare_model(struct compare *c)
     const struct topo_catalogue_gpu *row = model ? topo_catalogue_find(model) : NULL;
     if (row && gpu->model && gpu->known) {
         double memory = (double)gpu->memory_bytes / (double)row->gpu.memory_bytes;
-        bool alike =
-            !strncmp(model, gpu->model, strlen(model)) || !strncmp(model, gpu->model, strlen(gpu->model));
+        bool alike = !strncmp(model, gpu->model, strlen(model)) || !strncmp(model, gpu->model, strlen(gpu->model));
         if (!alike || memory > 1.25 || memory < 0.75) {
             diag_warning(c->w->diag, c->dump_at, "dump-mismatch",
-                         "the GPUs in the dump are %s (device 0x%lx), not %s of %s", model, seen->device,
-                         gpu->model, units_show_bytes(gpu->memory_bytes).s);
+                         "the GPUs in the dump are %s (device 0x%lx), not %s of %s", model, seen->device, gpu->model,
+                         units_show_bytes(gpu->memory_bytes).s);
             return;
         }
     }
     if (seen->sm && gpu->sm && seen->sm != gpu->sm)
-        diag_warning(c->w->diag, c->dump_at, "dump-mismatch",
-                     "the GPUs in the dump have sm %u, but %s has %u", seen->sm, gpu->model, gpu->sm);
+        diag_warning(c->w->diag, c->dump_at, "dump-mismatch", "the GPUs in the dump have sm %u, but %s has %u",
+                     seen->sm, gpu->model, gpu->sm);
 }
 
 /* GPUs without NVLink beside GPUs with it are broken, not a kind of machine. */
@@ -122,19 +120,17 @@ static bool compare_links(struct compare *c, uint32_t *links)
         ranked = ranked || (g->gpu && xml_attr(g->gpu, "rank"));
     }
     if (*links && without) {
-        diag_error(c->w->diag, without->pci->at, "nvlink-fault",
-                   "the GPU at %.32s lists no NVLink, but others do", busid(without->pci));
-        diag_help(c->w->diag,
-                  "take the dump on a healthy node, and exclude that GPU with <exclude gpus=...>");
+        diag_error(c->w->diag, without->pci->at, "nvlink-fault", "the GPU at %.32s lists no NVLink, but others do",
+                   busid(without->pci));
+        diag_help(c->w->diag, "take the dump on a healthy node, and exclude that GPU with <exclude gpus=...>");
         return false;
     }
     if (*links != least)
-        diag_warning(c->w->diag, c->dump_at, "nvlink-fault", "the GPUs in the dump have %u to %u NVLinks",
-                     least, *links);
+        diag_warning(c->w->diag, c->dump_at, "nvlink-fault", "the GPUs in the dump have %u to %u NVLinks", least,
+                     *links);
     for (size_t i = 0; i < c->dump.gpus.n && ranked; i++)
         if (c->dump.gpus.at[i].gpu && !xml_attr(c->dump.gpus.at[i].gpu, "rank")) {
-            diag_warning(c->w->diag, c->dump.gpus.at[i].gpu->at, "no-rank",
-                         "NCCL ignores a <gpu> without rank");
+            diag_warning(c->w->diag, c->dump.gpus.at[i].gpu->at, "no-rank", "NCCL ignores a <gpu> without rank");
             break;
         }
     return true;
@@ -163,8 +159,8 @@ static void compare_nvlink(struct compare *c, uint32_t links, struct topo_detail
                      units_show_bytes_s(detail->nvlink_bytes_s).s, units_show_bytes_s(s->bytes_s).s);
         diag_caret(c->w->diag, "one direction, per GPU");
     } else if (s->kind == SCALE_UP_NONE || s->kind == SCALE_UP_PCIE) {
-        diag_warning(c->w->diag, c->dump_at, "dump-mismatch",
-                     "the dump lists NVLink, but <scale-up> has kind=\"%s\"", topo_scale_up_words[s->kind]);
+        diag_warning(c->w->diag, c->dump_at, "dump-mismatch", "the dump lists NVLink, but <scale-up> has kind=\"%s\"",
+                     topo_scale_up_words[s->kind]);
     }
 }
 
@@ -191,8 +187,8 @@ static void take_nic_speeds(struct compare *c)
         type->nnics = 1;
     } else if (fabs(dump_sum / file_sum - 1) > 0.01) {
         diag_warning(c->w->diag, c->dump_at, "dump-overrides",
-                     "the NICs in the dump give %s in all, not %s: the dump's are used",
-                     units_show_bytes_s(dump_sum).s, units_show_bytes_s(file_sum).s);
+                     "the NICs in the dump give %s in all, not %s: the dump's are used", units_show_bytes_s(dump_sum).s,
+                     units_show_bytes_s(file_sum).s);
     }
     type->nics = nics;
     type->nic_bytes_s_per_gpu = dump_sum / type->gpus;

@@ -27,8 +27,7 @@ static bool check_tier(struct walk *w, const struct xml_element *e, const struct
 {
     const struct topo *t = w->topo;
     if (!strcmp(tier->name, "scale-up")) {
-        diag_error(w->diag, xml_attr(e, "name")->at, "tier",
-                   "'scale-up' is the level inside an NVLink domain");
+        diag_error(w->diag, xml_attr(e, "name")->at, "tier", "'scale-up' is the level inside an NVLink domain");
         diag_help(w->diag, "give the tier another name, such as leaf");
         return false;
     }
@@ -49,8 +48,7 @@ static bool check_tier(struct walk *w, const struct xml_element *e, const struct
     }
     if (!all && tier->span % below->span) {
         diag_warning(w->diag, xml_attr(e, "span")->at, "tier-cut",
-                     "tier '%s' of %" PRIu64 " nodes cuts through groups of '%s'", tier->name, tier->span,
-                     below->name);
+                     "tier '%s' of %" PRIu64 " nodes cuts through groups of '%s'", tier->name, tier->span, below->name);
         diag_caret(w->diag, "%" PRIu64 " is no multiple of %" PRIu64, tier->span, below->span);
     }
     return true;
@@ -130,8 +128,8 @@ static void read_group(struct walk *w, const struct xml_element *e, uint32_t *gr
     }
     for (uint32_t i = 0; i < n; i++) {
         if (groups[k][nodes[i]] != NO_GROUP) {
-            diag_error(w->diag, xml_attr(e, "nodes")->at, "repeated-name",
-                       "node '%s' is in two groups of tier '%s'", t->nodes[nodes[i]].name, tier->name);
+            diag_error(w->diag, xml_attr(e, "nodes")->at, "repeated-name", "node '%s' is in two groups of tier '%s'",
+                       t->nodes[nodes[i]].name, tier->name);
             return;
         }
         groups[k][nodes[i]] = tier->ngroups;
@@ -161,8 +159,7 @@ static void check_nesting(struct walk *w, uint32_t k, const struct xml_element *
         if (above[g] && above[g] != up) {
             diag_error(w->diag, at->at, "tier", "tier '%s' splits the group of '%s' that node '%s' is in",
                        t->tiers[k + 1].name, t->tiers[k].name, t->nodes[i].name);
-            diag_help(w->diag, "give '%s' groups of whole groups of '%s'", t->tiers[k + 1].name,
-                      t->tiers[k].name);
+            diag_help(w->diag, "give '%s' groups of whole groups of '%s'", t->tiers[k + 1].name, t->tiers[k].name);
             return;
         }
         above[g] = up;
@@ -189,8 +186,7 @@ static void read_groups(struct walk *w, const struct xml_element *e, const struc
 
 /* Nodes that fill the places of one torus; with several each run of so many nodes fills one.  false after an
  * error. */
-static bool torus_nodes(struct walk *w, const struct xml_attr *v, uint64_t places, bool several,
-                        uint64_t *nodes)
+static bool torus_nodes(struct walk *w, const struct xml_attr *v, uint64_t places, bool several, uint64_t *nodes)
 {
     const struct topo *t = w->topo;
     uint64_t gpus = 0;
@@ -206,15 +202,14 @@ static bool torus_nodes(struct walk *w, const struct xml_attr *v, uint64_t place
         return true;
     if (several)
         diag_error(w->diag, v->at, "torus",
-                   "%" PRIu64 " GPUs don't fill tori of %s, %" PRIu64 " places each, by whole nodes in order",
-                   gpus, v->value, places);
+                   "%" PRIu64 " GPUs don't fill tori of %s, %" PRIu64 " places each, by whole nodes in order", gpus,
+                   v->value, places);
     else
         diag_error(w->diag, v->at, "torus",
-                   "a torus of %s has %" PRIu64 " places, but the cluster has %" PRIu64 " GPUs", v->value,
-                   places, gpus);
+                   "a torus of %s has %" PRIu64 " places, but the cluster has %" PRIu64 " GPUs", v->value, places,
+                   gpus);
     if (!several && gpus % places == 0)
-        diag_help(w->diag,
-                  "add the tier that joins several of them: <tier name=\"datacentre\" span=\"all\"/>");
+        diag_help(w->diag, "add the tier that joins several of them: <tier name=\"datacentre\" span=\"all\"/>");
     return false;
 }
 
@@ -249,13 +244,11 @@ static void read_torus(struct walk *w, const struct xml_element *e, const struct
     const struct xml_attr *dims = xml_attr(e, "dims");
     uint64_t nodes = 0;
     if (!topo_attr_yes(e, "wrap", true)) {
-        diag_error(w->diag, xml_attr(e, "wrap")->at, "unsupported",
-                   "a torus without wrap-around is not supported");
+        diag_error(w->diag, xml_attr(e, "wrap")->at, "unsupported", "a torus without wrap-around is not supported");
         diag_help(w->diag, "describe it by tiers, or plan for a part of it that wraps around");
     }
     if (topo_child(fabric, "group", NULL)) {
-        diag_error(w->diag, topo_child(fabric, "group", NULL)->at, "torus",
-                   "a fabric with a torus has no groups");
+        diag_error(w->diag, topo_child(fabric, "group", NULL)->at, "torus", "a fabric with a torus has no groups");
         diag_help(w->diag, "nodes are cut in their order into tori of as many places as 'dims' has");
         return;
     }
@@ -266,8 +259,7 @@ static void read_torus(struct walk *w, const struct xml_element *e, const struct
     uint64_t span = nodes ? nodes : t->nnodes;
     uint32_t n = span ? (uint32_t)((t->nnodes + span - 1) / span) : 1;
     sources[t->ntiers] = (struct tier_source){e, n <= 1};
-    t->tiers[t->ntiers++] =
-        (struct topo_tier){.name = "torus", .span = span, .oversubscription = 1, .ngroups = n};
+    t->tiers[t->ntiers++] = (struct topo_tier){.name = "torus", .span = span, .oversubscription = 1, .ngroups = n};
 }
 
 /* ---- fabric ---- */
@@ -281,14 +273,13 @@ static void check_rails(struct walk *w, const struct xml_element *e)
         if (!type->nnodes || !type->gpus)
             continue;
         if (rails && t->rails > type->gpus) {
-            diag_error(w->diag, rails->at, "rails",
-                       "%" PRIu32 " rails, but a node of type '%s' has %" PRIu32 " GPUs", t->rails, type->id,
-                       type->gpus);
+            diag_error(w->diag, rails->at, "rails", "%" PRIu32 " rails, but a node of type '%s' has %" PRIu32 " GPUs",
+                       t->rails, type->id, type->gpus);
             return;
         }
         if (!t->cross_rail && t->rails > 1 && type->scale_up.kind == SCALE_UP_NONE) {
-            diag_error(w->diag, cross->at, "rails",
-                       "rails that never meet need a scale-up, and '%s' has none", type->id);
+            diag_error(w->diag, cross->at, "rails", "rails that never meet need a scale-up, and '%s' has none",
+                       type->id);
             return;
         }
     }
@@ -318,10 +309,10 @@ static void check_reach(struct walk *w, const struct xml_element *fabric)
     if (diag_errors(w->diag) || topo_ndomains(t) < 2 || (t->torus_dims && t->ntiers == 1))
         return;
     if (!t->ntiers) {
-        diag_error(w->diag, fabric ? fabric->at : w->root->at, "missing-element",
-                   "nothing joins the %" PRIu32 " nodes", t->nnodes);
-        diag_help(w->diag, "add %s<tier name=\"leaf\" span=\"all\"/>%s",
-                  fabric ? "" : "<fabric medium=\"infiniband\">", fabric ? " to <fabric>" : "</fabric>");
+        diag_error(w->diag, fabric ? fabric->at : w->root->at, "missing-element", "nothing joins the %" PRIu32 " nodes",
+                   t->nnodes);
+        diag_help(w->diag, "add %s<tier name=\"leaf\" span=\"all\"/>%s", fabric ? "" : "<fabric medium=\"infiniband\">",
+                  fabric ? " to <fabric>" : "</fabric>");
         return;
     }
     for (uint32_t i = 0; i < t->ntypes; i++)

@@ -129,8 +129,7 @@ static bool read_row(const char *line, size_t end, double *bytes, double *time_u
     return *bytes > 0 && *time_us > 0;
 }
 
-static void read_table(struct walk *w, const struct xml_attr *href, const struct topo_measured *m,
-                       struct curve *c)
+static void read_table(struct walk *w, const struct xml_attr *href, const struct topo_measured *m, struct curve *c)
 {
     const struct source *s = walk_import(w, href);
     if (!s)
@@ -153,8 +152,8 @@ static void read_table(struct walk *w, const struct xml_attr *href, const struct
     if (!c->points.n) {
         diag_error(w->diag, href->at, "bad-table", "%s has no row of an nccl-tests table", s->name);
     } else if (off > 0.05) {
-        diag_warning(w->diag, href->at, "bad-table", "busbw in %s does not fit %s over %u ranks", s->name,
-                     m->kind, m->ranks);
+        diag_warning(w->diag, href->at, "bad-table", "busbw in %s does not fit %s over %u ranks", s->name, m->kind,
+                     m->ranks);
         diag_help(w->diag, "check op and ranks; the times are used as they stand");
     }
 }
@@ -216,11 +215,11 @@ static void read_collective(struct walk *w, const struct xml_element *e, struct 
     if (!topo_attr_count(e, "per-node", &m->per_node))
         m->per_node = m->ranks < t->types[type].gpus ? m->ranks : t->types[type].gpus;
     else if (m->type && m->per_node > t->types[type].gpus)
-        diag_error(w->diag, xml_attr(e, "per-node")->at, "bad-value", "a node of type '%s' has %u GPUs",
-                   m->type, t->types[type].gpus);
+        diag_error(w->diag, xml_attr(e, "per-node")->at, "bad-value", "a node of type '%s' has %u GPUs", m->type,
+                   t->types[type].gpus);
     else if (m->ranks % m->per_node)
-        diag_error(w->diag, xml_attr(e, "per-node")->at, "bad-value", "%u ranks are not whole nodes of %u",
-                   m->ranks, m->per_node);
+        diag_error(w->diag, xml_attr(e, "per-node")->at, "bad-value", "%u ranks are not whole nodes of %u", m->ranks,
+                   m->per_node);
     if (!read_tier(w, e, type, m))
         return;
     if (table == inline_points) {
@@ -275,8 +274,7 @@ static void read_gemm_points(struct walk *w, const struct xml_element *e, const 
         if (!topo_attr_count(x, "m", &size[0]) || !topo_attr_count(x, "n", &size[1]) ||
             !topo_attr_count(x, "k", &size[2]))
             continue;
-        struct topo_point p = {
-            .m = size[0], .n = size[1], .k = size[2], .flop_s = gemm_flop_s(w, x, type, dtype)};
+        struct topo_point p = {.m = size[0], .n = size[1], .k = size[2], .flop_s = gemm_flop_s(w, x, type, dtype)};
         if (p.flop_s <= 0)
             continue;
         p.seconds = 2 * p.m * p.n * p.k / p.flop_s;

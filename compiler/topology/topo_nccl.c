@@ -23,8 +23,7 @@ static const struct nccl_rule {
     {"cpu", {"system"}, {"numaid", "affinity", "arch", "vendor", "familyid", "modelid", "host_hash"}},
     {"pci",
      {"cpu", "pci"},
-     {"busid", "class", "vendor", "device", "subsystem_vendor", "subsystem_device", "link_speed",
-      "link_width"}},
+     {"busid", "class", "vendor", "device", "subsystem_vendor", "subsystem_device", "link_speed", "link_width"}},
     {"pcilink", {"pci"}, {"target"}},
     {"gpu", {"pci"}, {"dev", "sm", "rank", "gdr", "mlopart"}},
     {"nvlink", {"gpu"}, {"target", "count", "tclass"}},
@@ -32,8 +31,8 @@ static const struct nccl_rule {
     {"nic", {"pci", "cpu"}, {0}},
     {"net",
      {"nic"},
-     {"name", "dev", "speed", "port", "latency", "guid", "maxconn", "gdr", "coll", "net", "gin", "rma",
-      "rail", "plane"}},
+     {"name", "dev", "speed", "port", "latency", "guid", "maxconn", "gdr", "coll", "net", "gin", "rma", "rail",
+      "plane"}},
 };
 
 struct reader {
@@ -73,8 +72,8 @@ static void check_attributes(struct reader *r, const struct xml_element *e, cons
         if (known)
             continue;
         const char *near = diag_nearest(e->attrs[i].name, rule->attrs, n);
-        diag_warning(r->diag, e->attrs[i].name_at, "unknown-attribute",
-                     "NCCL ignores the attribute '%.64s' of <%s>", e->attrs[i].name, e->name);
+        diag_warning(r->diag, e->attrs[i].name_at, "unknown-attribute", "NCCL ignores the attribute '%.64s' of <%s>",
+                     e->attrs[i].name, e->name);
         if (near)
             diag_caret(r->diag, "did you mean '%s'?", near);
     }
@@ -118,8 +117,7 @@ static int64_t whole(const struct xml_element *e, const char *name, int64_t othe
     uint64_t value;
     struct units_error error;
     const struct xml_attr *v = xml_attr(e, name);
-    return v && units_count(v->value, v->length, &value, &error) && value < INT32_MAX ? (int64_t)value
-                                                                                      : otherwise;
+    return v && units_count(v->value, v->length, &value, &error) && value < INT32_MAX ? (int64_t)value : otherwise;
 }
 
 static bool starts(const char *s, const char *prefix)
@@ -228,8 +226,7 @@ static bool counted(const struct reader *r, const struct xml_element *net)
 {
     const char *guid = text(net, "guid");
     for (size_t i = 0; *guid && i < r->ports.n; i++)
-        if (!strcmp(text(r->ports.at[i], "guid"), guid) &&
-            !strcmp(text(r->ports.at[i], "port"), text(net, "port")))
+        if (!strcmp(text(r->ports.at[i], "guid"), guid) && !strcmp(text(r->ports.at[i], "port"), text(net, "port")))
             return true;
     return false;
 }
@@ -242,8 +239,7 @@ static struct nccl_nic *nic_of(struct reader *r, const struct xml_element *pci, 
         if (n->guid && n->host == r->host && !strcmp(n->guid, guid))
             return n;
     }
-    vec_push(r->arena, &r->dump->nics,
-             (struct nccl_nic){.pci = pci, .host = r->host, .guid = *guid ? guid : NULL});
+    vec_push(r->arena, &r->dump->nics, (struct nccl_nic){.pci = pci, .host = r->host, .guid = *guid ? guid : NULL});
     return &r->dump->nics.at[r->dump->nics.n - 1];
 }
 
@@ -324,8 +320,7 @@ static void find_rows(struct nccl_dump *dump, const struct xml_element *e)
 {
     for (const struct xml_element *x = e->child; x; x = x->next) {
         dump->has_gpu = dump->has_gpu || (!strcmp(x->name, "gpu") && !strcmp(e->name, "pci"));
-        dump->has_net =
-            dump->has_net || (!strcmp(x->name, "net") && !strcmp(e->name, "nic") && xml_attr(x, "dev"));
+        dump->has_net = dump->has_net || (!strcmp(x->name, "net") && !strcmp(e->name, "nic") && xml_attr(x, "dev"));
         find_rows(dump, x);
     }
 }
@@ -354,8 +349,8 @@ static void report_ports(struct reader *r)
         diag_caret(r->diag, "'%.32s' here: an idle link?", text(r->first_idle, "link_speed"));
     }
     if (r->nspelling) {
-        diag_warning(r->diag, r->first_spelling->at, "link-speed",
-                     "NCCL does not understand link_speed=\"%.32s\"", text(r->first_spelling, "link_speed"));
+        diag_warning(r->diag, r->first_spelling->at, "link-speed", "NCCL does not understand link_speed=\"%.32s\"",
+                     text(r->first_spelling, "link_speed"));
         diag_caret(r->diag, "it takes it for 8 GT/s; %u like this", r->nspelling);
     }
 }

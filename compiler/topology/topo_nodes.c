@@ -31,8 +31,8 @@ static void name_nodes(struct walk *w, const struct topo_node_type *type, uint32
 }
 
 /* The names of one <nodes> element; false after an error. */
-static bool list_nodes(struct walk *w, const struct xml_element *e, uint32_t type, uint32_t before,
-                       uint64_t room, struct hostlist *list)
+static bool list_nodes(struct walk *w, const struct xml_element *e, uint32_t type, uint32_t before, uint64_t room,
+                       struct hostlist *list)
 {
     const struct xml_attr *names = xml_attr(e, "names"), *count = xml_attr(e, "count");
     struct hostlist_error error;
@@ -58,8 +58,8 @@ static bool list_nodes(struct walk *w, const struct xml_element *e, uint32_t typ
         return false;
     }
     if (count && count->integer != list->n) {
-        diag_error(w->diag, names->at, "node-count",
-                   "names expands to %" PRIu32 " nodes, but count is %" PRIu64, list->n, count->integer);
+        diag_error(w->diag, names->at, "node-count", "names expands to %" PRIu32 " nodes, but count is %" PRIu64,
+                   list->n, count->integer);
         diag_note(w->diag, count->at, "count");
         return false;
     }
@@ -110,8 +110,7 @@ void walk_nodes(struct walk *w)
     struct topo *t = w->topo;
     VEC(struct topo_node) nodes = {0};
     VEC(const struct xml_element *) declared = {0}; /* per node, its <nodes> */
-    for (const struct xml_element *e = topo_child(w->root, "nodes", NULL); e;
-         e = topo_child(w->root, "nodes", e)) {
+    for (const struct xml_element *e = topo_child(w->root, "nodes", NULL); e; e = topo_child(w->root, "nodes", e)) {
         uint32_t type;
         struct hostlist list;
         if (!walk_type(w, e, "type", &type) ||
@@ -138,8 +137,7 @@ void walk_nodes(struct walk *w)
 
 /* ---- references to nodes ---- */
 
-static bool find_host(struct walk *w, const struct xml_attr *v, struct span at, const char *name,
-                      uint32_t *node)
+static bool find_host(struct walk *w, const struct xml_attr *v, struct span at, const char *name, uint32_t *node)
 {
     for (uint32_t low = 0, high = w->topo->nnodes; low < high;) {
         uint32_t middle = low + (high - low) / 2;
@@ -160,8 +158,7 @@ static bool find_host(struct walk *w, const struct xml_attr *v, struct span at, 
     return false;
 }
 
-bool walk_hosts(struct walk *w, const struct xml_element *e, const char *attribute, uint32_t *n,
-                uint32_t **nodes)
+bool walk_hosts(struct walk *w, const struct xml_element *e, const char *attribute, uint32_t *n, uint32_t **nodes)
 {
     const struct xml_attr *v = xml_attr(e, attribute);
     struct hostlist list;
@@ -229,8 +226,7 @@ static bool read_gpu_list(struct walk *w, const struct xml_attr *v, uint32_t *no
 }
 
 /* The nodes that nodes= or gpus= names, and the mask of GPUs (0 = whole nodes). */
-static bool read_which(struct walk *w, const struct xml_element *e, uint32_t *n, uint32_t **nodes,
-                       uint64_t *mask)
+static bool read_which(struct walk *w, const struct xml_element *e, uint32_t *n, uint32_t **nodes, uint64_t *mask)
 {
     const struct xml_attr *hosts = xml_attr(e, "nodes"), *gpus = xml_attr(e, "gpus");
     *mask = 0;

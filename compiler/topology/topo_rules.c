@@ -51,66 +51,62 @@ struct attr_rule {
 };
 
 #define WORDS(w) (w), ARRAY_LEN(w)
-#define NEED(name, kind, example)                                                                            \
-    {                                                                                                        \
-        name, kind, true, example, NULL, 0                                                                   \
+#define NEED(name, kind, example)                                                                                      \
+    {                                                                                                                  \
+        name, kind, true, example, NULL, 0                                                                             \
     }
-#define MAY(name, kind, example)                                                                             \
-    {                                                                                                        \
-        name, kind, false, example, NULL, 0                                                                  \
+#define MAY(name, kind, example)                                                                                       \
+    {                                                                                                                  \
+        name, kind, false, example, NULL, 0                                                                            \
     }
-#define NEED_WORD(name, words)                                                                               \
-    {                                                                                                        \
-        name, VALUE_WORD, true, NULL, WORDS(words)                                                           \
+#define NEED_WORD(name, words)                                                                                         \
+    {                                                                                                                  \
+        name, VALUE_WORD, true, NULL, WORDS(words)                                                                     \
     }
-#define MAY_WORD(name, words)                                                                                \
-    {                                                                                                        \
-        name, VALUE_WORD, false, NULL, WORDS(words)                                                          \
+#define MAY_WORD(name, words)                                                                                          \
+    {                                                                                                                  \
+        name, VALUE_WORD, false, NULL, WORDS(words)                                                                    \
     }
 
 static const struct attr_rule cluster_attrs[] = {NEED_WORD("version", version_words),
                                                  MAY("name", VALUE_TEXT, "my-cluster")};
-static const struct attr_rule node_type_attrs[] = {NEED("id", VALUE_ID, "dgx"), NEED("gpus", VALUE_GPUS, "8"),
-                                                   MAY("cores", VALUE_COUNT, "64"),
-                                                   MAY("host-memory", VALUE_BYTES, "2TiB"),
-                                                   MAY("host-bandwidth", VALUE_BYTES_S, "25GB/s")};
-static const struct attr_rule gpu_attrs[] = {
-    NEED("model", VALUE_TEXT, "H100-SXM"), MAY("memory", VALUE_BYTES, "80GiB"),
-    MAY("reserve", VALUE_BYTES, "2GiB"), MAY("memory-bandwidth", VALUE_BYTES_S, "3.35TB/s")};
+static const struct attr_rule node_type_attrs[] = {
+    NEED("id", VALUE_ID, "dgx"), NEED("gpus", VALUE_GPUS, "8"), MAY("cores", VALUE_COUNT, "64"),
+    MAY("host-memory", VALUE_BYTES, "2TiB"), MAY("host-bandwidth", VALUE_BYTES_S, "25GB/s")};
+static const struct attr_rule gpu_attrs[] = {NEED("model", VALUE_TEXT, "H100-SXM"), MAY("memory", VALUE_BYTES, "80GiB"),
+                                             MAY("reserve", VALUE_BYTES, "2GiB"),
+                                             MAY("memory-bandwidth", VALUE_BYTES_S, "3.35TB/s")};
 static const struct attr_rule peak_attrs[] = {NEED_WORD("dtype", topo_dtype_words),
                                               NEED("rate", VALUE_FLOP_S, "989TFLOP/s"),
                                               MAY("efficiency", VALUE_FRACTION, "0.8")};
-static const struct attr_rule scale_up_attrs[] = {
-    {"kind", VALUE_WORD, true, "nvswitch", WORDS(topo_scale_up_words)},
-    MAY("bandwidth", VALUE_BYTES_S, "450GB/s"),
-    MAY("bidirectional", VALUE_BYTES_S, "900GB/s"),
-    MAY("latency", VALUE_SECONDS, "2us"),
-    MAY("span", VALUE_COUNT, "18"),
-    MAY("gpus", VALUE_COUNT, "2"),
-    MAY_WORD("multicast", yesno_words)};
-static const struct attr_rule nic_attrs[] = {
-    NEED("count", VALUE_COUNT, "8"), NEED("bandwidth", VALUE_BYTES_S, "400Gb/s"),
-    MAY("latency", VALUE_SECONDS, "4us"), MAY_WORD("gdr", yesno_words)};
+static const struct attr_rule scale_up_attrs[] = {{"kind", VALUE_WORD, true, "nvswitch", WORDS(topo_scale_up_words)},
+                                                  MAY("bandwidth", VALUE_BYTES_S, "450GB/s"),
+                                                  MAY("bidirectional", VALUE_BYTES_S, "900GB/s"),
+                                                  MAY("latency", VALUE_SECONDS, "2us"),
+                                                  MAY("span", VALUE_COUNT, "18"),
+                                                  MAY("gpus", VALUE_COUNT, "2"),
+                                                  MAY_WORD("multicast", yesno_words)};
+static const struct attr_rule nic_attrs[] = {NEED("count", VALUE_COUNT, "8"),
+                                             NEED("bandwidth", VALUE_BYTES_S, "400Gb/s"),
+                                             MAY("latency", VALUE_SECONDS, "4us"), MAY_WORD("gdr", yesno_words)};
 static const struct attr_rule topology_attrs[] = {NEED_WORD("format", dump_words),
                                                   NEED("href", VALUE_TEXT, "node.xml")};
 static const struct attr_rule nodes_attrs[] = {NEED("type", VALUE_ID, "dgx"), MAY("count", VALUE_COUNT, "16"),
                                                MAY("names", VALUE_TEXT, "gpu[001-016]")};
-static const struct attr_rule fabric_attrs[] = {
-    MAY_WORD("medium", medium_words), MAY("rails", VALUE_COUNT, "8"), MAY_WORD("cross-rail", yesno_words)};
+static const struct attr_rule fabric_attrs[] = {MAY_WORD("medium", medium_words), MAY("rails", VALUE_COUNT, "8"),
+                                                MAY_WORD("cross-rail", yesno_words)};
 static const struct attr_rule tier_attrs[] = {NEED("name", VALUE_ID, "leaf"), NEED("span", VALUE_SPAN, "all"),
                                               MAY("oversubscription", VALUE_RATIO, "2"),
                                               MAY("latency", VALUE_SECONDS, "1us")};
 static const struct attr_rule group_attrs[] = {NEED("tier", VALUE_ID, "leaf"), NEED("name", VALUE_ID, "row1"),
                                                NEED("nodes", VALUE_TEXT, "gpu[001-016]")};
-static const struct attr_rule torus_attrs[] = {
-    NEED("dims", VALUE_TEXT, "16x16x16"), NEED("link", VALUE_BYTES_S, "100GB/s"),
-    MAY("latency", VALUE_SECONDS, "1us"), MAY_WORD("wrap", yesno_words)};
-static const struct attr_rule exclude_attrs[] = {MAY("nodes", VALUE_TEXT, "gpu007"),
-                                                 MAY("gpus", VALUE_TEXT, "gpu007:0,3"),
-                                                 MAY("reason", VALUE_TEXT, "ECC")};
-static const struct attr_rule spare_attrs[] = {MAY("nodes", VALUE_TEXT, "gpu[015-016]"),
-                                               MAY("count", VALUE_COUNT, "2"), MAY("per", VALUE_ID, "pod"),
-                                               MAY("reason", VALUE_TEXT, "hot spare")};
+static const struct attr_rule torus_attrs[] = {NEED("dims", VALUE_TEXT, "16x16x16"),
+                                               NEED("link", VALUE_BYTES_S, "100GB/s"),
+                                               MAY("latency", VALUE_SECONDS, "1us"), MAY_WORD("wrap", yesno_words)};
+static const struct attr_rule exclude_attrs[] = {
+    MAY("nodes", VALUE_TEXT, "gpu007"), MAY("gpus", VALUE_TEXT, "gpu007:0,3"), MAY("reason", VALUE_TEXT, "ECC")};
+static const struct attr_rule spare_attrs[] = {MAY("nodes", VALUE_TEXT, "gpu[015-016]"), MAY("count", VALUE_COUNT, "2"),
+                                               MAY("per", VALUE_ID, "pod"), MAY("reason", VALUE_TEXT, "hot spare")};
 static const struct attr_rule degraded_attrs[] = {
     MAY("nodes", VALUE_TEXT, "gpu007"), MAY("gpus", VALUE_TEXT, "gpu007:0,3"),
     MAY("nic-bandwidth", VALUE_BYTES_S, "200Gb/s"), MAY("compute", VALUE_FRACTION, "0.9"),
@@ -120,17 +116,16 @@ static const struct attr_rule collective_attrs[] = {
     NEED_WORD("op", op_words),           NEED("ranks", VALUE_COUNT, "8"), MAY("per-node", VALUE_COUNT, "8"),
     MAY("tier", VALUE_ID, "leaf"),       MAY("type", VALUE_ID, "dgx"),    MAY_WORD("format", table_words),
     MAY("href", VALUE_TEXT, "table.txt")};
-static const struct attr_rule collective_point_attrs[] = {NEED("size", VALUE_BYTES, "1MiB"),
-                                                          MAY("busbw", VALUE_BYTES_S, "360GB/s"),
-                                                          MAY("time", VALUE_SECONDS, "48us")};
-static const struct attr_rule gemm_attrs[] = {NEED_WORD("dtype", topo_dtype_words),
-                                              MAY("type", VALUE_ID, "dgx")};
+static const struct attr_rule collective_point_attrs[] = {
+    NEED("size", VALUE_BYTES, "1MiB"), MAY("busbw", VALUE_BYTES_S, "360GB/s"), MAY("time", VALUE_SECONDS, "48us")};
+static const struct attr_rule gemm_attrs[] = {NEED_WORD("dtype", topo_dtype_words), MAY("type", VALUE_ID, "dgx")};
 static const struct attr_rule gemm_point_attrs[] = {
     NEED("m", VALUE_COUNT, "8192"), NEED("n", VALUE_COUNT, "8192"), NEED("k", VALUE_COUNT, "8192"),
     MAY("rate", VALUE_FLOP_S, "700TFLOP/s"), MAY("efficiency", VALUE_FRACTION, "0.7")};
 static const struct attr_rule kernel_attrs[] = {NEED("op", VALUE_TEXT, "RMSNORM"), NEED_WORD("dtype", topo_dtype_words),
                                                 MAY("type", VALUE_ID, "dgx")};
-static const struct attr_rule kernel_point_attrs[] = {NEED("size", VALUE_BYTES, "1MiB"), NEED("time", VALUE_SECONDS, "90us")};
+static const struct attr_rule kernel_point_attrs[] = {NEED("size", VALUE_BYTES, "1MiB"),
+                                                      NEED("time", VALUE_SECONDS, "90us")};
 static const struct attr_rule attention_point_attrs[] = {
     NEED("sequence", VALUE_COUNT, "4096"), NEED("head", VALUE_COUNT, "128"), NEED("forward", VALUE_FLOP_S, "30GFLOP/s"),
     NEED("backward", VALUE_FLOP_S, "40GFLOP/s")};
@@ -314,8 +309,8 @@ static void check_value(struct arena *a, struct diag *d, const struct attr_rule 
     case VALUE_ID:
         v->valid = is_id(v->value, v->length);
         if (!v->valid)
-            diag_error(d, v->at, "bad-value",
-                       "%s must be a letter, then at most 62 letters, digits, '-', '_' or '.'", v->name);
+            diag_error(d, v->at, "bad-value", "%s must be a letter, then at most 62 letters, digits, '-', '_' or '.'",
+                       v->name);
         return;
     case VALUE_COUNT:
         check_count(d, v, TOPO_NODES_MAX);
@@ -409,8 +404,7 @@ static void check_missing(struct diag *d, const struct xml_element *e, const str
     diag_caret(d, "add %s=\"%s\"", want->name, want->example ? want->example : want->words[0]);
 }
 
-static void check_attributes(struct arena *a, struct diag *d, struct xml_element *e,
-                             const struct element_rule *rule)
+static void check_attributes(struct arena *a, struct diag *d, struct xml_element *e, const struct element_rule *rule)
 {
     for (uint32_t i = 0; i < e->nattrs; i++) {
         const struct attr_rule *found = find_attr(rule, e->attrs[i].name);

@@ -33,8 +33,8 @@ static void print_gpu(const struct topo_gpu *gpu, FILE *out)
     for (int i = 0; i < NTOPO_DTYPES; i++) {
         if (gpu->peak_flop_s[i] <= 0)
             continue;
-        fprintf(out, "  %-10s  %-5s %s (%s)", label, topo_dtype_words[i],
-                units_show_flop_s(gpu->peak_flop_s[i]).s, origin(gpu, (uint32_t)FACT_PEAK << i));
+        fprintf(out, "  %-10s  %-5s %s (%s)", label, topo_dtype_words[i], units_show_flop_s(gpu->peak_flop_s[i]).s,
+                origin(gpu, (uint32_t)FACT_PEAK << i));
         if (gpu->efficiency[i] > 0)
             fprintf(out, ", efficiency %s", units_show_real(gpu->efficiency[i]).s);
         fprintf(out, "\n");
@@ -49,9 +49,9 @@ static void print_scale_up(const struct topo_node_type *type, FILE *out)
         fprintf(out, "  scale-up    none\n");
         return;
     }
-    fprintf(out, "  scale-up    %s, %s one way per GPU (%s), %s per domain",
-            topo_scale_up_words[s->kind], units_show_bytes_s(s->bytes_s).s,
-            type->gpu.given & FACT_SCALE_UP ? "file" : "catalogue", units_show_count(s->gpus, "GPU").s);
+    fprintf(out, "  scale-up    %s, %s one way per GPU (%s), %s per domain", topo_scale_up_words[s->kind],
+            units_show_bytes_s(s->bytes_s).s, type->gpu.given & FACT_SCALE_UP ? "file" : "catalogue",
+            units_show_count(s->gpus, "GPU").s);
     if (s->kind == SCALE_UP_MESH && s->gpus > 1)
         fprintf(out, ", %s between two", units_show_bytes_s(s->bytes_s / (s->gpus - 1)).s);
     if (s->span > 1) {
@@ -71,8 +71,7 @@ static void print_type(const struct topo_node_type *type, FILE *out)
     print_scale_up(type, out);
     for (uint32_t i = 0; i < type->nnics; i++)
         fprintf(out, "  %-10s  %u x %s%s\n", i ? "" : "nic", type->nics[i].count,
-                units_show_bytes_s(type->nics[i].bytes_s).s,
-                type->nics[i].gdr ? "" : ", not direct to GPU memory");
+                units_show_bytes_s(type->nics[i].bytes_s).s, type->nics[i].gdr ? "" : ", not direct to GPU memory");
     if (type->nnics)
         fprintf(out, "              %s one way per GPU\n", units_show_bytes_s(type->nic_bytes_s_per_gpu).s);
     if (type->cores)
@@ -83,8 +82,7 @@ static void print_type(const struct topo_node_type *type, FILE *out)
         fprintf(out, "  to host     %s per GPU\n", units_show_bytes_s(type->host_bytes_s).s);
     if (type->detail) {
         fprintf(out, "  dump        %s, %s, %s", units_show_count(type->detail->ngpus, "GPU").s,
-                units_show_count(type->detail->nnics, "NIC").s,
-                units_show_count(type->detail->nnuma, "NUMA node").s);
+                units_show_count(type->detail->nnics, "NIC").s, units_show_count(type->detail->nnuma, "NUMA node").s);
         if (type->detail->nvlink_bytes_s > 0)
             fprintf(out, ", NVLink %s effective", units_show_bytes_s(type->detail->nvlink_bytes_s).s);
         fprintf(out, "\n");
@@ -104,8 +102,7 @@ static void print_level(const struct topo *t, uint32_t level, FILE *out)
         snprintf(span, sizeof span, "%s", units_show_commas(t->types[0].scale_up.span).s);
     if (level)
         snprintf(over, sizeof over, "%s", units_show_real(t->tiers[level - 1].oversubscription).s);
-    fprintf(out, "  %5u  %-12s %9s %8s %8s", level, topo_level_name(t, level), span,
-            units_show_commas(groups).s, over);
+    fprintf(out, "  %5u  %-12s %9s %8s %8s", level, topo_level_name(t, level), span, units_show_commas(groups).s, over);
     for (uint32_t i = 0; i < t->ntypes; i++)
         fprintf(out, "  %12.4g %9s", topo_level_bytes_s(t, i, level) / 1e9,
                 units_show_seconds(topo_level_latency_s(t, i, level)).s);
@@ -179,8 +176,7 @@ static void print_damage(const struct topo *t, FILE *out)
             fprintf(out, " NICs at %.0f%%", 100 * node->nic_factor);
         if (node->compute_factor < 1)
             fprintf(out, " compute at %.0f%%", 100 * node->compute_factor);
-        fprintf(out, "%s%s%s\n", node->reason ? " (" : "", node->reason ? node->reason : "",
-                node->reason ? ")" : "");
+        fprintf(out, "%s%s%s\n", node->reason ? " (" : "", node->reason ? node->reason : "", node->reason ? ")" : "");
     }
 }
 
@@ -326,8 +322,7 @@ static void json_nodes(struct strbuf *b, const struct topo *t)
     open_with(b, "marked_nodes", '[');
     for (uint32_t i = 0; i < t->nnodes; i++) {
         const struct topo_node *node = &t->nodes[i];
-        if (node->state == NODE_USABLE && !node->excluded_gpus && node->nic_factor >= 1 &&
-            node->compute_factor >= 1)
+        if (node->state == NODE_USABLE && !node->excluded_gpus && node->nic_factor >= 1 && node->compute_factor >= 1)
             continue;
         open_with(b, "", '{');
         put_text(b, "name", node->name);

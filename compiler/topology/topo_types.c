@@ -57,19 +57,16 @@ static bool has_peak(const struct topo_gpu *gpu)
     return false;
 }
 
-static void check_memory(struct walk *w, const struct xml_element *e, const struct topo_gpu *gpu,
-                         uint64_t known)
+static void check_memory(struct walk *w, const struct xml_element *e, const struct topo_gpu *gpu, uint64_t known)
 {
     const struct xml_attr *memory = xml_attr(e, "memory"), *reserve = xml_attr(e, "reserve");
     if (known && memory && memory->valid && (double)gpu->memory_bytes > 1.1 * (double)known) {
-        diag_warning(w->diag, memory->at, "memory-above-catalogue", "%s has less memory than that",
-                     gpu->model);
+        diag_warning(w->diag, memory->at, "memory-above-catalogue", "%s has less memory than that", gpu->model);
         diag_caret(w->diag, "the driver reports %s", units_show_bytes(known).s);
     }
     if (gpu->memory_bytes && gpu->reserve_bytes >= gpu->memory_bytes)
-        diag_error(w->diag, reserve ? reserve->at : e->at, "reserve",
-                   "the reserve of %s leaves nothing of %s", units_show_bytes(gpu->reserve_bytes).s,
-                   units_show_bytes(gpu->memory_bytes).s);
+        diag_error(w->diag, reserve ? reserve->at : e->at, "reserve", "the reserve of %s leaves nothing of %s",
+                   units_show_bytes(gpu->reserve_bytes).s, units_show_bytes(gpu->memory_bytes).s);
 }
 
 static void check_unknown_model(struct walk *w, const struct xml_element *e, const struct topo_gpu *gpu)
@@ -78,15 +75,14 @@ static void check_unknown_model(struct walk *w, const struct xml_element *e, con
     bool memory = topo_attr_given(e, "memory"), peak = topo_child(e, "peak", NULL);
     if (memory && peak)
         return;
-    diag_error(w->diag, xml_attr(e, "model")->at, "unknown-gpu",
-               "'%.64s' is not in the catalogue: it needs %s", gpu->model,
+    diag_error(w->diag, xml_attr(e, "model")->at, "unknown-gpu", "'%.64s' is not in the catalogue: it needs %s",
+               gpu->model,
                memory ? "a <peak>"
                : peak ? "memory"
                       : "memory and a <peak>");
     if (near_name && !topo_is_cpu(gpu))
         diag_caret(w->diag, "did you mean '%s'?", near_name);
-    diag_help(w->diag,
-              "such as <gpu model=\"%.64s\" memory=\"80GiB\"><peak dtype=\"fp32\" rate=\"60TFLOP/s\"/></gpu>",
+    diag_help(w->diag, "such as <gpu model=\"%.64s\" memory=\"80GiB\"><peak dtype=\"fp32\" rate=\"60TFLOP/s\"/></gpu>",
               gpu->model);
 }
 
@@ -125,8 +121,7 @@ static void read_scale_up_rate(struct walk *w, const struct xml_element *e, cons
     double known = row ? row->bidirectional_bytes_s : 0;
     if (s->kind == SCALE_UP_NONE) {
         if (one_way || both)
-            diag_error(w->diag, (one_way ? one_way : both)->name_at, "scale-up",
-                       "kind=\"none\" has no bandwidth");
+            diag_error(w->diag, (one_way ? one_way : both)->name_at, "scale-up", "kind=\"none\" has no bandwidth");
         return;
     }
     if (one_way && both) {
@@ -144,8 +139,8 @@ static void read_scale_up_rate(struct walk *w, const struct xml_element *e, cons
         if (known > 0 && near(s->bytes_s, known)) {
             diag_warning(w->diag, one_way->at, "both-directions",
                          "this is the figure for both directions of %s together", type->gpu.model);
-            diag_caret(w->diag, "write bandwidth=\"%s\" or bidirectional=\"%s\"",
-                       units_show_bytes_s(known / 2).s, units_show_bytes_s(known).s);
+            diag_caret(w->diag, "write bandwidth=\"%s\" or bidirectional=\"%s\"", units_show_bytes_s(known / 2).s,
+                       units_show_bytes_s(known).s);
         }
     } else if (topo_attr_real(e, "bidirectional", &s->bytes_s)) {
         s->bytes_s /= 2;
@@ -169,16 +164,14 @@ static void read_domain(struct walk *w, const struct xml_element *e, const struc
         return;
     uint32_t n = (uint32_t)gpus->integer;
     if (s->span > 1 && n != s->gpus) {
-        diag_error(w->diag, gpus->at, "scale-up",
-                   "a domain of %u nodes with %u GPUs each has %u GPUs, not %u", s->span, type->gpus, s->gpus,
-                   n);
+        diag_error(w->diag, gpus->at, "scale-up", "a domain of %u nodes with %u GPUs each has %u GPUs, not %u", s->span,
+                   type->gpus, s->gpus, n);
         diag_help(w->diag, "leave gpus out; it is for domains smaller than a node");
     } else if (n > type->gpus) {
         diag_error(w->diag, gpus->at, "scale-up", "a node has only %u GPUs", type->gpus);
         diag_help(w->diag, "for domains of several nodes write span=, in nodes");
     } else if (s->span == 1 && type->gpus % n) {
-        diag_error(w->diag, gpus->at, "scale-up", "domains of %u do not divide a node's %u GPUs", n,
-                   type->gpus);
+        diag_error(w->diag, gpus->at, "scale-up", "domains of %u do not divide a node's %u GPUs", n, type->gpus);
     } else {
         s->gpus = n;
     }
@@ -232,8 +225,7 @@ static void read_nics(struct walk *w, const struct xml_element *e, struct topo_n
         if (!topo_attr_count(n, "count", &nic.count) || !topo_attr_real(n, "bandwidth", &nic.bytes_s))
             continue;
         if (nic.count > 64)
-            diag_error(w->diag, xml_attr(n, "count")->at, "bad-value",
-                       "a node has at most 64 NICs of a kind");
+            diag_error(w->diag, xml_attr(n, "count")->at, "bad-value", "a node has at most 64 NICs of a kind");
         sum += nic.count * nic.bytes_s;
         vec_push(w->arena, &nics, nic);
     }
@@ -261,8 +253,8 @@ static void read_dump_file(struct walk *w, const struct xml_element *e, const st
     if (!system)
         return;
     if (strcmp(system->name, "system") != 0) {
-        diag_error(w->diag, href->at, "bad-dump", "%s is no NCCL dump: its root is <%.64s>, not <system>",
-                   source->name, system->name);
+        diag_error(w->diag, href->at, "bad-dump", "%s is no NCCL dump: its root is <%.64s>, not <system>", source->name,
+                   system->name);
         return;
     }
     walk_nccl(w, system, href->at, node_type, type);
@@ -319,8 +311,7 @@ void walk_node_types(struct walk *w)
         read_node_type(w, e, &t->types[i]);
         for (uint32_t k = 0; k < i; k++)
             if (*t->types[i].id && !strcmp(t->types[i].id, t->types[k].id)) {
-                diag_error(w->diag, xml_attr(e, "id")->at, "repeated-name", "a second node type '%s'",
-                           t->types[i].id);
+                diag_error(w->diag, xml_attr(e, "id")->at, "repeated-name", "a second node type '%s'", t->types[i].id);
                 diag_note(w->diag, t->types[k].span, "the first one");
                 break;
             }

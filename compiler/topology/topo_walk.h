@@ -42,8 +42,7 @@ bool walk_type(struct walk *w, const struct xml_element *e, const char *attribut
 void walk_nodes(struct walk *w);
 void walk_node_states(struct walk *w);
 /* nodes that a host list attribute names, each of which must exist; false after an error */
-bool walk_hosts(struct walk *w, const struct xml_element *e, const char *attribute, uint32_t *n,
-                uint32_t **nodes);
+bool walk_hosts(struct walk *w, const struct xml_element *e, const char *attribute, uint32_t *n, uint32_t **nodes);
 
 /* topo_fabric.c: <fabric> with tiers, groups or a torus */
 void walk_fabric(struct walk *w);

@@ -97,8 +97,7 @@ static size_t skip_name(const char *s, size_t i, size_t end)
 }
 
 /* One `name = "value"` at s[i]; returns the byte behind it, or 0 when the text is not of that form. */
-static size_t scan_attribute(const struct reader *r, size_t i, size_t end, struct span *name,
-                             struct span *value)
+static size_t scan_attribute(const struct reader *r, size_t i, size_t end, struct span *name, struct span *value)
 {
     const char *s = r->source->text;
     size_t from = i = skip_blank(s, i, end);
@@ -188,9 +187,8 @@ static bool may_start(struct reader *r, const char *name, bool namespaced, int n
 }
 
 /* attributes: per attribute localname, prefix, URI, value, end of value */
-static void on_start(void *user, const xmlChar *name, const xmlChar *prefix, const xmlChar *uri,
-                     int nnamespaces, const xmlChar **namespaces, int nattrs, int ndefaulted,
-                     const xmlChar **attributes)
+static void on_start(void *user, const xmlChar *name, const xmlChar *prefix, const xmlChar *uri, int nnamespaces,
+                     const xmlChar **namespaces, int nattrs, int ndefaulted, const xmlChar **attributes)
 {
     struct reader *r = ((xmlParserCtxtPtr)user)->_private;
     (void)uri, (void)namespaces, (void)ndefaulted;
@@ -287,12 +285,10 @@ static void say_malformed(struct reader *r, const xmlError *error)
         diag_error(r->diag, at, "xml-malformed", "this attribute has no value");
         return;
     case XML_ERR_ATTRIBUTE_REDEFINED:
-        diag_error(r->diag, at, "xml-malformed", "the attribute '%s' is given twice",
-                   error->str1 ? error->str1 : "");
+        diag_error(r->diag, at, "xml-malformed", "the attribute '%s' is given twice", error->str1 ? error->str1 : "");
         return;
     case XML_ERR_LT_IN_ATTRIBUTE:
-        diag_error(r->diag, at, "xml-malformed",
-                   "'<' inside an attribute's value: is a closing quote missing?");
+        diag_error(r->diag, at, "xml-malformed", "'<' inside an attribute's value: is a closing quote missing?");
         if (at.start > 0) {
             size_t from = at.start - 1;
             while (from > 0 && r->source->text[from] != '<')
@@ -310,8 +306,7 @@ static void say_malformed(struct reader *r, const xmlError *error)
         return;
     default:
         diag_error(r->diag, at, "xml-malformed", "not well-formed XML: %.*s",
-                   (int)strcspn(error->message ? error->message : "", "\n"),
-                   error->message ? error->message : "");
+                   (int)strcspn(error->message ? error->message : "", "\n"), error->message ? error->message : "");
     }
 }
 
@@ -320,8 +315,7 @@ static void on_error(void *user, xmlErrorPtr error)
     xmlParserCtxtPtr ctxt = user;
     struct reader *r = ctxt ? ctxt->_private : NULL;
     /* namespaces are refused in on_start, with a place */
-    if (!r || error->level < XML_ERR_ERROR || error->domain == XML_FROM_NAMESPACE ||
-        error->code == XML_ERR_USER_STOP)
+    if (!r || error->level < XML_ERR_ERROR || error->domain == XML_FROM_NAMESPACE || error->code == XML_ERR_USER_STOP)
         return;
     if (fail_first(r))
         say_malformed(r, error);
@@ -349,8 +343,7 @@ static bool check_utf8(struct diag *d, const struct source *s)
             good = p[i + k] >> 6 == 2;
         if (good)
             continue;
-        diag_error(d, (struct span){s, (uint32_t)i, 1}, "xml-encoding",
-                   "this is not UTF-8 text (byte 0x%02x)", p[i]);
+        diag_error(d, (struct span){s, (uint32_t)i, 1}, "xml-encoding", "this is not UTF-8 text (byte 0x%02x)", p[i]);
         return false;
     }
     return true;
@@ -372,11 +365,9 @@ static bool check_declaration(struct diag *d, const struct source *s)
     if (i >= s->size || (text[i] != '"' && text[i] != '\''))
         return true; /* malformed: the parser will say so */
     size_t n = strcspn(text + i + 1, (char[]){text[i], '>', 0});
-    if ((n == 5 && !strncasecmp(text + i + 1, "UTF-8", 5)) ||
-        (n == 8 && !strncasecmp(text + i + 1, "US-ASCII", 8)))
+    if ((n == 5 && !strncasecmp(text + i + 1, "UTF-8", 5)) || (n == 8 && !strncasecmp(text + i + 1, "US-ASCII", 8)))
         return true;
-    diag_error(d, (struct span){s, (uint32_t)i + 1, (uint32_t)n}, "xml-encoding",
-               "this encoding is not accepted");
+    diag_error(d, (struct span){s, (uint32_t)i + 1, (uint32_t)n}, "xml-encoding", "this encoding is not accepted");
     diag_help(d, "save the file as UTF-8 and write encoding=\"UTF-8\"");
     return false;
 }
@@ -478,6 +469,5 @@ struct span xml_value_span(const struct xml_attr *attr, size_t from, size_t leng
     if (!attr->exact || from > attr->at.length)
         return attr->at;
     size_t left = attr->at.length - from;
-    return (struct span){attr->at.source, attr->at.start + (uint32_t)from,
-                         (uint32_t)(length < left ? length : left)};
+    return (struct span){attr->at.source, attr->at.start + (uint32_t)from, (uint32_t)(length < left ? length : left)};
 }

@@ -22,8 +22,7 @@ static void check_job(struct arena *a, const struct plan *p, const struct job_in
                 j->seed == t->seed && j->steps_total == steps && j->tokens_per_step == tokens;
     bool rates = j->lr_kind == (uint32_t)t->lr_kind && j->lr == t->lr && j->lr_min == t->lr_min &&
                  j->lr_warmup == t->lr_warmup && j->lr_decay == t->lr_decay && j->lr_stable == t->lr_stable;
-    if (!data || !rates || j->optimizer != (uint32_t)t->optimizer || j->beta1 != t->beta1 ||
-        j->beta2 != t->beta2)
+    if (!data || !rates || j->optimizer != (uint32_t)t->optimizer || j->beta1 != t->beta1 || j->beta2 != t->beta2)
         prove_report(a, p, v, at, "the job in its header is not the model file's");
 }
 
@@ -40,14 +39,13 @@ static bool same_tensor(const struct tensor *x, const struct tensor *y)
     return family && !strcmp(x->name, y->name) && x->ndim == y->ndim && x->shape[0] == y->shape[0] &&
            x->shape[1] == y->shape[1] && x->row == y->row && x->col == y->col && x->rows == y->rows &&
            x->cols == y->cols && x->row_slot == y->row_slot && x->col_slot == y->col_slot &&
-           x->row_stride == y->row_stride && x->col_stride == y->col_stride &&
-           x->transposed == y->transposed && x->at == y->at && x->init == y->init && x->std == y->std;
+           x->row_stride == y->row_stride && x->col_stride == y->col_stride && x->transposed == y->transposed &&
+           x->at == y->at && x->init == y->init && x->std == y->std;
 }
 
 static void check_tables(struct arena *a, const struct plan *p, uint32_t role, struct verdict *v)
 {
-    const struct program *t = prove_program(p, role, PROGRAM_TRAIN),
-                         *e = prove_program(p, role, PROGRAM_EVAL);
+    const struct program *t = prove_program(p, role, PROGRAM_TRAIN), *e = prove_program(p, role, PROGRAM_EVAL);
     struct site at = {7, role, NONE, true, NONE};
     if (!e)
         return;
@@ -79,9 +77,10 @@ static bool same_count(const struct program *q, const struct bucket *b, uint32_t
     return q->slots[count->slot].arg == s->arg; /* FIRST both, by conserve_count() and the loader */
 }
 
-/* A correction bias is whole on every rank of its stage and has no norm: the first rank of the stage saves it.  The upper
- * half of the roles of DualPipe has a second copy of every stage, which is not saved: first(pp) is 0 there. */
-static void check_moved(struct arena *a, const struct plan *p, const struct program *q, struct site at, struct verdict *v)
+/* A correction bias is whole on every rank of its stage and has no norm: the first rank of the stage saves it.  The
+ * upper half of the roles of DualPipe has a second copy of every stage, which is not saved: first(pp) is 0 there. */
+static void check_moved(struct arena *a, const struct plan *p, const struct program *q, struct site at,
+                        struct verdict *v)
 {
     uint32_t bucket = q->buffers[prove_operand(q, at.insn, OPND(BIAS_MOVE, bias))->buffer].bucket, want = 0;
     for (uint32_t digit = 0; digit < p->mesh.ndigits; digit++)

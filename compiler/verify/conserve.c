@@ -21,8 +21,8 @@ bool conserve_fail(struct machine *m, uint32_t i, const char *fmt, ...)
     m->site.insn = i;
     const struct machine *before = m->c->suspect;
     if (!m->c->failed && before && (before != m || m->c->suspect_insn != i))
-        s = arena_printf(m->c->arena, "%s; before, role %u's %s read what another microbatch had left", s,
-                         before->role, prove_insn_text(m->c->arena, before->program, m->c->suspect_insn));
+        s = arena_printf(m->c->arena, "%s; before, role %u's %s read what another microbatch had left", s, before->role,
+                         prove_insn_text(m->c->arena, before->program, m->c->suspect_insn));
     if (!m->c->failed)
         prove_report(m->c->arena, m->c->plan, m->c->verdict, m->site, "%s", s);
     m->c->failed = true;
@@ -56,8 +56,9 @@ const char *conserve_origin(struct machine *m, const struct value *v)
 static void suspect(struct machine *m, uint32_t i, size_t k, uint32_t writer)
 {
     const struct insn *all = m->program->insns;
-    if (m->c->suspect || writer == NONE || all[writer].microbatch == all[i].microbatch || all[writer].microbatch == NONE ||
-        all[i].microbatch == NONE || prove_operand(m->program, i, k)->mark != MARK_READ)
+    if (m->c->suspect || writer == NONE || all[writer].microbatch == all[i].microbatch ||
+        all[writer].microbatch == NONE || all[i].microbatch == NONE ||
+        prove_operand(m->program, i, k)->mark != MARK_READ)
         return;
     m->c->suspect = m;
     m->c->suspect_insn = i;
@@ -65,9 +66,7 @@ static void suspect(struct machine *m, uint32_t i, size_t k, uint32_t writer)
 
 static const char *writer_text(struct machine *m, uint32_t writer)
 {
-    return writer == NONE
-               ? ""
-               : arena_printf(m->c->arena, ", by %s", prove_insn_text(m->c->arena, m->program, writer));
+    return writer == NONE ? "" : arena_printf(m->c->arena, ", by %s", prove_insn_text(m->c->arena, m->program, writer));
 }
 
 /* why an operand can't be read, in words */
@@ -78,9 +77,9 @@ static bool fail_read(struct machine *m, uint32_t i, size_t k)
     const struct cell *c = &m->store->cells[m->store->first[o->buffer]];
     for (uint32_t p = 0; p < c->n; p++)
         if (c->pieces[p].own)
-            return conserve_fail(
-                m, i, "it reads %s (%s), of which only the own shard is up to date: the rest is stale%s",
-                name, m->program->buffers[o->buffer].name, writer_text(m, c->pieces[p].writer));
+            return conserve_fail(m, i,
+                                 "it reads %s (%s), of which only the own shard is up to date: the rest is stale%s",
+                                 name, m->program->buffers[o->buffer].name, writer_text(m, c->pieces[p].writer));
     uint32_t writer = store_writer(m->store, o);
     return conserve_fail(m, i, "it reads %s (%s), whose bytes do not hold one known matrix%s", name,
                          m->program->buffers[o->buffer].name, writer_text(m, writer));
@@ -126,11 +125,10 @@ bool conserve_read(struct machine *m, uint32_t i, size_t k, struct value *out)
     if (p->n != 1)
         return conserve_fail(m, i, "it reads %s as one matrix, but it holds %s beside %s%s", name,
                              value_text(m->c->arena, m->c->nodes, &p->at[0].value),
-                             value_text(m->c->arena, m->c->nodes, &p->at[1].value),
-                             writer_text(m, p->at[0].writer));
+                             value_text(m->c->arena, m->c->nodes, &p->at[1].value), writer_text(m, p->at[0].writer));
     if (!conserve_complete(out))
-        return conserve_fail(m, i, "it reads %s, which holds %s%s", name,
-                             value_text(m->c->arena, m->c->nodes, out), writer_text(m, p->at[0].writer));
+        return conserve_fail(m, i, "it reads %s, which holds %s%s", name, value_text(m->c->arena, m->c->nodes, out),
+                             writer_text(m, p->at[0].writer));
     return true;
 }
 
@@ -145,8 +143,7 @@ bool conserve_zeros(const struct parts *p)
 static const struct part *same_part(const struct parts *p, const struct part *x)
 {
     for (uint32_t i = 0; i < p->n; i++)
-        if (p->at[i].row == x->row && p->at[i].rows == x->rows && p->at[i].col == x->col &&
-            p->at[i].cols == x->cols)
+        if (p->at[i].row == x->row && p->at[i].rows == x->rows && p->at[i].col == x->col && p->at[i].cols == x->cols)
             return &p->at[i];
     return NULL;
 }
@@ -156,8 +153,8 @@ bool conserve_known(struct machine *m, uint32_t i, const struct value *v)
     if (v->kind != VALUE_NODES || m->c->nodes->at[v->node].name)
         return true;
     const struct recipe *r = &m->c->nodes->at[v->node].recipe;
-    return conserve_fail_inputs(m, i, "the model's step has no sum of %s and %s",
-                                nodes_name(m->c->nodes, r->input[0]), nodes_name(m->c->nodes, r->input[1]));
+    return conserve_fail_inputs(m, i, "the model's step has no sum of %s and %s", nodes_name(m->c->nodes, r->input[0]),
+                                nodes_name(m->c->nodes, r->input[1]));
 }
 
 /* sums over weights or layers that only the end of the step completes */
@@ -182,8 +179,7 @@ bool conserve_emit(struct machine *m, uint32_t i, size_t k, const struct parts *
             return conserve_fail(
                 m, i, "it adds %s to other shapes, %s%s", value_text(m->c->arena, m->c->nodes, &part.value),
                 value_text(m->c->arena, m->c->nodes, &old->at[0].value), writer_text(m, old->at[0].writer));
-        const char *why =
-            there ? value_add(m->c->scratch, m->c->nodes, &there->value, &part.value, &part.value) : NULL;
+        const char *why = there ? value_add(m->c->scratch, m->c->nodes, &there->value, &part.value, &part.value) : NULL;
         if (why)
             return conserve_fail(m, i, "%s%s", why, writer_text(m, there->writer));
         if (!grows(m->program->insns[i].op) && !conserve_known(m, i, &part.value))
@@ -282,9 +278,8 @@ static const char *expectation(struct machine *m, const struct recipe *r)
             continue;
         for (uint32_t k = 0; k < info->nattrs; k++)
             if (x->attr[k] != r->attr[k])
-                return arena_printf(m->c->arena, "; for %s attribute %s is %s in the model, here %s",
-                                    g->at[n].name, info->attr[k].name,
-                                    attr_text(m->c->arena, &info->attr[k], x->attr[k]),
+                return arena_printf(m->c->arena, "; for %s attribute %s is %s in the model, here %s", g->at[n].name,
+                                    info->attr[k].name, attr_text(m->c->arena, &info->attr[k], x->attr[k]),
                                     attr_text(m->c->arena, &info->attr[k], r->attr[k]));
     }
     for (uint32_t n = 1; n < g->n; n++) {
@@ -319,8 +314,8 @@ uint32_t conserve_find(struct machine *m, uint32_t i, const struct recipe *r)
     const char *inputs = "";
     for (uint32_t k = 0; k < info->noperands; k++)
         if (r->input[k] != NODE_ZERO)
-            inputs = arena_printf(m->c->arena, "%s%s%s = %s", inputs, *inputs ? ", " : "",
-                                  info->operand[k].name, nodes_name(m->c->nodes, r->input[k]));
+            inputs = arena_printf(m->c->arena, "%s%s%s = %s", inputs, *inputs ? ", " : "", info->operand[k].name,
+                                  nodes_name(m->c->nodes, r->input[k]));
     conserve_fail_inputs(m, i, "the model's step has no %s of %s%s", info->name, inputs, expectation(m, r));
     return NONE;
 }
@@ -387,8 +382,7 @@ static void interpret(struct arena *a, const struct plan *p, int kind, struct ve
 {
     struct arena *scratch = arena_new();
     const char *cannot;
-    struct conserve c = {
-        .arena = a, .scratch = scratch, .plan = p, .verdict = v, .kind = kind, .nroles = p->nroles};
+    struct conserve c = {.arena = a, .scratch = scratch, .plan = p, .verdict = v, .kind = kind, .nroles = p->nroles};
     c.reference = reference_new(scratch, p->job, &p->decision, &cannot);
     if (!c.reference) {
         struct site at = {7, NONE, NONE, kind == PROGRAM_EVAL, NONE};

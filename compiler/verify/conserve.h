@@ -31,7 +31,7 @@ struct machine {
     struct conserve *c;
     const struct program *program;
     uint32_t role, next; /* instruction to interpret next */
-    bool waits; /* the instruction is waiting for another role */
+    bool waits;          /* the instruction is waiting for another role */
     struct site site;
     struct store *store;
     bool deposited; /* its contribution to a collective is in `deposit`, and it is waiting for the other members */
@@ -41,10 +41,10 @@ struct machine {
     uint32_t *guess;                   /* per operand: the node that it was when last written, which is tried first */
     /* the node that CLIP instructions read as the experts' lack of rows; NONE before the first */
     uint32_t saw_need;
-    bool differ_need;                  /* they have read different nodes */
+    bool differ_need; /* they have read different nodes */
     /* per bucket: digits over which the update of its working copy is split; 0: updated whole */
     uint32_t *part;
-    struct whole **initial;            /* per bucket: parameter and two moments as the step finds them */
+    struct whole **initial; /* per bucket: parameter and two moments as the step finds them */
 };
 /* The names that isa.def gives to an opcode's numbers of rows and columns; 0: the number 1 or 2. */
 struct shape {
@@ -66,8 +66,8 @@ struct conserve {
     VEC(const struct whole *) slices;
     struct parts *parts; /* five buffers for operands that are read */
     bool failed;
-    VEC(uint32_t) lacks; /* nodes of the lacks that blocks of expert rows have reported */
-    uint32_t need;       /* their sum, NODE_ZERO without any */
+    VEC(uint32_t) lacks;   /* nodes of the lacks that blocks of expert rows have reported */
+    uint32_t need;         /* their sum, NODE_ZERO without any */
     VEC(struct told) told; /* reports of all roles */
     uint32_t *told_at;     /* TOLD_ROOM chains, counted from 1 */
     /* Only for messages: the first instruction that read what, by the tags, another microbatch had left. */
@@ -85,8 +85,7 @@ struct conserve {
 bool conserve_fail(struct machine *m, uint32_t i, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* The same, also naming the instructions that wrote the operands it has read. */
-bool conserve_fail_inputs(struct machine *m, uint32_t i, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+bool conserve_fail_inputs(struct machine *m, uint32_t i, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* "; rows by role 0's instruction 3 (...)", "" if unknown */
 const char *conserve_origin(struct machine *m, const struct value *v);
 
@@ -100,7 +99,7 @@ bool conserve_read_flat(struct machine *m, uint32_t i, size_t k, struct whole *o
 /* Writes pieces that together make up the operand, or adds them to what is there. */
 bool conserve_emit(struct machine *m, uint32_t i, size_t k, const struct parts *out);
 bool conserve_complete(const struct value *v); /* is it a node with all contributions? */
-bool conserve_zeros(const struct parts *p); /* are all parts zeros? */
+bool conserve_zeros(const struct parts *p);    /* are all parts zeros? */
 /* Is it a value of the reference step, or a partial sum of one?  false after a report. */
 bool conserve_known(struct machine *m, uint32_t i, const struct value *v);
 bool conserve_emit_one(struct machine *m, uint32_t i, size_t k, const struct value *v);

@@ -12,8 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static struct routed *new_routed(struct machine *m, const struct extent *row, uint32_t blocks,
-                                       uint32_t rows)
+static struct routed *new_routed(struct machine *m, const struct extent *row, uint32_t blocks, uint32_t rows)
 {
     struct routed *t = ARENA_NEW(m->c->scratch, struct routed);
     struct blocks own = sets_one(m->c->nodes->sets, &(struct block){.extent = *row, .count = 1});
@@ -235,8 +234,7 @@ bool rule_ARRANGE(struct machine *m, uint32_t i)
     int64_t rows = prove_attr(m->program, i, ATTR(ARRANGE, rows))->u.i,
             capacity = prove_attr(m->program, i, ATTR(ARRANGE, capacity))->u.i;
     if (!moe || experts != moe->experts || prove_attr(m->program, i, ATTR(ARRANGE, tokens))->u.i)
-        return conserve_fail(m, i, "it arranges %lld experts in %lld blocks", (long long)experts,
-                             (long long)blocks);
+        return conserve_fail(m, i, "it arranges %lld experts in %lld blocks", (long long)experts, (long long)blocks);
     if (capacity != capacity_of(m, moe, index.row.len))
         return conserve_fail(m, i, "its capacity of %lld rows is not the model's", (long long)capacity);
     int64_t own = experts / blocks, each = moe->active < own ? moe->active : own;

@@ -132,8 +132,7 @@ static bool check_world(struct machine *m, uint32_t i, uint32_t mask, const stru
             continue;
         if (v->nterms && c->nodes->at[v->terms[0].node].recipe.op == OP_LOAD)
             continue; /* of some sequences: who reads it knows of which, and takes nothing else */
-        return conserve_fail(m, i,
-                             "summed over its members it is %s, which the model's step does not have%s%s",
+        return conserve_fail(m, i, "summed over its members it is %s, which the model's step does not have%s%s",
                              value_text(c->arena, c->nodes, v), norm_difference(c, v->node),
                              contributions(m, mask, sum->at[k].at));
     }
@@ -161,8 +160,7 @@ static bool all_reduce(struct machine *m, uint32_t i, uint32_t mask)
             return conserve_fail_inputs(m, i, "%s", why);
         if (!check_world(m, i, mask, &w))
             return false;
-        return store_write_flat(m->store, o, &w, part, i) ||
-               conserve_fail(m, i, "its operand can't hold the result");
+        return store_write_flat(m->store, o, &w, part, i) || conserve_fail(m, i, "its operand can't hold the result");
     }
     if (!conserve_read_parts(m, i, OPND(ALL_REDUCE, x), p))
         return false;
@@ -234,8 +232,7 @@ static bool all_reduce_crossing(struct machine *m, uint32_t i, uint32_t mask)
         const struct machine *other = &c->machines[r];
         members += prove_together(c->plan, mask, m->role, r);
         there += prove_together(c->plan, mask, m->role, r) && other->deposited && other->deposit_mask == mask &&
-                 other->deposit_part == m->deposit_part &&
-                 other->deposit.elements == m->deposit.elements;
+                 other->deposit_part == m->deposit_part && other->deposit.elements == m->deposit.elements;
     }
     m->waits = there < members;
     return m->waits || finish_crossing(m, i, mask, prove_attr(m->program, i, ATTR(ALL_REDUCE, max))->u.i != 0);
@@ -255,8 +252,8 @@ static bool gather_flat(struct machine *m, uint32_t i, uint32_t mask)
            conserve_fail(m, i, "its output can't hold all shards");
 }
 
-/* Are rows the members' own, one below the other in the order of their numbers, and of the same columns?  Rows of a family
- * are not: each of its matrices has some of them. */
+/* Are rows the members' own, one below the other in the order of their numbers, and of the same columns?  Rows of a
+ * family are not: each of its matrices has some of them. */
 static bool split_rows(const struct machine *m, const struct value *v, uint32_t mask)
 {
     const struct mesh *mesh = &m->c->plan->mesh;
@@ -350,8 +347,7 @@ static bool scatter_rows(struct machine *m, uint32_t i, uint32_t mask)
  * says so itself; sums are of a bucket where they are on the way to a weight's gradient. */
 static bool is_flat(struct machine *m, uint32_t i, bool gather, uint32_t mask)
 {
-    const struct operand *x =
-        prove_operand(m->program, i, gather ? OPND(ALL_GATHER, x) : OPND(REDUCE_SCATTER, x));
+    const struct operand *x = prove_operand(m->program, i, gather ? OPND(ALL_GATHER, x) : OPND(REDUCE_SCATTER, x));
     bool bucket = m->program->buffers[x->buffer].bucket != NONE, zeros = true, weight = false;
     struct whole w;
     uint32_t part;
@@ -452,7 +448,8 @@ bool rule_ALL_TO_ALL(struct machine *m, uint32_t i)
     bool done, fine = move_routed(m, i, mask, &done);
     if (done)
         return fine;
-    return mask == prove_mask(&m->c->plan->mesh, m->c->plan->mesh.dim[MESH_CP]) ? conserve_exchange(m, i) : no_rule(m, i);
+    return mask == prove_mask(&m->c->plan->mesh, m->c->plan->mesh.dim[MESH_CP]) ? conserve_exchange(m, i)
+                                                                                : no_rule(m, i);
 }
 
 bool rule_BROADCAST(struct machine *m, uint32_t i)

@@ -25,8 +25,7 @@ struct frame {
 static struct frame frame_of(const struct machine *m)
 {
     const struct plan *p = m->c->plan;
-    struct frame f = {
-        .mesh = &p->mesh, .mask = prove_mask(&p->mesh, p->mesh.dim[MESH_CP]), .cp = p->decision.cp};
+    struct frame f = {.mesh = &p->mesh, .mask = prove_mask(&p->mesh, p->mesh.dim[MESH_CP]), .cp = p->decision.cp};
     int64_t sequence = (int64_t)p->job->train.sequence;
     f.run = sequence / (2 * (int64_t)f.cp);
     f.group = sequence * p->decision.microbatch;
@@ -88,8 +87,7 @@ static struct extent microbatch_of(const struct frame *f, const struct extent *e
 }
 
 /* first and shift must be bound to the number of the rows' owner */
-static bool check_bound(struct machine *m, uint32_t i, size_t first, size_t shift, const struct extent *e,
-                        bool all)
+static bool check_bound(struct machine *m, uint32_t i, size_t first, size_t shift, const struct extent *e, bool all)
 {
     struct frame f = frame_of(m);
     const struct attr *a = prove_attr(m->program, i, first), *b = prove_attr(m->program, i, shift);
@@ -101,16 +99,15 @@ static bool check_bound(struct machine *m, uint32_t i, size_t first, size_t shif
         const struct slot *s = a->slot == NONE ? NULL : &m->program->slots[a->slot];
         fine = fine && a->stride == f.run && b->stride == -2 * f.run;
         slots = slots && s &&
-                (s->kind == SLOT_COORD    ? !e->turn && prove_mask(f.mesh, s->arg) == f.mask
-                 : s->kind == SLOT_BEHIND ? prove_mask(f.mesh, SLOT_BEHIND_MASK(s->arg)) == f.mask &&
-                                                SLOT_BEHIND_DISTANCE(s->arg) == e->turn
-                                          : false);
+                (s->kind == SLOT_COORD ? !e->turn && prove_mask(f.mesh, s->arg) == f.mask
+                 : s->kind == SLOT_BEHIND
+                     ? prove_mask(f.mesh, SLOT_BEHIND_MASK(s->arg)) == f.mask && SLOT_BEHIND_DISTANCE(s->arg) == e->turn
+                     : false);
     }
     return (slots && fine) ||
            conserve_fail_inputs(m, i, "its %s and %s are not the places of rows %s",
                                 isa_info(m->program->insns[i].op)->attr[first].name,
-                                isa_info(m->program->insns[i].op)->attr[shift].name,
-                                extent_text(m->c->arena, e));
+                                isa_info(m->program->insns[i].op)->attr[shift].name, extent_text(m->c->arena, e));
 }
 
 bool conserve_places(struct machine *m, uint32_t i, size_t first, size_t shift, const struct extent *row)
@@ -121,8 +118,7 @@ bool conserve_places(struct machine *m, uint32_t i, size_t first, size_t shift, 
         return (!a->u.i && !a->stride && !b->u.i && !b->stride) ||
                conserve_fail(m, i, "its sequences are not split, but it says places of a part");
     if (row->turn || !among_own(&f, row))
-        return conserve_fail_inputs(m, i, "its rows %s are not those of one rank of cp",
-                                    extent_text(m->c->arena, row));
+        return conserve_fail_inputs(m, i, "its rows %s are not those of one rank of cp", extent_text(m->c->arena, row));
     return check_bound(m, i, first, shift, row, false);
 }
 
@@ -157,12 +153,12 @@ struct attention {
     struct extent heads, out; /* columns of log-sum-exps, of the output */
     struct recipe r;
 };
-#define ATTENTION_NAMES(op)                                                                                  \
-    {                                                                                                        \
-        .q = OPND(op, q), .k = OPND(op, k), .v = OPND(op, v), .head = ATTR(op, head),                        \
-        .sequence = ATTR(op, sequence), .parts = ATTR(op, parts), .first = ATTR(op, first),                  \
-        .shift = ATTR(op, shift), .kparts = ATTR(op, kparts), .kfirst = ATTR(op, kfirst),                    \
-        .kshift = ATTR(op, kshift), .alibi = ATTR(op, alibi), .first_head = ATTR(op, first_head)             \
+#define ATTENTION_NAMES(op)                                                                                            \
+    {                                                                                                                  \
+        .q = OPND(op, q), .k = OPND(op, k), .v = OPND(op, v), .head = ATTR(op, head), .sequence = ATTR(op, sequence),  \
+        .parts = ATTR(op, parts), .first = ATTR(op, first), .shift = ATTR(op, shift), .kparts = ATTR(op, kparts),      \
+        .kfirst = ATTR(op, kfirst), .kshift = ATTR(op, kshift), .alibi = ATTR(op, alibi),                              \
+        .first_head = ATTR(op, first_head)                                                                             \
     }
 
 static bool check_side(struct machine *m, uint32_t i, const char *name, const struct value *v, size_t parts,
@@ -174,8 +170,8 @@ static bool check_side(struct machine *m, uint32_t i, const char *name, const st
         return conserve_fail(m, i, "its %s are of neither one nor all ranks of cp", name);
     if (all ? !all_rows(&f, &v->row) : !all_own(&f, &v->row))
         return conserve_fail_inputs(m, i, "the rows %s of its %s are not those of %s%s",
-                                    extent_text(m->c->arena, &v->row), name,
-                                    all ? "all ranks of cp" : "one rank of cp", conserve_origin(m, v));
+                                    extent_text(m->c->arena, &v->row), name, all ? "all ranks of cp" : "one rank of cp",
+                                    conserve_origin(m, v));
     return check_bound(m, i, first, shift, &v->row, all);
 }
 
@@ -183,26 +179,23 @@ static bool read_attention(struct machine *m, uint32_t i, struct attention *a)
 {
     struct frame f = frame_of(m);
     int64_t head = prove_attr(m->program, i, a->head)->u.i;
-    if (!conserve_read(m, i, a->q, &a->qv) || !conserve_read(m, i, a->k, &a->kv) ||
-        !conserve_read(m, i, a->v, &a->vv))
+    if (!conserve_read(m, i, a->q, &a->qv) || !conserve_read(m, i, a->k, &a->kv) || !conserve_read(m, i, a->v, &a->vv))
         return false;
     if (prove_attr(m->program, i, a->sequence)->u.i != 2 * f.run)
         return conserve_fail(m, i, "a rank of cp has %lld tokens of a sequence", (long long)(2 * f.run));
     const struct nodes *g = m->c->nodes;
     int64_t shared = g->at[a->kv.node].cols ? g->at[a->qv.node].cols / g->at[a->kv.node].cols : 1;
     struct extent grouped = extent_scaled(&a->kv.col, shared, 1);
-    assert(head > 0); /* structure */
+    assert(head > 0);                                                        /* structure */
     int64_t dims = a->kv.col.len ? a->vv.col.len * head / a->kv.col.len : 0; /* of a value */
     struct extent values = extent_scaled(&a->kv.col, dims, head);
     if (!extent_same(&a->kv.row, &a->vv.row) || !extent_same(&values, &a->vv.col))
-        return conserve_fail_inputs(
-            m, i, "its keys are rows %s, columns %s, its values rows %s, columns %s",
-            extent_text(m->c->arena, &a->kv.row), extent_text(m->c->arena, &a->kv.col),
-            extent_text(m->c->arena, &a->vv.row), extent_text(m->c->arena, &a->vv.col));
+        return conserve_fail_inputs(m, i, "its keys are rows %s, columns %s, its values rows %s, columns %s",
+                                    extent_text(m->c->arena, &a->kv.row), extent_text(m->c->arena, &a->kv.col),
+                                    extent_text(m->c->arena, &a->vv.row), extent_text(m->c->arena, &a->vv.col));
     if (!whole_heads(&a->kv.col, head) || !extent_same(&grouped, &a->qv.col))
         return conserve_fail_inputs(m, i, "its query columns %s do not belong to its key columns %s",
-                                    extent_text(m->c->arena, &a->qv.col),
-                                    extent_text(m->c->arena, &a->kv.col));
+                                    extent_text(m->c->arena, &a->qv.col), extent_text(m->c->arena, &a->kv.col));
     a->heads = extent_scaled(&a->qv.col, 1, head);
     a->out = extent_scaled(&a->heads, dims, 1);
     if (!conserve_biases(m, i, a->alibi, a->first_head, &a->heads))
@@ -217,8 +210,8 @@ static bool read_attention(struct machine *m, uint32_t i, struct attention *a)
 }
 
 /* the model's recipe: parts have the attributes of the whole, less how it is split */
-static void model_attrs(const struct machine *m, uint32_t i, const struct attention *a, size_t scale,
-                        size_t window, size_t softcap, struct recipe *r)
+static void model_attrs(const struct machine *m, uint32_t i, const struct attention *a, size_t scale, size_t window,
+                        size_t softcap, struct recipe *r)
 {
     r->attr[ATTR(ATTENTION, head)] = (uint64_t)prove_attr(m->program, i, a->head)->u.i;
     r->attr[ATTR(ATTENTION, sequence)] = (uint64_t)m->c->plan->job->train.sequence;
@@ -255,8 +248,7 @@ bool rule_ATTENTION_PART(struct machine *m, uint32_t i)
     r.input[OPND(ATTENTION, q)] = a.qv.node;
     r.input[OPND(ATTENTION, k)] = a.kv.node;
     r.input[OPND(ATTENTION, v)] = a.vv.node;
-    model_attrs(m, i, &a, ATTR(ATTENTION_PART, scale), ATTR(ATTENTION_PART, window),
-                ATTR(ATTENTION_PART, softcap), &r);
+    model_attrs(m, i, &a, ATTR(ATTENTION_PART, scale), ATTR(ATTENTION_PART, window), ATTR(ATTENTION_PART, softcap), &r);
     const size_t out[2] = {OPND(ATTENTION_PART, o), OPND(ATTENTION_PART, lse)};
     for (int k = 0; k < 2; k++) {
         r.output = k ? OPND(ATTENTION, lse) : OPND(ATTENTION, o);
@@ -271,19 +263,18 @@ bool rule_ATTENTION_PART(struct machine *m, uint32_t i)
 }
 
 /* output, its gradient and log-sum-exps: of the same rows and heads as the queries */
-static bool read_beside(struct machine *m, uint32_t i, size_t k, const struct attention *a,
-                        const struct extent *col, uint32_t *node)
+static bool read_beside(struct machine *m, uint32_t i, size_t k, const struct attention *a, const struct extent *col,
+                        uint32_t *node)
 {
     struct value v;
     if (!conserve_read(m, i, k, &v))
         return false;
     *node = v.node;
     return (extent_same(&v.row, &a->qv.row) && extent_same(&v.col, col)) ||
-           conserve_fail_inputs(m, i,
-                                "its operand %s is rows %s, columns %s; its queries are rows %s, columns %s",
-                                isa_info(m->program->insns[i].op)->operand[k].name,
-                                extent_text(m->c->arena, &v.row), extent_text(m->c->arena, &v.col),
-                                extent_text(m->c->arena, &a->qv.row), extent_text(m->c->arena, &a->qv.col));
+           conserve_fail_inputs(m, i, "its operand %s is rows %s, columns %s; its queries are rows %s, columns %s",
+                                isa_info(m->program->insns[i].op)->operand[k].name, extent_text(m->c->arena, &v.row),
+                                extent_text(m->c->arena, &v.col), extent_text(m->c->arena, &a->qv.row),
+                                extent_text(m->c->arena, &a->qv.col));
 }
 
 bool rule_ATTENTION_PART_I(struct machine *m, uint32_t i)
@@ -300,8 +291,7 @@ bool rule_ATTENTION_PART_I(struct machine *m, uint32_t i)
     r.input[OPND(ATTENTION_I, v)] = a.vv.node;
     model_attrs(m, i, &a, ATTR(ATTENTION_PART_I, scale), ATTR(ATTENTION_PART_I, window),
                 ATTR(ATTENTION_PART_I, softcap), &r);
-    const size_t out[3] = {OPND(ATTENTION_PART_I, dq), OPND(ATTENTION_PART_I, dk),
-                           OPND(ATTENTION_PART_I, dv)};
+    const size_t out[3] = {OPND(ATTENTION_PART_I, dq), OPND(ATTENTION_PART_I, dk), OPND(ATTENTION_PART_I, dv)};
     const size_t model[3] = {OPND(ATTENTION_I, dq), OPND(ATTENTION_I, dk), OPND(ATTENTION_I, dv)};
     for (int k = 0; k < 3; k++) {
         r.output = (uint16_t)model[k];
@@ -319,8 +309,7 @@ bool rule_ATTENTION_PART_I(struct machine *m, uint32_t i)
 /* ---- merge ---- */
 
 /* an operand that holds one part of one node of attention: the node, its contributions */
-static bool read_share(struct machine *m, uint32_t i, size_t k, struct value *v, uint32_t *node,
-                       struct blocks *over)
+static bool read_share(struct machine *m, uint32_t i, size_t k, struct value *v, uint32_t *node, struct blocks *over)
 {
     struct parts *p = &m->c->parts[0];
     const char *name = isa_info(m->program->insns[i].op)->operand[k].name;
@@ -345,8 +334,8 @@ static bool same_blocks(const struct blocks *x, const struct blocks *y)
 }
 
 /* output and log-sum-exps of one and the same part; false after a report */
-static bool read_pair(struct machine *m, uint32_t i, size_t o, size_t lse, struct value v[2],
-                      uint32_t node[2], struct blocks *over)
+static bool read_pair(struct machine *m, uint32_t i, size_t o, size_t lse, struct value v[2], uint32_t node[2],
+                      struct blocks *over)
 {
     struct blocks other = {0};
     if (!read_share(m, i, o, &v[0], &node[0], over) || !read_share(m, i, lse, &v[1], &node[1], &other))
@@ -373,10 +362,8 @@ bool rule_ATTENTION_MERGE(struct machine *m, uint32_t i)
     if (!read_pair(m, i, OPND(ATTENTION_MERGE, o), OPND(ATTENTION_MERGE, lse), mine, node, &over) ||
         !read_pair(m, i, OPND(ATTENTION_MERGE, part), OPND(ATTENTION_MERGE, part_lse), other, part, &more))
         return false;
-    if (node[0] != part[0] || !extent_same(&mine[0].row, &other[0].row) ||
-        !extent_same(&mine[0].col, &other[0].col))
-        return conserve_fail_inputs(m, i, "it merges %s with %s",
-                                    value_text(m->c->arena, m->c->nodes, &mine[0]),
+    if (node[0] != part[0] || !extent_same(&mine[0].row, &other[0].row) || !extent_same(&mine[0].col, &other[0].col))
+        return conserve_fail_inputs(m, i, "it merges %s with %s", value_text(m->c->arena, m->c->nodes, &mine[0]),
                                     value_text(m->c->arena, m->c->nodes, &other[0]));
     if (!blocks_union(m->c->scratch, &over, &more, &both))
         return conserve_fail_inputs(m, i, "keys would count twice in %s: %s are there, %s are merged",
@@ -426,8 +413,7 @@ static bool side_by_side(const struct parts *p, uint32_t from, uint32_t n, uint3
         const struct part *x = &p->at[from + k];
         struct extent col = extent_part(&v->col, k * v->col.len, v->col.len);
         if (x->row != k * rows || x->rows != rows || x->value.kind != VALUE_NODES || x->value.nterms ||
-            x->value.node != v->node || !extent_same(&x->value.row, &v->row) ||
-            !extent_same(&x->value.col, &col))
+            x->value.node != v->node || !extent_same(&x->value.row, &v->row) || !extent_same(&x->value.col, &col))
             return false;
     }
     return true;
@@ -457,8 +443,7 @@ static int by_column(const void *x, const void *y)
 }
 
 /* members' rows of the own columns: part j of each has columns j */
-static bool rows_come(const struct frame *f, const struct parts *p, uint32_t at, uint32_t rows,
-                      struct part *out)
+static bool rows_come(const struct frame *f, const struct parts *p, uint32_t at, uint32_t rows, struct part *out)
 {
     if (at + f->cp > p->n || !side_by_side(p, at, f->cp, rows))
         return false;
@@ -479,8 +464,7 @@ static bool columns_come(const struct frame *f, const struct part *x, uint32_t r
     if (x->rows != rows * f->cp || x->value.nterms || !all_rows(f, &x->value.row))
         return false;
     for (uint32_t d = 0; d < NDIGITS; d++)
-        if (f->mask & AXIS_BIT(d) &&
-            x->value.col.step[d] != x->value.col.len * mesh_weight(f->mesh, f->mask, d))
+        if (f->mask & AXIS_BIT(d) && x->value.col.step[d] != x->value.col.len * mesh_weight(f->mesh, f->mask, d))
             return false;
     for (uint32_t k = 0; k < f->cp; k++) {
         struct part *y = &out->at[out->n++];
@@ -514,8 +498,7 @@ bool conserve_exchange(struct machine *m, uint32_t i)
             out->n++;
             k += f.cp;
         } else {
-            return conserve_fail_inputs(m, i,
-                                        "it exchanges %s, neither rows for columns nor columns for rows",
+            return conserve_fail_inputs(m, i, "it exchanges %s, neither rows for columns nor columns for rows",
                                         value_text(m->c->arena, m->c->nodes, &p->at[k].value));
         }
     }

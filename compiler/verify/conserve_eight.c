@@ -1,8 +1,8 @@
 /* Property 7: rows in 8 bits.
  *
- * QUANTIZE gives a value of its own, the rounded rows, and so does DEQUANTIZE: where numbers are rounded is part of what a plan
- * computes.  Rows keep their places, and the columns of a value stay those of its numbers; but its words hold whole rows alone.
- * Which numbers share a scale depends on the columns that a rank has, as it does in products. */
+ * QUANTIZE gives a value of its own, the rounded rows, and so does DEQUANTIZE: where numbers are rounded is part of
+ * what a plan computes.  Rows keep their places, and the columns of a value stay those of its numbers; but its words
+ * hold whole rows alone. Which numbers share a scale depends on the columns that a rank has, as it does in products. */
 
 #include "compiler/verify/conserve.h"
 
@@ -33,7 +33,8 @@ bool rule_DEQUANTIZE(struct machine *m, uint32_t i)
     if (!conserve_read(m, i, OPND(DEQUANTIZE, x), &v))
         return false;
     if (!v.eight)
-        return conserve_fail_inputs(m, i, "it reads %s, which is not in 8 bits", value_text(m->c->arena, m->c->nodes, &v));
+        return conserve_fail_inputs(m, i, "it reads %s, which is not in 8 bits",
+                                    value_text(m->c->arena, m->c->nodes, &v));
     if (!check_words(m, i, OPND(DEQUANTIZE, x), OPND(DEQUANTIZE, y), &v))
         return false;
     r.input[OPND(DEQUANTIZE, x)] = v.node;

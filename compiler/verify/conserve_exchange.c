@@ -1,10 +1,11 @@
 /* Property 7: rows of experts on their way.
  *
- * An ALL_TO_ALL among expert ranks leaves each the rows of its own experts that all members' tokens sent: the union of their
- * tokens, as a reduce-scatter of disjoint contributions.  The way back keeps the tokens and notes over which digits the rows
- * came home.  Rows that went to nodes, one for each node that a token has a choice on, travel by the same two rules: blocks are
- * nodes, and a block's rows are of the experts there.  What comes back of them are sums over these experts, different ones in
- * every block, so that nothing but the COMBINE at home may add them (value_reduce() refuses). */
+ * An ALL_TO_ALL among expert ranks leaves each the rows of its own experts that all members' tokens sent: the union of
+ * their tokens, as a reduce-scatter of disjoint contributions.  The way back keeps the tokens and notes over which
+ * digits the rows came home.  Rows that went to nodes, one for each node that a token has a choice on, travel by the
+ * same two rules: blocks are nodes, and a block's rows are of the experts there.  What comes back of them are sums over
+ * these experts, different ones in every block, so that nothing but the COMBINE at home may add them (value_reduce()
+ * refuses). */
 
 #include "compiler/verify/conserve.h"
 
@@ -85,16 +86,14 @@ static bool scatter(struct machine *m, uint32_t i, uint32_t mask, struct value v
     struct routed *t = ARENA_NEW(m->c->scratch, struct routed);
     for (uint32_t k = 0; k < mesh->ndigits; k++) {
         uint32_t digit = mesh->order[k];
-        const char *why = mask & AXIS_BIT(digit)
-                              ? value_reduce(m->c->scratch, m->c->nodes, mesh, &v, digit, false, &v)
-                              : NULL;
+        const char *why = mask & AXIS_BIT(digit) ? value_reduce(m->c->scratch, m->c->nodes, mesh, &v, digit, false, &v)
+                                                 : NULL;
         if (why)
             return conserve_fail_inputs(m, i, "%s", why);
     }
     *t = *v.routed;
     if (t->blocks % mesh_group_size(mesh, mask) || t->home & mask)
-        return conserve_fail(m, i, "it scatters %u blocks over %u ranks", t->blocks,
-                             mesh_group_size(mesh, mask));
+        return conserve_fail(m, i, "it scatters %u blocks over %u ranks", t->blocks, mesh_group_size(mesh, mask));
     t->blocks /= mesh_group_size(mesh, mask);
     t->home |= mask;
     v.routed = t;
@@ -116,7 +115,7 @@ bool conserve_routed(struct machine *m, uint32_t i, uint32_t mask, bool *mine)
     if (!conserve_read_parts(m, i, k, p)) /* for messages: who wrote it */
         return false;
     return op == OP_ALL_TO_ALL   ? !v.nterms || v.routed->once ? all_to_all(m, i, mask, v)
-                                             : conserve_fail_inputs(m, i, "it exchanges partial sums")
+                                                               : conserve_fail_inputs(m, i, "it exchanges partial sums")
              : op == OP_ALL_GATHER ? gather(m, i, mask, v)
                                  : scatter(m, i, mask, v);
 }

@@ -8,9 +8,9 @@
  * contributions.  The way back keeps the tokens; COMBINE shows that its own tokens, united over the digits
  * that the rows came home by, are all that had been sent.
  *
- * By the places of an ARRANGE_ONCE a token's row goes to every node that has an expert of its choice.  There its rows are what
- * the tokens' were, and ARRANGE, DISPATCH and COMBINE mean the same; but COMBINE sums over the node's experts alone, and is
- * whole when the one at home has added these sums of all nodes.
+ * By the places of an ARRANGE_ONCE a token's row goes to every node that has an expert of its choice.  There its rows
+ * are what the tokens' were, and ARRANGE, DISPATCH and COMBINE mean the same; but COMBINE sums over the node's experts
+ * alone, and is whole when the one at home has added these sums of all nodes.
  *
  * A block that may lack room must say what it lacks, or be as long as what its tokens can send at most. */
 
@@ -38,13 +38,12 @@ static bool same_rows(struct machine *m, uint32_t i, const struct value *x, cons
 {
     return (extent_same(&x->row, &y->row) && value_routed_same(x->routed, y->routed)) ||
            conserve_fail_inputs(m, i, "its operands hold rows of different tokens: %s and %s",
-                                value_text(m->c->arena, m->c->nodes, x),
-                                value_text(m->c->arena, m->c->nodes, y));
+                                value_text(m->c->arena, m->c->nodes, x), value_text(m->c->arena, m->c->nodes, y));
 }
 
 /* an operand, if it is there, into the recipe; it must have the rows of `like`, where that has a node */
 bool experts_input(struct machine *m, uint32_t i, struct recipe *r, size_t k, const struct value *like,
-                  struct value *out)
+                   struct value *out)
 {
     *out = (struct value){.kind = VALUE_ZERO};
     if (prove_operand(m->program, i, k)->buffer == NONE)
@@ -56,7 +55,7 @@ bool experts_input(struct machine *m, uint32_t i, struct recipe *r, size_t k, co
 }
 
 bool experts_output(struct machine *m, uint32_t i, struct recipe *r, size_t k, const struct extent *over,
-                   struct extent row, struct extent col, const struct routed *routed)
+                    struct extent row, struct extent col, const struct routed *routed)
 {
     r->output = (uint16_t)k;
     uint32_t node = conserve_find(m, i, r);
@@ -70,14 +69,13 @@ bool experts_output(struct machine *m, uint32_t i, struct recipe *r, size_t k, c
 bool experts_whole_columns(struct machine *m, uint32_t i, const struct value *v)
 {
     return extent_whole(&v->col, experts_node(m, v->node)->cols) ||
-           conserve_fail_inputs(m, i, "it needs all columns of %s, but has %s",
-                                nodes_name(m->c->nodes, v->node), extent_text(m->c->arena, &v->col));
+           conserve_fail_inputs(m, i, "it needs all columns of %s, but has %s", nodes_name(m->c->nodes, v->node),
+                                extent_text(m->c->arena, &v->col));
 }
 
 /* rows start, start + 1, ... of the microbatch's: a multiple of the sequence must lie `start` rows before
  * them */
-bool experts_check_start(struct machine *m, uint32_t i, size_t sequence, size_t start,
-                        const struct extent *row)
+bool experts_check_start(struct machine *m, uint32_t i, size_t sequence, size_t start, const struct extent *row)
 {
     struct extent at;
     int64_t own = conserve_sequence(m);
@@ -86,9 +84,8 @@ bool experts_check_start(struct machine *m, uint32_t i, size_t sequence, size_t 
     bool fine = prove_attr(m->program, i, sequence)->u.i == own && (row->lo - at.lo) % own == 0;
     for (int d = 0; d < NDIGITS; d++)
         fine = fine && (row->step[d] - at.step[d]) % own == 0;
-    return fine ||
-           conserve_fail_inputs(m, i, "its rows %s do not start %s rows into a sequence of %lld",
-                                extent_text(m->c->arena, row), extent_text(m->c->arena, &at), (long long)own);
+    return fine || conserve_fail_inputs(m, i, "its rows %s do not start %s rows into a sequence of %lld",
+                                        extent_text(m->c->arena, row), extent_text(m->c->arena, &at), (long long)own);
 }
 
 /* ---- router ---- */
@@ -106,8 +103,8 @@ static bool check_sample(struct machine *m, uint32_t i, const struct extent *row
         start.step[d] += sample.step[d] * sequence;
     conserve_own_rows(m, &start);
     return extent_same(&start, row) ||
-           conserve_fail_inputs(m, i, "it says that its rows are %s, but they are %s",
-                                extent_text(m->c->arena, &start), extent_text(m->c->arena, row));
+           conserve_fail_inputs(m, i, "it says that its rows are %s, but they are %s", extent_text(m->c->arena, &start),
+                                extent_text(m->c->arena, row));
 }
 
 bool rule_ROUTE(struct machine *m, uint32_t i)
@@ -121,20 +118,18 @@ bool rule_ROUTE(struct machine *m, uint32_t i)
         !experts_input(m, i, &r, OPND(ROUTE, step), NULL, &step) || !experts_whole_columns(m, i, &logits) ||
         (bias.kind == VALUE_NODES && !experts_whole_columns(m, i, &bias)) ||
         !experts_check_start(m, i, ATTR(ROUTE, sequence), ATTR(ROUTE, start), &logits.row) ||
-        !check_sample(m, i, &logits.row) ||
-        !conserve_places(m, i, ATTR(ROUTE, first), ATTR(ROUTE, shift), &logits.row))
+        !check_sample(m, i, &logits.row) || !conserve_places(m, i, ATTR(ROUTE, first), ATTR(ROUTE, shift), &logits.row))
         return false;
     for (size_t k = OPND(ROUTE, index); k <= OPND(ROUTE, score); k++)
-        if (!experts_output(m, i, &r, k, NULL, logits.row, extent_new(0, prove_operand(m->program, i, k)->cols),
-                    NULL))
+        if (!experts_output(m, i, &r, k, NULL, logits.row, extent_new(0, prove_operand(m->program, i, k)->cols), NULL))
             return false;
     return true;
 }
 
 /* Do rows lie `start` rows behind the first of so many sequences of their own rank?  Each counts in the
  * sequence that it is in, so a whole sequence more or less is another one here, unlike for places. */
-static bool check_sequences(struct machine *m, uint32_t i, size_t sequence, size_t start,
-                            const struct extent *row, int64_t n)
+static bool check_sequences(struct machine *m, uint32_t i, size_t sequence, size_t start, const struct extent *row,
+                            int64_t n)
 {
     struct extent at;
     int64_t own = conserve_sequence(m), all = own * n;
@@ -153,8 +148,8 @@ static bool check_sequences(struct machine *m, uint32_t i, size_t sequence, size
 }
 
 /* Is a load complete for the sequences that these rows, `start` rows into the first, lie in? */
-static bool check_load(struct machine *m, uint32_t i, size_t k, size_t sequence, size_t start,
-                       const struct value *rows, struct recipe *r)
+static bool check_load(struct machine *m, uint32_t i, size_t k, size_t sequence, size_t start, const struct value *rows,
+                       struct recipe *r)
 {
     struct parts *p = &m->c->parts[0];
     const struct operand *o = prove_operand(m->program, i, k);
@@ -171,8 +166,8 @@ static bool check_load(struct machine *m, uint32_t i, size_t k, size_t sequence,
     bool one = p->n == 1 && v.kind == VALUE_NODES && v.nterms <= 1 && (!v.nterms || v.node == NODE_ZERO) &&
                have->n == 1;
     const struct block *b = &have->at[0];
-    bool fine =
-        one && experts_node(m, node)->recipe.op == OP_LOAD && b->count == 1 && !b->first && b->extent.len == all;
+    bool fine = one && experts_node(m, node)->recipe.op == OP_LOAD && b->count == 1 && !b->first &&
+                b->extent.len == all;
     /* the rows must lie among them */
     for (int d = 0; fine && d < NDIGITS && !cut; d++)
         fine = rows->row.step[d] == b->extent.step[d];
@@ -181,9 +176,8 @@ static bool check_load(struct machine *m, uint32_t i, size_t k, size_t sequence,
     for (int d = 0; fine && cut && d < NDIGITS; d++) /* digits that cut sequences step within them */
         fine = rows->row.step[d] == b->extent.step[d] || (!b->extent.step[d] && rows->row.step[d] < all);
     if (!fine)
-        return conserve_fail_inputs(
-            m, i, "its load is %s, which is not that of all rows of the sequences of %s",
-            value_text(m->c->arena, m->c->nodes, &v), extent_text(m->c->arena, &rows->row));
+        return conserve_fail_inputs(m, i, "its load is %s, which is not that of all rows of the sequences of %s",
+                                    value_text(m->c->arena, m->c->nodes, &v), extent_text(m->c->arena, &rows->row));
     r->input[k] = node;
     return true;
 }
@@ -232,8 +226,7 @@ bool rule_LOAD(struct machine *m, uint32_t i)
     const struct moe *moe = experts_layer(m, index.node);
     if (!moe || o->cols != moe->experts)
         return conserve_fail(m, i, "it counts %u experts", o->cols);
-    return experts_output(m, i, &r, OPND(LOAD, load), &index.row, extent_new(0, o->rows), extent_new(0, o->cols),
-                  NULL);
+    return experts_output(m, i, &r, OPND(LOAD, load), &index.row, extent_new(0, o->rows), extent_new(0, o->cols), NULL);
 }
 
 bool rule_BALANCE(struct machine *m, uint32_t i)
@@ -287,8 +280,7 @@ bool rule_DISPATCH(struct machine *m, uint32_t i)
     }
     if (!moe || !place.routed || !placed_rows(&x, &place) || experts_node(m, place.node)->recipe.output != 0)
         return conserve_fail_inputs(m, i, "its places %s are not those of its rows %s",
-                                    value_text(m->c->arena, m->c->nodes, &place),
-                                    extent_text(m->c->arena, &x.row));
+                                    value_text(m->c->arena, m->c->nodes, &place), extent_text(m->c->arena, &x.row));
     if (y->rows != (uint64_t)place.routed->blocks * place.routed->rows)
         return conserve_fail(m, i, "it writes %u rows, but the places are in %u blocks of %u", y->rows,
                              place.routed->blocks, place.routed->rows);
@@ -299,7 +291,8 @@ bool rule_DISPATCH(struct machine *m, uint32_t i)
     uint32_t node = conserve_find(m, i, &r);
     if (node == NONE)
         return false;
-    struct value v = conserve_value(m->c, node, NULL, place.routed->from ? place.row : extent_new(0, moe->experts), x.col);
+    struct value v = conserve_value(m->c, node, NULL, place.routed->from ? place.row : extent_new(0, moe->experts),
+                                    x.col);
     v.routed = place.routed;
     v.eight = x.eight;
     return conserve_emit_one(m, i, OPND(DISPATCH, y), &v);
@@ -330,8 +323,8 @@ static bool check_home(struct machine *m, uint32_t i, const struct value *x, con
                                 blocks_text(m->c->arena, &x->routed->tokens), blocks_text(m->c->arena, all));
 }
 
-/* Sums over each node's experts, in the blocks of these nodes, to those over all: the members that they came from had, at their
- * number in the digits of `home`, the experts that the sums are over. */
+/* Sums over each node's experts, in the blocks of these nodes, to those over all: the members that they came from had,
+ * at their number in the digits of `home`, the experts that the sums are over. */
 static bool combine_nodes(struct machine *m, uint32_t i, const struct value *place)
 {
     const struct mesh *mesh = &m->c->plan->mesh;
@@ -384,8 +377,8 @@ bool rule_COMBINE_W(struct machine *m, uint32_t i)
     struct value x, place, dy;
     if (!experts_input(m, i, &r, OPND(COMBINE_W, x), NULL, &x) ||
         !experts_input(m, i, &r, OPND(COMBINE_W, place), NULL, &place) ||
-        !experts_input(m, i, &r, OPND(COMBINE_W, dy), NULL, &dy) || !check_home(m, i, &x, &place) || !experts_whole_columns(m, i, &x) ||
-        !experts_whole_columns(m, i, &place))
+        !experts_input(m, i, &r, OPND(COMBINE_W, dy), NULL, &dy) || !check_home(m, i, &x, &place) ||
+        !experts_whole_columns(m, i, &x) || !experts_whole_columns(m, i, &place))
         return false;
     const struct routed *from = place.routed->from;
     const struct extent *over = from ? &place.row : NULL;
@@ -420,11 +413,14 @@ static bool check_group(struct machine *m, uint32_t i, const struct value *a, co
 }
 
 /* a row of bias for each of the experts whose rows x are, of these columns; sums must be whole where it is added */
-static bool check_bias(struct machine *m, uint32_t i, const struct value *bias, const struct value *a, const struct extent *col)
+static bool check_bias(struct machine *m, uint32_t i, const struct value *bias, const struct value *a,
+                       const struct extent *col)
 {
-    return (extent_same(&bias->member, &a->row) && extent_same(&bias->col, col) && extent_whole(&a->col, experts_node(m, a->node)->cols)) ||
-           conserve_fail_inputs(m, i, "it adds %s to columns %s of products of %s", value_text(m->c->arena, m->c->nodes, bias),
-                                extent_text(m->c->arena, col), value_text(m->c->arena, m->c->nodes, a));
+    return (extent_same(&bias->member, &a->row) && extent_same(&bias->col, col) &&
+            extent_whole(&a->col, experts_node(m, a->node)->cols)) ||
+           conserve_fail_inputs(m, i, "it adds %s to columns %s of products of %s",
+                                value_text(m->c->arena, m->c->nodes, bias), extent_text(m->c->arena, col),
+                                value_text(m->c->arena, m->c->nodes, a));
 }
 
 static bool grouped(struct machine *m, uint32_t i)
@@ -432,7 +428,8 @@ static bool grouped(struct machine *m, uint32_t i)
     struct recipe r = {.op = m->program->insns[i].op};
     struct value a, b, counts, bias;
     r.attr[ATTR(GROUPED_NT, fp8)] = (uint64_t)prove_attr(m->program, i, ATTR(GROUPED_NT, fp8))->u.i;
-    if (!experts_input(m, i, &r, OPND(GROUPED_NT, a), NULL, &a) || !experts_input(m, i, &r, OPND(GROUPED_NT, b), NULL, &b) ||
+    if (!experts_input(m, i, &r, OPND(GROUPED_NT, a), NULL, &a) ||
+        !experts_input(m, i, &r, OPND(GROUPED_NT, b), NULL, &b) ||
         !experts_input(m, i, &r, OPND(GROUPED_NT, counts), NULL, &counts) || !check_group(m, i, &a, &counts))
         return false;
     const struct extent *inner = r.op == OP_GROUPED_NT ? &b.col : &b.row;
@@ -443,7 +440,7 @@ static bool grouped(struct machine *m, uint32_t i)
         (!experts_input(m, i, &r, OPND(GROUPED_NT, bias), NULL, &bias) || !check_bias(m, i, &bias, &a, &b.row)))
         return false;
     return experts_output(m, i, &r, OPND(GROUPED_NT, c), &a.col, a.row, r.op == OP_GROUPED_NT ? b.row : b.col,
-                  a.routed);
+                          a.routed);
 }
 
 bool rule_GROUPED_NT(struct machine *m, uint32_t i)
@@ -457,8 +454,8 @@ bool rule_GROUPED_NN(struct machine *m, uint32_t i)
 }
 
 /* what is summed over the rows of each expert: of the tokens that sent them */
-static bool of_experts(struct machine *m, uint32_t i, size_t k, const struct recipe *r, const struct value *rows, struct extent row,
-                       struct extent col)
+static bool of_experts(struct machine *m, uint32_t i, size_t k, const struct recipe *r, const struct value *rows,
+                       struct extent row, struct extent col)
 {
     uint32_t node = conserve_find(m, i, r);
     if (node == NONE)
@@ -479,7 +476,8 @@ bool rule_GROUPED_TN(struct machine *m, uint32_t i)
     struct recipe r = {.op = OP_GROUPED_TN, .output = OPND(GROUPED_TN, c)};
     struct value a, b, counts;
     r.attr[ATTR(GROUPED_TN, fp8)] = (uint64_t)prove_attr(m->program, i, ATTR(GROUPED_TN, fp8))->u.i;
-    if (!experts_input(m, i, &r, OPND(GROUPED_TN, a), NULL, &a) || !experts_input(m, i, &r, OPND(GROUPED_TN, b), &a, &b) ||
+    if (!experts_input(m, i, &r, OPND(GROUPED_TN, a), NULL, &a) ||
+        !experts_input(m, i, &r, OPND(GROUPED_TN, b), &a, &b) ||
         !experts_input(m, i, &r, OPND(GROUPED_TN, counts), NULL, &counts) || !check_group(m, i, &a, &counts))
         return false;
     return of_experts(m, i, OPND(GROUPED_TN, c), &r, &a, a.col, b.col);
@@ -523,7 +521,8 @@ static bool clip(struct machine *m, uint32_t i)
     size_t k = scaled ? OPND(CLIP_SCALED, need) : OPND(CLIP, need);
     conserve_attrs(m, i, &r);
     if (!experts_input(m, i, &r, OPND(CLIP, sum), NULL, &sum) || !experts_input(m, i, &r, k, NULL, &need) ||
-        (scaled && (!experts_input(m, i, &r, OPND(CLIP_SCALED, state), NULL, &state) || !experts_whole_columns(m, i, &state))))
+        (scaled &&
+         (!experts_input(m, i, &r, OPND(CLIP_SCALED, state), NULL, &state) || !experts_whole_columns(m, i, &state))))
         return false;
     r.input[k] = NODE_ZERO;
     uint32_t seen = need.kind == VALUE_NODES ? need.node : NODE_ZERO;

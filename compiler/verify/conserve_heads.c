@@ -29,21 +29,19 @@ static bool read_into(struct machine *m, uint32_t i, size_t k, struct recipe *r,
 static bool heads_of(struct machine *m, uint32_t i, const struct value *v, int64_t size, struct extent *heads)
 {
     if (!divides(&v->col, size))
-        return conserve_fail(m, i, "columns %s of %s are no whole heads of %lld",
-                             extent_text(m->c->arena, &v->col), nodes_name(m->c->nodes, v->node),
-                             (long long)size);
+        return conserve_fail(m, i, "columns %s of %s are no whole heads of %lld", extent_text(m->c->arena, &v->col),
+                             nodes_name(m->c->nodes, v->node), (long long)size);
     *heads = extent_scaled(&v->col, 1, size);
     return true;
 }
 
-static bool same(struct machine *m, uint32_t i, const struct value *x, const struct extent *a,
-                 const struct value *y, const struct extent *b, const char *what)
+static bool same(struct machine *m, uint32_t i, const struct value *x, const struct extent *a, const struct value *y,
+                 const struct extent *b, const char *what)
 {
     return extent_same(a, b) ||
            conserve_fail_inputs(m, i, "%s %s of %s meet %s of %s%s%s", what, extent_text(m->c->arena, a),
                                 nodes_name(m->c->nodes, x->node), extent_text(m->c->arena, b),
-                                nodes_name(m->c->nodes, y->node), conserve_origin(m, x),
-                                conserve_origin(m, y));
+                                nodes_name(m->c->nodes, y->node), conserve_origin(m, x), conserve_origin(m, y));
 }
 
 static bool emit(struct machine *m, uint32_t i, struct recipe *r, size_t k, const struct extent *over,
@@ -74,9 +72,8 @@ static bool head_norm_input(struct machine *m, uint32_t i, struct recipe *r, int
     struct extent heads;
     return read_into(m, i, OPND(HEADNORM_I, dy), r, &dy) && read_into(m, i, OPND(HEADNORM_I, x), r, &x) &&
            read_into(m, i, OPND(HEADNORM_I, g), r, &g) && read_into(m, i, OPND(HEADNORM_I, rstd), r, &rstd) &&
-           heads_of(m, i, &x, head, &heads) &&
-           same(m, i, &dy, &dy.row, &x, &x.row, "rows") && same(m, i, &dy, &dy.col, &x, &x.col, "columns") &&
-           same(m, i, &rstd, &rstd.row, &x, &x.row, "rows") &&
+           heads_of(m, i, &x, head, &heads) && same(m, i, &dy, &dy.row, &x, &x.row, "rows") &&
+           same(m, i, &dy, &dy.col, &x, &x.col, "columns") && same(m, i, &rstd, &rstd.row, &x, &x.row, "rows") &&
            same(m, i, &rstd, &rstd.col, &x, &heads, "heads") &&
            emit(m, i, r, OPND(HEADNORM_I, dx), NULL, &dy, dy.row, dy.col);
 }
@@ -89,8 +86,7 @@ static bool head_norm_gain(struct machine *m, uint32_t i, struct recipe *r, int6
     if (!read_into(m, i, OPND(HEADNORM_W, dy), r, &dy) || !read_into(m, i, OPND(HEADNORM_W, x), r, &x) ||
         !read_into(m, i, OPND(HEADNORM_W, rstd), r, &rstd) || !heads_of(m, i, &x, head, &heads) ||
         !same(m, i, &dy, &dy.row, &x, &x.row, "rows") || !same(m, i, &dy, &dy.col, &x, &x.col, "columns") ||
-        !same(m, i, &rstd, &rstd.row, &x, &x.row, "rows") ||
-        !same(m, i, &rstd, &rstd.col, &x, &heads, "heads"))
+        !same(m, i, &rstd, &rstd.row, &x, &x.row, "rows") || !same(m, i, &rstd, &rstd.col, &x, &heads, "heads"))
         return false;
     int64_t all = m->c->nodes->at[x.node].cols / head;
     struct block *block = ARENA_NEW(m->c->scratch, struct block);
@@ -124,10 +120,8 @@ static bool sink(struct machine *m, uint32_t i, struct recipe *r, int64_t head)
     struct extent heads;
     return read_into(m, i, OPND(SINK, x), r, &x) && read_into(m, i, OPND(SINK, lse), r, &lse) &&
            read_into(m, i, OPND(SINK, sink), r, &own) && heads_of(m, i, &x, head, &heads) &&
-           same(m, i, &lse, &lse.row, &x, &x.row, "rows") &&
-           same(m, i, &lse, &lse.col, &x, &heads, "heads") &&
-           same(m, i, &own, &own.col, &x, &heads, "heads") &&
-           emit(m, i, r, OPND(SINK, y), NULL, &x, x.row, x.col) &&
+           same(m, i, &lse, &lse.row, &x, &x.row, "rows") && same(m, i, &lse, &lse.col, &x, &heads, "heads") &&
+           same(m, i, &own, &own.col, &x, &heads, "heads") && emit(m, i, r, OPND(SINK, y), NULL, &x, x.row, x.col) &&
            emit(m, i, r, OPND(SINK, total), NULL, &x, x.row, heads);
 }
 
@@ -138,10 +132,8 @@ static bool sink_gradient(struct machine *m, uint32_t i, struct recipe *r, int64
     return read_into(m, i, OPND(SINK_W, dy), r, &dy) && read_into(m, i, OPND(SINK_W, y), r, &y) &&
            read_into(m, i, OPND(SINK_W, total), r, &total) && read_into(m, i, OPND(SINK_W, sink), r, &own) &&
            heads_of(m, i, &y, head, &heads) && same(m, i, &dy, &dy.row, &y, &y.row, "rows") &&
-           same(m, i, &dy, &dy.col, &y, &y.col, "columns") &&
-           same(m, i, &total, &total.row, &y, &y.row, "rows") &&
-           same(m, i, &total, &total.col, &y, &heads, "heads") &&
-           same(m, i, &own, &own.col, &y, &heads, "heads") &&
+           same(m, i, &dy, &dy.col, &y, &y.col, "columns") && same(m, i, &total, &total.row, &y, &y.row, "rows") &&
+           same(m, i, &total, &total.col, &y, &heads, "heads") && same(m, i, &own, &own.col, &y, &heads, "heads") &&
            emit(m, i, r, OPND(SINK_W, dsink), &y.row, &y, extent_new(0, 1), heads);
 }
 
@@ -173,24 +165,21 @@ static bool keys_input(struct machine *m, uint32_t i, struct recipe *r, int64_t 
     if (!read_into(m, i, OPND(MLA_KEYS_I, dk), r, &dk) || !read_into(m, i, OPND(MLA_KEYS_I, dv), r, &dv))
         return false;
     int64_t rope = prove_operand(m->program, i, OPND(MLA_KEYS_I, drope))->cols;
-    int64_t u = m->c->nodes->at[dk.node].cols
-                    ? m->c->nodes->at[dv.node].cols * head / m->c->nodes->at[dk.node].cols
-                    : 0;
+    int64_t u = m->c->nodes->at[dk.node].cols ? m->c->nodes->at[dv.node].cols * head / m->c->nodes->at[dk.node].cols
+                                              : 0;
     return heads_of(m, i, &dk, head, &heads) && heads_of(m, i, &dv, u, &value_heads) &&
-           same(m, i, &dk, &dk.row, &dv, &dv.row, "rows") &&
-           same(m, i, &dk, &heads, &dv, &value_heads, "heads") &&
-           emit(m, i, r, OPND(MLA_KEYS_I, dkv), NULL, &dk, dk.row,
-                extent_scaled(&heads, head - rope + u, 1)) &&
+           same(m, i, &dk, &dk.row, &dv, &dv.row, "rows") && same(m, i, &dk, &heads, &dv, &value_heads, "heads") &&
+           emit(m, i, r, OPND(MLA_KEYS_I, dkv), NULL, &dk, dk.row, extent_scaled(&heads, head - rope + u, 1)) &&
            emit(m, i, r, OPND(MLA_KEYS_I, drope), &heads, &dk, dk.row, extent_new(0, rope));
 }
 
-#define RULE_OF_HEADS(name, rule)                                                                            \
-    bool rule_##name(struct machine *m, uint32_t i)                                                          \
-    {                                                                                                        \
-        struct recipe r = {.op = OP_##name};                                                                 \
-        conserve_attrs(m, i, &r);                                                                            \
-        r.attr[ATTR(name, heads)] = 0; /* of this rank: they follow from its columns */                      \
-        return rule(m, i, &r, prove_attr(m->program, i, ATTR(name, head))->u.i);                             \
+#define RULE_OF_HEADS(name, rule)                                                                                      \
+    bool rule_##name(struct machine *m, uint32_t i)                                                                    \
+    {                                                                                                                  \
+        struct recipe r = {.op = OP_##name};                                                                           \
+        conserve_attrs(m, i, &r);                                                                                      \
+        r.attr[ATTR(name, heads)] = 0; /* of this rank: they follow from its columns */                                \
+        return rule(m, i, &r, prove_attr(m->program, i, ATTR(name, head))->u.i);                                       \
     }
 RULE_OF_HEADS(HEADNORM, head_norm)
 RULE_OF_HEADS(HEADNORM_I, head_norm_input)

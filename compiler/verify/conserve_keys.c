@@ -1,8 +1,8 @@
 /* Property 7: key heads that several tensor-parallel ranks hold.
  *
  * Where there are fewer key heads than ranks, the reference repeats each, once for every rank that attends to it
- * (reference.h): repetition j of the row is rank j's.  The weight itself has no repetitions: the rows of one head lie on
- * all ranks of the digits below `repeats`, and a product reads them as the rank's own repetition.  Gradients of
+ * (reference.h): repetition j of the row is rank j's.  The weight itself has no repetitions: the rows of one head lie
+ * on all ranks of the digits below `repeats`, and a product reads them as the rank's own repetition.  Gradients of
  * repetitions are rows of another matrix than the weight's gradient; summed over all ranks that hold the head, and only
  * so, they become rows of that. */
 

@@ -36,9 +36,8 @@ static struct block box_elements(const struct value *v, const struct weight_unit
     int64_t width = u->cols;
     if (v->member.len)
         return member_elements(v, u);
-    struct block b = {.extent = extent_new(v->row.lo * width + v->col.lo, v->col.len),
-                      .count = v->row.len,
-                      .stride = width};
+    struct block b = {
+        .extent = extent_new(v->row.lo * width + v->col.lo, v->col.len), .count = v->row.len, .stride = width};
     for (int a = 0; a < NDIGITS; a++)
         b.extent.step[a] = v->row.step[a] * width + v->col.step[a];
     if (b.extent.len >= width || b.count == 1) {
@@ -93,7 +92,8 @@ const char *conserve_norm_of(struct conserve *c, const struct whole *w, uint32_t
 {
     *sum = (struct value){.kind = VALUE_ZERO};
     for (uint32_t e = 0; e < w->n; e++) {
-        const char *why = w->at[e].value.kind == VALUE_ZERO ? NULL : stretch_norm(c, &w->at[e], nth_of(w, e), first, sum);
+        const char *why = w->at[e].value.kind == VALUE_ZERO ? NULL
+                                                            : stretch_norm(c, &w->at[e], nth_of(w, e), first, sum);
         if (why)
             return why;
     }
@@ -113,8 +113,7 @@ static struct value slice_norm(struct conserve *c, const struct whole *w, uint32
     vec_push(c->scratch, &c->slices, copy);
     *block = (struct block){.extent = extent_new(0, n), .count = 1, .first = first};
     extent_move(&block->extent, &c->plan->mesh, mask, n);
-    *term =
-        (struct term){nodes_add(c->nodes, &r, "a shard's squared norm", 1, (int64_t)w->elements), {1, block}};
+    *term = (struct term){nodes_add(c->nodes, &r, "a shard's squared norm", 1, (int64_t)w->elements), {1, block}};
     return (struct value){
         .kind = VALUE_NODES, .row = extent_new(0, 1), .col = extent_new(0, 1), .nterms = 1, .terms = term};
 }

@@ -2,8 +2,8 @@
  *
  * Most rules follow from the table: operands whose shapes carry the same name must hold the same rows or
  * columns, the recipe is opcode, attributes and input nodes, outputs take rows and columns from the names.
- * What the table does not say is in the list of rules below: over which name an instruction sums, which names must be whole,
- * which attribute says where a name starts. */
+ * What the table does not say is in the list of rules below: over which name an instruction sums, which names must be
+ * whole, which attribute says where a name starts. */
 
 #include "compiler/verify/conserve.h"
 
@@ -33,8 +33,8 @@ static uint8_t find_name(const struct shape *s, const char *name)
     return 0;
 }
 
-static bool bind(struct machine *m, uint32_t i, size_t k, uint8_t name, uint32_t number,
-                 const struct extent *e, const struct value *v, struct binding *b)
+static bool bind(struct machine *m, uint32_t i, size_t k, uint8_t name, uint32_t number, const struct extent *e,
+                 const struct value *v, struct binding *b)
 {
     const struct isa_info *info = isa_info(m->program->insns[i].op);
     struct extent fixed = extent_new(0, number);
@@ -47,9 +47,8 @@ static bool bind(struct machine *m, uint32_t i, size_t k, uint8_t name, uint32_t
     }
     if (extent_same(have, e))
         return true;
-    return conserve_fail_inputs(m, i, "its operand %s holds elements %s, the others %s%s%s",
-                                info->operand[k].name, extent_text(m->c->arena, e),
-                                extent_text(m->c->arena, have), conserve_origin(m, v),
+    return conserve_fail_inputs(m, i, "its operand %s holds elements %s, the others %s%s%s", info->operand[k].name,
+                                extent_text(m->c->arena, e), extent_text(m->c->arena, have), conserve_origin(m, v),
                                 name ? conserve_origin(m, b->from[name]) : "");
 }
 
@@ -67,10 +66,10 @@ static bool read_inputs(struct machine *m, uint32_t i, struct recipe *r, struct 
             return false;
         r->input[k] = v->node;
         if (v->routed && b->routed && !value_routed_same(v->routed, b->routed))
-            return conserve_fail_inputs(m, i, "its operand %s holds rows that other tokens sent", info->operand[k].name);
+            return conserve_fail_inputs(m, i, "its operand %s holds rows that other tokens sent",
+                                        info->operand[k].name);
         b->routed = v->routed ? v->routed : b->routed;
-        if (!bind(m, i, k, s->row[k], o->rows, &v->row, v, b) ||
-            !bind(m, i, k, s->col[k], o->cols, &v->col, v, b))
+        if (!bind(m, i, k, s->row[k], o->rows, &v->row, v, b) || !bind(m, i, k, s->col[k], o->cols, &v->col, v, b))
             return false;
         if (!b->origin) {
             b->origin = v->origin;
@@ -146,9 +145,8 @@ static bool check_start(struct machine *m, uint32_t i, const struct rule *rule, 
         return false;
     if (rule->starts ? extent_same(&start, e) : multiple(&apart, conserve_sequence(m)))
         return true;
-    return conserve_fail(m, i, "it says that its elements are %s%s, but they are %s",
-                         extent_text(m->c->arena, &start), rule->starts ? "" : " (modulo the sequence)",
-                         extent_text(m->c->arena, e));
+    return conserve_fail(m, i, "it says that its elements are %s%s, but they are %s", extent_text(m->c->arena, &start),
+                         rule->starts ? "" : " (modulo the sequence)", extent_text(m->c->arena, e));
 }
 
 /* Whole heads; query heads with the key heads they attend to; whole sequences. */
@@ -156,8 +154,7 @@ static bool check_attention(struct machine *m, uint32_t i, const struct recipe *
 {
     const struct shape *s = &m->c->shapes[r->op];
     const struct nodes *g = m->c->nodes;
-    int64_t head = (int64_t)r->attr[ATTR(ATTENTION, head)],
-            sequence = (int64_t)r->attr[ATTR(ATTENTION, sequence)];
+    int64_t head = (int64_t)r->attr[ATTR(ATTENTION, head)], sequence = (int64_t)r->attr[ATTR(ATTENTION, sequence)];
     const struct extent *q = &b->at[find_name(s, "heads*head")], *k = &b->at[find_name(s, "kv*head")];
     const struct extent *v = &b->at[find_name(s, "kv*u")];
     bool back = r->op == OP_ATTENTION_I;
@@ -218,16 +215,17 @@ static bool check_special(struct machine *m, uint32_t i, const struct rule *rule
         int64_t half = prove_operand(m->program, i, forward ? OPND(CONCAT, a) : OPND(CONCAT_I, da))->cols,
                 both = prove_operand(m->program, i, forward ? OPND(CONCAT, y) : OPND(CONCAT_I, dy))->cols;
         return (extent_whole(in, size) && both == 2 * half) ||
-               conserve_fail(m, i, "it needs all %lld columns, but has %s", (long long)size, extent_text(m->c->arena, in));
+               conserve_fail(m, i, "it needs all %lld columns, but has %s", (long long)size,
+                             extent_text(m->c->arena, in));
     }
     uint8_t whole = find_name(s, rule->whole);
     if (!whole)
         return true;
-    int64_t size = r->op == OP_POSITION ? (int64_t)m->c->plan->job->model.positions
-                                        : m->c->nodes->at[r->input[operand_index(recipe_info(r), "x")]].cols; /* a norm's */
-    return extent_whole(&b->at[whole], size) ||
-           conserve_fail(m, i, "it needs all %lld elements, but has %s", (long long)size,
-                         extent_text(m->c->arena, &b->at[whole]));
+    int64_t size = r->op == OP_POSITION
+                       ? (int64_t)m->c->plan->job->model.positions
+                       : m->c->nodes->at[r->input[operand_index(recipe_info(r), "x")]].cols; /* a norm's */
+    return extent_whole(&b->at[whole], size) || conserve_fail(m, i, "it needs all %lld elements, but has %s",
+                                                              (long long)size, extent_text(m->c->arena, &b->at[whole]));
 }
 
 static bool write_outputs(struct machine *m, uint32_t i, const struct rule *rule, struct recipe *r,
@@ -286,10 +284,10 @@ static bool by_table(struct machine *m, uint32_t i, const struct rule *rule)
 
 /* rows of which the table says all, and those of which it does not */
 #define PLAIN_RULE(name) RULE(name, .over = NULL)
-#define RULE(name, ...)                                                                                      \
-    bool rule_##name(struct machine *m, uint32_t i)                                                          \
-    {                                                                                                        \
-        return by_table(m, i, &(struct rule){__VA_ARGS__});                                                  \
+#define RULE(name, ...)                                                                                                \
+    bool rule_##name(struct machine *m, uint32_t i)                                                                    \
+    {                                                                                                                  \
+        return by_table(m, i, &(struct rule){__VA_ARGS__});                                                            \
     }
 RULE(EMBED, .over = "v", .starts = "v")
 RULE(EMBED_W, .over = "t", .starts = "v")
@@ -343,8 +341,7 @@ static bool compute_tokens(struct machine *m, uint32_t i)
     int64_t sequence = prove_attr(m->program, i, ATTR(TOKENS, sequence))->u.i;
     struct value step;
     struct extent sample;
-    if (!conserve_read(m, i, OPND(TOKENS, step), &step) ||
-        !conserve_bind(m, i, ATTR(TOKENS, sample), 1, &sample))
+    if (!conserve_read(m, i, OPND(TOKENS, step), &step) || !conserve_bind(m, i, ATTR(TOKENS, sample), 1, &sample))
         return false;
     if (step.node != ref->block)
         return conserve_fail(m, i, "its step block is %s", nodes_name(m->c->nodes, step.node));
@@ -361,8 +358,9 @@ static bool compute_tokens(struct machine *m, uint32_t i)
         ahead = prove_attr(m->program, i, ATTR(TOKENS_AHEAD, ahead))->u.i;
         int64_t places = prove_attr(m->program, i, ATTR(TOKENS_AHEAD, whole))->u.i;
         if (ahead < 1 || ahead > m->c->plan->job->model.predict || places != whole)
-            return conserve_fail(m, i, "it reads ids %lld places later of samples of %lld, the model has %u prediction modules",
-                                 (long long)ahead, (long long)places, m->c->plan->job->model.predict);
+            return conserve_fail(
+                m, i, "it reads ids %lld places later of samples of %lld, the model has %u prediction modules",
+                (long long)ahead, (long long)places, m->c->plan->job->model.predict);
     }
     for (size_t k = OPND(TOKENS, tokens); k <= OPND(TOKENS, targets); k++) {
         const struct operand *o = prove_operand(m->program, i, k);
@@ -407,7 +405,8 @@ bool rule_FILL(struct machine *m, uint32_t i)
 bool rule_COPY(struct machine *m, uint32_t i)
 {
     struct parts *p = &m->c->parts[1];
-    const struct operand *x = prove_operand(m->program, i, OPND(COPY, x)), *y = prove_operand(m->program, i, OPND(COPY, y));
+    const struct operand *x = prove_operand(m->program, i, OPND(COPY, x)),
+                         *y = prove_operand(m->program, i, OPND(COPY, y));
     const struct buffer *from = &m->program->buffers[x->buffer], *to = &m->program->buffers[y->buffer];
     if ((from->host || to->host) && x->dtype != y->dtype)
         return conserve_fail(m, i, "a copy between device and host changes the format");

@@ -21,8 +21,8 @@ static bool read_side(struct machine *m, uint32_t i, size_t k, bool rows, struct
             return conserve_fail(m, i, "it reads %s, which holds %s", info->operand[k].name,
                                  value_text(m->c->arena, m->c->nodes, &x->value));
         if (rows ? x->cols != o->cols : x->rows != o->rows)
-            return conserve_fail(m, i, "its operand %s is made of pieces that are not %s: %s",
-                                 info->operand[k].name, rows ? "one below the other" : "side by side",
+            return conserve_fail(m, i, "its operand %s is made of pieces that are not %s: %s", info->operand[k].name,
+                                 rows ? "one below the other" : "side by side",
                                  value_text(m->c->arena, m->c->nodes, &x->value));
     }
     return true;
@@ -43,10 +43,9 @@ static bool same_index(struct machine *m, uint32_t i, const struct value *x, con
 {
     if (extent_same(a, b))
         return true;
-    return conserve_fail_inputs(m, i, "it sums over elements %s of %s, but %s of %s%s%s",
-                                extent_text(m->c->arena, a), nodes_name(m->c->nodes, x->node),
-                                extent_text(m->c->arena, b), nodes_name(m->c->nodes, y->node),
-                                conserve_origin(m, x), conserve_origin(m, y));
+    return conserve_fail_inputs(m, i, "it sums over elements %s of %s, but %s of %s%s%s", extent_text(m->c->arena, a),
+                                nodes_name(m->c->nodes, x->node), extent_text(m->c->arena, b),
+                                nodes_name(m->c->nodes, y->node), conserve_origin(m, x), conserve_origin(m, y));
 }
 
 static bool add_bias(struct machine *m, uint32_t i, const struct parts *biases, struct part *part)
@@ -63,8 +62,7 @@ static bool add_bias(struct machine *m, uint32_t i, const struct parts *biases, 
         part->value.node = nodes_sum(m->c->nodes, part->value.node, x->value.node);
         return true;
     }
-    return conserve_fail(m, i, "its bias does not have the columns of %s",
-                         nodes_name(m->c->nodes, part->value.node));
+    return conserve_fail(m, i, "its bias does not have the columns of %s", nodes_name(m->c->nodes, part->value.node));
 }
 
 /* c = a b': columns of c are rows of b */
@@ -164,8 +162,7 @@ bool rule_BIAS_W(struct machine *m, uint32_t i)
         if (node == NONE)
             return false;
         out->at[p] = (struct part){
-            0,       1, x->col,
-            x->cols, i, conserve_value(m->c, node, &x->value.row, extent_new(0, 1), x->value.col)};
+            0, 1, x->col, x->cols, i, conserve_value(m->c, node, &x->value.row, extent_new(0, 1), x->value.col)};
     }
     return conserve_emit(m, i, OPND(BIAS_W, db), out);
 }

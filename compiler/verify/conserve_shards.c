@@ -1,7 +1,7 @@
 /* Property 7: flat lists of elements, as the buffers of a bucket hold them, and sums of their shards.
  *
- * A shard is "the own part of that list": it can be added to another one only where the same digits number both, and then
- * element by element of the whole list, because what is added on one rank is added on all. */
+ * A shard is "the own part of that list": it can be added to another one only where the same digits number both, and
+ * then element by element of the whole list, because what is added on one rank is added on all. */
 
 #include "compiler/verify/conserve.h"
 
@@ -72,8 +72,7 @@ bool conserve_add_shards(struct machine *m, uint32_t i, bool *shards)
     for (uint32_t k = 0; k < to.n; k++)
         if (!conserve_known(m, i, &to.at[k].value))
             return false;
-    return store_write_flat(m->store, y, &to, own, i) ||
-           conserve_fail(m, i, "its operand can't hold the result");
+    return store_write_flat(m->store, y, &to, own, i) || conserve_fail(m, i, "its operand can't hold the result");
 }
 
 bool conserve_copy_flat(struct machine *m, uint32_t i)

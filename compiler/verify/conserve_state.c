@@ -63,15 +63,11 @@ static bool covers(struct machine *m, const struct extent *e, int64_t size, bool
 static bool check_tensor(struct machine *m, const struct tensor *t, const struct weight_unit *u)
 {
     int64_t in = u->vector ? 1 : u->cols;
-    int64_t rows = u->vector       ? 1
-                   : u->transposed ? in
-                                   : u->outputs,
-            cols = u->vector || u->transposed ? u->outputs : in;
+    int64_t rows = u->vector ? 1 : u->transposed ? in : u->outputs, cols = u->vector || u->transposed ? u->outputs : in;
     if (t->ndim != (u->vector ? 1 : 2) || (int64_t)t->shape[0] != rows || (int64_t)t->shape[1] != cols ||
         t->transposed != u->transposed)
-        return fail_start(
-            m, t->name,
-            arena_printf(m->c->arena, "its shape must be %lld x %lld", (long long)rows, (long long)cols));
+        return fail_start(m, t->name,
+                          arena_printf(m->c->arena, "its shape must be %lld x %lld", (long long)rows, (long long)cols));
     if (t->init != u->init || (t->init == INIT_NORMAL && t->std != u->std))
         return fail_start(m, t->name, "its initial values are not the model's");
     return true;
@@ -87,8 +83,7 @@ static bool add_members(struct machine *m, const struct tensor *t, const struct 
     if (t->member_slot != NONE)
         extent_move(&member, &m->c->plan->mesh, m->program->slots[t->member_slot].arg, (int64_t)t->member_stride);
     if (u->decay != decay)
-        return fail_start(m, t->name,
-                          decay ? "weight decay must not apply to it" : "weight decay must apply to it");
+        return fail_start(m, t->name, decay ? "weight decay must not apply to it" : "weight decay must apply to it");
     if (u->vector) { /* its outputs are columns */
         const struct extent *turned = out;
         out = in;
@@ -97,8 +92,7 @@ static bool add_members(struct machine *m, const struct tensor *t, const struct 
     if (t->family != u->family || !covers(m, &member, u->family, false) || !covers(m, out, u->rows, false) ||
         !covers(m, in, u->cols, false))
         return fail_start(m, t->name, "its boxes on all ranks are not the whole family");
-    struct value v = {
-        .kind = VALUE_NODES, .node = state_node(u, s), .row = *out, .col = *in, .member = member};
+    struct value v = {.kind = VALUE_NODES, .node = state_node(u, s), .row = *out, .col = *in, .member = member};
     w->at[w->n++] = (struct stretch){t->at, (uint64_t)(member.len * out->len * in->len), v};
     return true;
 }
@@ -178,8 +172,8 @@ static struct whole *new_whole(struct machine *m, const struct bucket *b, enum s
     return w;
 }
 
-/* Digits by which the optimizer updates a bucket's working copy in parts, by the operand it writes that copy through; only
- * that part of it is then up to date at the step's end, and may be believed at its start.  0 = all of it. */
+/* Digits by which the optimizer updates a bucket's working copy in parts, by the operand it writes that copy through;
+ * only that part of it is then up to date at the step's end, and may be believed at its start.  0 = all of it. */
 static uint32_t updated_part(const struct machine *m, uint32_t bucket)
 {
     const struct program *p = prove_program(m->c->plan, m->role, PROGRAM_TRAIN);
@@ -188,8 +182,8 @@ static uint32_t updated_part(const struct machine *m, uint32_t bucket)
         if (op != OP_ADAMW && op != OP_SGD)
             continue;
         for (size_t k = 0; k < 2; k++) {
-            const struct operand *o =
-                prove_operand(p, i, k ? op == OP_ADAMW ? OPND(ADAMW, copy) : OPND(SGD, copy) : OPND(ADAMW, p));
+            const struct operand *o = prove_operand(
+                p, i, k ? op == OP_ADAMW ? OPND(ADAMW, copy) : OPND(SGD, copy) : OPND(ADAMW, p));
             if (o->buffer != NONE && p->buffers[o->buffer].kind == BUFFER_PARAM &&
                 p->buffers[o->buffer].bucket == bucket && o->slot != UINT16_MAX)
                 return store_part(p, o);
@@ -224,12 +218,10 @@ static bool whole_operand(const struct machine *m, uint32_t buffer, uint32_t own
 {
     const struct buffer *b = &m->program->buffers[buffer];
     uint64_t size = isa_dtype_bytes(b->dtype), n = b->bytes / size, cols = n % 64 ? n : 64, parts = 1;
-    *o = (struct operand){
-        .buffer = buffer, .dtype = (uint8_t)b->dtype, .mark = MARK_WRITE, .slot = UINT16_MAX};
+    *o = (struct operand){.buffer = buffer, .dtype = (uint8_t)b->dtype, .mark = MARK_WRITE, .slot = UINT16_MAX};
     if (own) {
         uint32_t s = 0;
-        while (s < m->program->nslots &&
-               (m->program->slots[s].kind != SLOT_COORD || m->program->slots[s].arg != own))
+        while (s < m->program->nslots && (m->program->slots[s].kind != SLOT_COORD || m->program->slots[s].arg != own))
             s++;
         if (s == m->program->nslots)
             return false;
@@ -279,8 +271,8 @@ static bool start_buffer(struct machine *m, uint32_t i)
     uint32_t own = b->kind == BUFFER_PARAM ? m->part[b->bucket] : 0;
     const struct slot *shard = b->shard_slot == NONE ? NULL : &m->program->slots[b->shard_slot];
     if (shard && shard->kind != SLOT_COORD)
-        return conserve_fail(m, NONE, "buffer %s: its shard depends on slot %s, which is no coordinate",
-                             b->name, shard->name);
+        return conserve_fail(m, NONE, "buffer %s: its shard depends on slot %s, which is no coordinate", b->name,
+                             shard->name);
     struct operand o;
     if (!whole_operand(m, i, own, &o) || !store_write_flat(m->store, &o, w, held_part(m, b), NONE))
         return conserve_fail(m, NONE, "buffer %s can't hold its bucket", b->name);
@@ -317,10 +309,11 @@ static bool end_buffer(struct machine *m, uint32_t i)
     for (uint32_t k = 0; k < c->n; k++) {
         const struct piece *p = &c->pieces[k];
         if (p->own && p->mask != m->part[b->bucket])
-            return conserve_fail(
-                m, NONE, "at the end of the step buffer %s is up to date in the own shard only", b->name);
+            return conserve_fail(m, NONE, "at the end of the step buffer %s is up to date in the own shard only",
+                                 b->name);
         if (p->value.kind == VALUE_PART && p->value.mask != held_part(m, b))
-            return conserve_fail(m, NONE, "at the end of the step buffer %s holds another shard than it began with", b->name);
+            return conserve_fail(m, NONE, "at the end of the step buffer %s holds another shard than it began with",
+                                 b->name);
         bytes += p->rows * p->width;
     }
     return bytes == b->bytes ||
@@ -363,8 +356,8 @@ static bool end_need(struct machine *m, uint32_t buffer)
 }
 
 /* Elements at .. of a bucket must hold what the step found there, updated: the next step believes it. */
-static bool end_place(struct machine *m, const struct whole *initial, uint64_t at, uint64_t n,
-                      const struct value *v, const char *buffer)
+static bool end_place(struct machine *m, const struct whole *initial, uint64_t at, uint64_t n, const struct value *v,
+                      const char *buffer)
 {
     uint32_t low = 0, high = initial->n; /* the stretch that `at` lies in */
     while (high - low > 1) {
@@ -377,8 +370,8 @@ static bool end_place(struct machine *m, const struct whole *initial, uint64_t a
         return true;
     if (want.kind == VALUE_NODES && m->c->kind == PROGRAM_TRAIN)
         want.node = conserve_updated(m, want.node);
-    if (want.kind == VALUE_NODES && v->kind == VALUE_NODES && v->node == want.node && !v->nterms && x->at == at && x->n == n &&
-        value_same_place(v, &want))
+    if (want.kind == VALUE_NODES && v->kind == VALUE_NODES && v->node == want.node && !v->nterms && x->at == at &&
+        x->n == n && value_same_place(v, &want))
         return true;
     return conserve_fail(m, NONE, "at the end of the step buffer %s holds %s, expected %s", buffer,
                          value_text(m->c->arena, m->c->nodes, v), value_text(m->c->arena, m->c->nodes, &want));
@@ -418,7 +411,8 @@ static bool end_scale(struct machine *m, uint32_t i)
         extent_same(&p->at[0].value.col, &all))
         return true;
     return conserve_fail(m, store_writer(m->store, &o), "at the end of the step the loss scale is %s, expected %s",
-                         known ? value_text(m->c->arena, m->c->nodes, &p->at[0].value) : "unknown", nodes_name(m->c->nodes, node));
+                         known ? value_text(m->c->arena, m->c->nodes, &p->at[0].value) : "unknown",
+                         nodes_name(m->c->nodes, node));
 }
 
 bool conserve_end(struct machine *m)
@@ -432,8 +426,8 @@ bool conserve_end(struct machine *m)
         metrics = true;
         if (!end_metric(m, i, METRIC_LOSS, m->c->reference->loss) ||
             !end_metric(m, i, METRIC_BALANCE,
-                        m->c->kind == PROGRAM_EVAL ? m->c->reference->next_balance : m->c->reference->balance) || !end_need(m, i) ||
-            (m->c->kind == PROGRAM_TRAIN && !end_metric(m, i, METRIC_SQNORM, m->c->reference->norm)))
+                        m->c->kind == PROGRAM_EVAL ? m->c->reference->next_balance : m->c->reference->balance) ||
+            !end_need(m, i) || (m->c->kind == PROGRAM_TRAIN && !end_metric(m, i, METRIC_SQNORM, m->c->reference->norm)))
             return false;
     }
     return metrics || conserve_fail(m, NONE, "there is no metrics block");

@@ -27,10 +27,9 @@ static const struct weight_unit *unit_of(const struct machine *m, const struct v
     return &m->c->reference->units[r->attr[1]];
 }
 
-/* One operand of the update: zeros where the parameters are padded, of which nobody looks at what comes of them; for the
- * rest see check_value(). */
-static bool beside(struct machine *m, uint32_t i, size_t k, const struct whole *p, uint32_t mask,
-                   struct whole *out)
+/* One operand of the update: zeros where the parameters are padded, of which nobody looks at what comes of them; for
+ * the rest see check_value(). */
+static bool beside(struct machine *m, uint32_t i, size_t k, const struct whole *p, uint32_t mask, struct whole *out)
 {
     const char *name = isa_info(m->program->insns[i].op)->operand[k].name;
     uint32_t mine;
@@ -44,8 +43,8 @@ static bool beside(struct machine *m, uint32_t i, size_t k, const struct whole *
             j++;
         for (uint32_t y = j; x->value.kind == VALUE_ZERO && y < out->n && out->at[y].at < x->at + x->n; y++)
             if (out->at[y].value.kind != VALUE_ZERO)
-                return conserve_fail(m, i, "its operand %s holds %s at element %llu, where the parameters are padded", name,
-                                     value_text(m->c->arena, m->c->nodes, &out->at[y].value),
+                return conserve_fail(m, i, "its operand %s holds %s at element %llu, where the parameters are padded",
+                                     name, value_text(m->c->arena, m->c->nodes, &out->at[y].value),
                                      (unsigned long long)out->at[y].at);
     }
     return true;
@@ -65,9 +64,9 @@ static bool check_value(struct machine *m, uint32_t i, const struct whole *w, ui
     const struct value *v = value_at(w, at);
     if (v && v->kind == VALUE_NODES && v->node == node && !v->nterms && value_same_place(v, p))
         return true;
-    return conserve_fail_inputs(
-        m, i, "to update %s it reads as %s %s, expected %s", nodes_name(m->c->nodes, p->node), what,
-        v ? value_text(m->c->arena, m->c->nodes, v) : "nothing", nodes_name(m->c->nodes, node));
+    return conserve_fail_inputs(m, i, "to update %s it reads as %s %s, expected %s", nodes_name(m->c->nodes, p->node),
+                                what, v ? value_text(m->c->arena, m->c->nodes, v) : "nothing",
+                                nodes_name(m->c->nodes, node));
 }
 
 static bool check_number(struct machine *m, uint32_t i, size_t attr, double want)
@@ -86,11 +85,9 @@ static bool check_hyper(struct machine *m, uint32_t i, bool adam, bool decay)
     if (adam != (t->optimizer == OPT_ADAMW))
         return conserve_fail(m, i, "the model asks for another optimizer");
     if (!adam)
-        return check_number(m, i, ATTR(SGD, momentum), t->momentum) &&
-               check_number(m, i, ATTR(SGD, decay), wanted);
-    return check_number(m, i, ATTR(ADAMW, beta1), t->beta1) &&
-           check_number(m, i, ATTR(ADAMW, beta2), t->beta2) && check_number(m, i, ATTR(ADAMW, eps), t->eps) &&
-           check_number(m, i, ATTR(ADAMW, decay), wanted);
+        return check_number(m, i, ATTR(SGD, momentum), t->momentum) && check_number(m, i, ATTR(SGD, decay), wanted);
+    return check_number(m, i, ATTR(ADAMW, beta1), t->beta1) && check_number(m, i, ATTR(ADAMW, beta2), t->beta2) &&
+           check_number(m, i, ATTR(ADAMW, eps), t->eps) && check_number(m, i, ATTR(ADAMW, decay), wanted);
 }
 
 static bool check_scalars(struct machine *m, uint32_t i, size_t scale, size_t step)
@@ -99,8 +96,7 @@ static bool check_scalars(struct machine *m, uint32_t i, size_t scale, size_t st
     if (scale != NONE && !conserve_read(m, i, scale, &v))
         return false;
     if (scale != NONE && v.node != m->c->reference->clip)
-        return conserve_fail(m, i, "its scale is %s, expected the clipping factor",
-                             nodes_name(m->c->nodes, v.node));
+        return conserve_fail(m, i, "its scale is %s, expected the clipping factor", nodes_name(m->c->nodes, v.node));
     if (!conserve_read(m, i, step, &v))
         return false;
     return v.node == m->c->reference->block ||
@@ -118,8 +114,7 @@ static bool write_updated(struct machine *m, uint32_t i, size_t k, const struct 
         if (w.at[e].value.kind == VALUE_NODES)
             w.at[e].value.node = conserve_updated(m, w.at[e].value.node);
     }
-    return store_write_flat(m->store, o, &w, mask, i) ||
-           conserve_fail(m, i, "its output can't hold these elements");
+    return store_write_flat(m->store, o, &w, mask, i) || conserve_fail(m, i, "its output can't hold these elements");
 }
 
 /* operands of an update by what they are; NONE: it has none */
@@ -128,8 +123,8 @@ struct form {
     size_t p, copy, m, v, g, scale, step;
 };
 
-static bool write_all(struct machine *m, uint32_t i, const struct form *f, const struct whole *p, const struct whole *first,
-                      const struct whole *second, uint32_t mask)
+static bool write_all(struct machine *m, uint32_t i, const struct form *f, const struct whole *p,
+                      const struct whole *first, const struct whole *second, uint32_t mask)
 {
     if (!write_updated(m, i, f->copy, p, mask) || f->ahead)
         return !m->c->failed;
@@ -155,8 +150,7 @@ static bool update(struct machine *m, uint32_t i, const struct form *f)
             continue;
         const struct weight_unit *u = v->kind == VALUE_NODES ? unit_of(m, v) : NULL;
         if (!u)
-            return conserve_fail(m, i, "it updates %s, expected a parameter",
-                                 value_text(m->c->arena, m->c->nodes, v));
+            return conserve_fail(m, i, "it updates %s, expected a parameter", value_text(m->c->arena, m->c->nodes, v));
         if (!check_hyper(m, i, f->adam, u->decay) ||
             (moment && !check_value(m, i, &first, p.at[e].at, u->moment[0], v, "first moment")) ||
             (f->adam && !check_value(m, i, &second, p.at[e].at, u->moment[1], v, "second moment")) ||
@@ -168,22 +162,29 @@ static bool update(struct machine *m, uint32_t i, const struct form *f)
 
 bool rule_ADAMW(struct machine *m, uint32_t i)
 {
-    struct form f = {true, false, OPND(ADAMW, p), OPND(ADAMW, copy), OPND(ADAMW, m), OPND(ADAMW, v), OPND(ADAMW, g),
-                     OPND(ADAMW, scale), OPND(ADAMW, step)};
+    struct form f = {true,           false,          OPND(ADAMW, p),     OPND(ADAMW, copy), OPND(ADAMW, m),
+                     OPND(ADAMW, v), OPND(ADAMW, g), OPND(ADAMW, scale), OPND(ADAMW, step)};
     return update(m, i, &f);
 }
 
 bool rule_ADAMW_AHEAD(struct machine *m, uint32_t i)
 {
-    struct form f = {true, true, OPND(ADAMW_AHEAD, p), OPND(ADAMW_AHEAD, copy), OPND(ADAMW_AHEAD, m), OPND(ADAMW_AHEAD, v),
-                     OPND(ADAMW_AHEAD, g), NONE, OPND(ADAMW_AHEAD, step)};
+    struct form f = {true,
+                     true,
+                     OPND(ADAMW_AHEAD, p),
+                     OPND(ADAMW_AHEAD, copy),
+                     OPND(ADAMW_AHEAD, m),
+                     OPND(ADAMW_AHEAD, v),
+                     OPND(ADAMW_AHEAD, g),
+                     NONE,
+                     OPND(ADAMW_AHEAD, step)};
     return update(m, i, &f);
 }
 
 bool rule_SGD(struct machine *m, uint32_t i)
 {
-    struct form f = {false, false, OPND(SGD, p), OPND(SGD, copy), OPND(SGD, m), NONE, OPND(SGD, g),
-                     OPND(SGD, scale), OPND(SGD, step)};
+    struct form f = {false, false,        OPND(SGD, p),     OPND(SGD, copy), OPND(SGD, m),
+                     NONE,  OPND(SGD, g), OPND(SGD, scale), OPND(SGD, step)};
     return update(m, i, &f);
 }
 
@@ -195,7 +196,8 @@ bool rule_SEAM(struct machine *m, uint32_t i)
     return true;
 }
 
-/* A correction bias, moved by the whole step's load.  Both are whole: they have as many columns as ROUTE needs of the bias. */
+/* A correction bias, moved by the whole step's load.  Both are whole: they have as many columns as ROUTE needs of the
+ * bias. */
 bool rule_BIAS_MOVE(struct machine *m, uint32_t i)
 {
     struct whole w;
@@ -209,8 +211,10 @@ bool rule_BIAS_MOVE(struct machine *m, uint32_t i)
         return conserve_fail(m, i, "it moves %s, expected a whole correction bias",
                              w.n ? value_text(m->c->arena, m->c->nodes, &w.at[0].value) : "nothing");
     if (load.node != u->gradient)
-        return conserve_fail_inputs(m, i, "to move %s it reads %s", u->name, value_text(m->c->arena, m->c->nodes, &load));
+        return conserve_fail_inputs(m, i, "to move %s it reads %s", u->name,
+                                    value_text(m->c->arena, m->c->nodes, &load));
     if (scale.node != m->c->reference->clip)
-        return conserve_fail(m, i, "its scale is %s, expected the clipping factor", nodes_name(m->c->nodes, scale.node));
+        return conserve_fail(m, i, "its scale is %s, expected the clipping factor",
+                             nodes_name(m->c->nodes, scale.node));
     return check_number(m, i, ATTR(BIAS_MOVE, rate), u->rate) && write_updated(m, i, OPND(BIAS_MOVE, bias), &w, 0);
 }

@@ -6,8 +6,8 @@
 
 #include "compiler/verify/cut.h"
 
-static void add_cut(struct cuts *c, uint64_t row, uint64_t rows, uint64_t col, uint64_t width,
-                    uint64_t from_row, uint64_t from_col)
+static void add_cut(struct cuts *c, uint64_t row, uint64_t rows, uint64_t col, uint64_t width, uint64_t from_row,
+                    uint64_t from_col)
 {
     if (rows && width)
         c->at[c->n++] = (struct cut){row, rows, col, width, from_row, from_col};
@@ -15,8 +15,7 @@ static void add_cut(struct cuts *c, uint64_t row, uint64_t rows, uint64_t col, u
 
 /* A piece whose first byte lies at (row, col) of the region's grid; col may be negative by less than a pitch.
  */
-static void cut_aligned(const struct region *p, const struct region *r, int64_t row, int64_t col,
-                        struct cuts *out)
+static void cut_aligned(const struct region *p, const struct region *r, int64_t row, int64_t col, struct cuts *out)
 {
     int64_t top = row < 0 ? 0 : row, bottom = row + (int64_t)p->rows;
     int64_t left = col < 0 ? 0 : col, right = col + (int64_t)p->width;
@@ -56,8 +55,8 @@ bool cut_piece(const struct region *p, bool uniform, const struct region *r, str
         return true;
     }
     if (p->rows > 1 && r->rows == 1 && (!uniform || !cut_one_run(p->rows, p->width, p->pitch))) {
-        uint64_t first =
-            distance < 0 ? (uint64_t)-distance / p->pitch : 0; /* the piece's row where the region starts */
+        uint64_t first = distance < 0 ? (uint64_t)-distance / p->pitch
+                                      : 0; /* the piece's row where the region starts */
         int64_t col = distance + (int64_t)(first * p->pitch);
         struct region row = *p;
         row.rows = 1;
@@ -80,8 +79,7 @@ bool cut_piece(const struct region *p, bool uniform, const struct region *r, str
     }
     if (p->rows > 1 && p->pitch != r->pitch)
         return false;
-    int64_t pitch = (int64_t)r->pitch, row = distance / pitch - (distance % pitch < 0),
-            col = distance - row * pitch;
+    int64_t pitch = (int64_t)r->pitch, row = distance / pitch - (distance % pitch < 0), col = distance - row * pitch;
     if (p->rows == 1 && col + (int64_t)p->width > pitch && p->width > r->pitch)
         return false; /* a vector over several rows */
     cut_aligned(p, r, row, col, out);

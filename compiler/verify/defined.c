@@ -5,8 +5,9 @@
  * bytes undefines the other, so data that another buffer has overwritten counts as not written.
  *
  * Definedness only ends where a piece is taken away, which its cell counts.  So an operand that was found defined, or
- * was written, is looked at again only when its cell has lost something since; the same lists of operands come again for
- * every microbatch (program_share.h).  A program that fails is gone through once more without this, for its message. */
+ * was written, is looked at again only when its cell has lost something since; the same lists of operands come again
+ * for every microbatch (program_share.h).  A program that fails is gone through once more without this, for its
+ * message. */
 
 #include "compiler/verify/store.h"
 
@@ -17,7 +18,7 @@ struct defined {
     struct verdict *verdict;
     struct site site;
     struct store *store;
-    uint32_t *known;           /* per operand: losses of its cell + 1 when it was last defined, 0 = not yet */
+    uint32_t *known; /* per operand: losses of its cell + 1 when it was last defined, 0 = not yet */
     bool careful, failed;
 };
 
@@ -70,9 +71,8 @@ static void check_insn(struct defined *c, uint32_t i)
         uint32_t writer = store_writer(c->store, o);
         c->site.insn = i;
         prove_report(c->arena, c->plan, c->verdict, c->site,
-                     "it reads %s, of which %llu bytes were not written in this step%s%s",
-                     info->operand[k].name, (unsigned long long)missing,
-                     writer == NONE ? "" : "; the rest is by ",
+                     "it reads %s, of which %llu bytes were not written in this step%s%s", info->operand[k].name,
+                     (unsigned long long)missing, writer == NONE ? "" : "; the rest is by ",
                      writer == NONE ? "" : prove_insn_text(c->arena, p, writer));
     }
     for (uint32_t k = 0; k < info->noperands; k++) {
@@ -105,7 +105,10 @@ void verify_defined(struct arena *a, const struct plan *p, struct verdict *v)
 {
     for (int kind = 0; kind < NPROGRAM_KINDS; kind++)
         for (uint32_t role = 0; role < p->nroles; role++) {
-            struct defined c = {.arena = a, .plan = p, .program = prove_program(p, role, kind), .verdict = v,
+            struct defined c = {.arena = a,
+                                .plan = p,
+                                .program = prove_program(p, role, kind),
+                                .verdict = v,
                                 .site = {5, role, NONE, kind == PROGRAM_EVAL, NONE}};
             if (!c.program || define_program(&c))
                 continue;

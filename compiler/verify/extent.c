@@ -75,7 +75,8 @@ static bool join_turns(const struct block *x, const struct block *y, struct bloc
     if (!other_turns(x, y))
         return false;
     uint32_t n = x->extent.ring ? x->extent.members : y->extent.members;
-    const struct block *first = (x->extent.turn + x->turns + 1) % n == y->extent.turn ? x : y, *last = first == x ? y : x;
+    const struct block *first = (x->extent.turn + x->turns + 1) % n == y->extent.turn ? x : y,
+                       *last = first == x ? y : x;
     if ((first->extent.turn + first->turns + 1) % n != last->extent.turn)
         return false;
     *out = *first;
@@ -142,8 +143,8 @@ static bool may_meet(const struct block *x, const struct block *y)
     int64_t stride = many->stride;
     if (x->extent.len > stride || y->extent.len > stride)
         return true;
-    int64_t apart =
-        ((y->extent.lo - x->extent.lo) % stride + stride) % stride; /* y's start after x's, round a period */
+    int64_t apart = ((y->extent.lo - x->extent.lo) % stride + stride) %
+                    stride; /* y's start after x's, round a period */
     return apart < x->extent.len || apart + y->extent.len > stride;
 }
 
@@ -356,7 +357,8 @@ static bool same_elements(const struct blocks *x, const struct blocks *y)
     if (total < 0 || total != listable(y, &x->at[0], &ny))
         return false;
     struct arena *scratch = arena_new();
-    struct interval *a = ARENA_ARRAY(scratch, struct interval, (size_t)nx), *b = ARENA_ARRAY(scratch, struct interval, (size_t)ny);
+    struct interval *a = ARENA_ARRAY(scratch, struct interval, (size_t)nx),
+                    *b = ARENA_ARRAY(scratch, struct interval, (size_t)ny);
     size_t n = list_intervals(x, a);
     bool same = n == list_intervals(y, b);
     for (size_t i = 0; same && i < n; i++)
@@ -427,8 +429,7 @@ char *blocks_text(struct arena *a, const struct blocks *x)
         strbuf_text(&b, i ? " and " : "");
         print_extent(&b, &x->at[i].extent);
         if (x->at[i].count > 1)
-            strbuf_printf(&b, " and %lld more, %lld apart", (long long)x->at[i].count - 1,
-                          (long long)x->at[i].stride);
+            strbuf_printf(&b, " and %lld more, %lld apart", (long long)x->at[i].count - 1, (long long)x->at[i].stride);
         if (x->at[i].turns)
             strbuf_printf(&b, " and of the %u before it", x->at[i].turns);
         if (x->at[i].first)

@@ -139,13 +139,11 @@ static void match_peer(struct full *f, uint32_t rank, uint32_t slot, bool sends)
     }
     const struct program *q = program_of(f, (uint32_t)peer);
     for (uint32_t s = 0; s < q->nslots; s++)
-        if (q->slots[s].kind == SLOT_PEER && first_like(q, s) == s &&
-            slot_value(f, (uint32_t)peer, s) == rank)
+        if (q->slots[s].kind == SLOT_PEER && first_like(q, s) == s && slot_value(f, (uint32_t)peer, s) == rank)
             theirs = &f->sequences[q->role][s * NQUEUES + (sends ? QUEUE_RECV : QUEUE_SEND)];
     if (!same_sequence(mine, theirs))
-        prove_report(f->arena, f->plan, f->verdict, at,
-                     "its %u %s rank %llu do not match that rank's %u %s it", mine->n,
-                     sends ? "sends to" : "receives from", (unsigned long long)peer, theirs->n,
+        prove_report(f->arena, f->plan, f->verdict, at, "its %u %s rank %llu do not match that rank's %u %s it",
+                     mine->n, sends ? "sends to" : "receives from", (unsigned long long)peer, theirs->n,
                      sends ? "receives from" : "sends to");
 }
 
@@ -200,8 +198,7 @@ static void match_all(struct full *f)
         members += match_group(f, g);
     struct site all = {2, NONE, NONE, f->kind == PROGRAM_EVAL, NONE};
     if (members != users)
-        prove_report(f->arena, f->plan, f->verdict, all,
-                     "%llu of %llu uses of groups are by ranks that are no members",
+        prove_report(f->arena, f->plan, f->verdict, all, "%llu of %llu uses of groups are by ranks that are no members",
                      (unsigned long long)(users - members), (unsigned long long)users);
 }
 
@@ -247,8 +244,7 @@ static void arrive(struct full *f, uint32_t rank, uint32_t queue, uint32_t insn)
     if (prove_is_p2p(p->insns[insn].op)) {
         uint32_t peer = (uint32_t)value, other = p->insns[insn].op == OP_SEND ? QUEUE_RECV : QUEUE_SEND;
         uint32_t theirs = head(f, peer, other);
-        if (!f->arrived[peer * NQUEUES + other] ||
-            slot_value(f, peer, comm_slot(program_of(f, peer), theirs)) != rank)
+        if (!f->arrived[peer * NQUEUES + other] || slot_value(f, peer, comm_slot(program_of(f, peer), theirs)) != rank)
             return;
         finish(f, rank, queue);
         finish(f, peer, other);
@@ -291,8 +287,7 @@ static void run_all(struct full *f)
             if (insn == NONE)
                 continue;
             struct site at = {3, r->ranks[rank].role, rank, f->kind == PROGRAM_EVAL, insn};
-            prove_report(f->arena, f->plan, f->verdict, at,
-                         "the run of all ranks gets stuck: it waits here for ever");
+            prove_report(f->arena, f->plan, f->verdict, at, "the run of all ranks gets stuck: it waits here for ever");
             return;
         }
 }

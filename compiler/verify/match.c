@@ -20,8 +20,7 @@ static uint64_t operand_bytes(const struct operand *o)
 }
 
 /* Are the two sides of a transfer, or two members' collectives, the same?  NULL, or what differs. */
-static const char *difference(struct arena *a, const struct program *p, uint32_t i, const struct program *q,
-                              uint32_t j)
+static const char *difference(struct arena *a, const struct program *p, uint32_t i, const struct program *q, uint32_t j)
 {
     const struct isa_info *info = isa_info(p->insns[i].op);
     bool p2p = prove_is_p2p(p->insns[i].op);
@@ -69,8 +68,7 @@ static uint32_t parting(const struct program *p, const struct stream *x, const s
 static void match_streams(const struct match *c, const struct meeting *m, uint32_t member)
 {
     const struct stream *x = &m->member[0], *y = &m->member[member];
-    const struct program *p = prove_program(c->plan, x->role, c->kind),
-                         *q = prove_program(c->plan, y->role, c->kind);
+    const struct program *p = prove_program(c->plan, x->role, c->kind), *q = prove_program(c->plan, y->role, c->kind);
     struct site at = {2, x->role, NONE, c->kind == PROGRAM_EVAL, NONE};
     if (x->n != y->n) {
         uint32_t k = parting(p, x, q, y);
@@ -87,8 +85,8 @@ static void match_streams(const struct match *c, const struct meeting *m, uint32
         if (!what)
             continue;
         at.insn = x->insn[k];
-        prove_report(c->arena, c->plan, c->verdict, at, "on %s it meets role %u's %s: %s",
-                     meeting_text(c->arena, m), y->role, prove_insn_text(c->arena, q, y->insn[k]), what);
+        prove_report(c->arena, c->plan, c->verdict, at, "on %s it meets role %u's %s: %s", meeting_text(c->arena, m),
+                     y->role, prove_insn_text(c->arena, q, y->insn[k]), what);
     }
 }
 
@@ -104,8 +102,7 @@ static void check_partners(const struct match *c, uint32_t role)
             if (peer == role)
                 prove_report(c->arena, c->plan, c->verdict, at, "its peer is the rank itself");
         } else if (prove_is_collective(op) && !prove_member(c->plan, prove_comm_slot(p, i)->arg, role)) {
-            prove_report(c->arena, c->plan, c->verdict, at, "role %u is its own mirror image",
-                         role);
+            prove_report(c->arena, c->plan, c->verdict, at, "role %u is its own mirror image", role);
         }
     }
 }

@@ -2,7 +2,8 @@
  * with nothing, and there is room for what a GPU's kernels use besides operands.
  *
  * That buffers of a step share bytes only over time is property 4.  Live ranges need no look: placement gave
- * every buffer fixed bytes, so the peak is the arena.  Cost: sorting the buffers, and the slots of rings that lie apart. */
+ * every buffer fixed bytes, so the peak is the arena.  Cost: sorting the buffers, and the slots of rings that lie
+ * apart. */
 
 #include "compiler/verify/prove.h"
 
@@ -17,8 +18,7 @@ struct held {
 static int by_start(const void *x, const void *y)
 {
     const struct held *a = x, *b = y;
-    return a->start != b->start ? (a->start < b->start ? -1 : 1)
-                                : (a->buffer > b->buffer) - (a->buffer < b->buffer);
+    return a->start != b->start ? (a->start < b->start ? -1 : 1) : (a->buffer > b->buffer) - (a->buffer < b->buffer);
 }
 
 /* A buffer lies in one piece, but for a scattered ring, which is as many as it has slots. */
@@ -92,19 +92,20 @@ static void check_persistent(struct arena *a, const struct plan *p, const struct
     arena_free(scratch);
 }
 
-static void check_workspace(struct arena *a, const struct plan *p, const struct program *q, struct site at, struct verdict *v)
+static void check_workspace(struct arena *a, const struct plan *p, const struct program *q, struct site at,
+                            struct verdict *v)
 {
     uint64_t need = program_workspace_bytes(q, p->topo->types[p->decision.type].gpu.sm), placed = 0;
     for (uint32_t i = 0; i < q->nbuffers; i++)
         placed += q->buffers[i].kind == BUFFER_WORKSPACE ? q->buffers[i].bytes : 0;
     if (placed < need)
-        prove_report(a, p, v, at, "its kernels use a workspace of %llu bytes, of which %llu are placed", (unsigned long long)need,
-                     (unsigned long long)placed);
+        prove_report(a, p, v, at, "its kernels use a workspace of %llu bytes, of which %llu are placed",
+                     (unsigned long long)need, (unsigned long long)placed);
 }
 
 /* every persistent buffer of x stands in y too, at the same place */
-static void check_kept(struct arena *a, const struct plan *p, const struct program *x,
-                       const struct program *y, struct verdict *v)
+static void check_kept(struct arena *a, const struct plan *p, const struct program *x, const struct program *y,
+                       struct verdict *v)
 {
     struct site at = {6, x->role, NONE, x->evaluation, NONE};
     for (uint32_t i = 0, k = 0; i < x->nbuffers; i++) {
@@ -113,9 +114,8 @@ static void check_kept(struct arena *a, const struct plan *p, const struct progr
         bool found = b->kind == BUFFER_STEP;
         for (; tried < y->nbuffers && !found; tried++, k = (k + 1) % y->nbuffers) { /* usually the next one */
             const struct buffer *c = &y->buffers[k];
-            found = c->kind == b->kind && c->offset == b->offset && c->bytes == b->bytes &&
-                    c->host == b->host && c->bucket == b->bucket &&
-                    c->shard_slot == b->shard_slot; /* so dtype is the same too */
+            found = c->kind == b->kind && c->offset == b->offset && c->bytes == b->bytes && c->host == b->host &&
+                    c->bucket == b->bucket && c->shard_slot == b->shard_slot; /* so dtype is the same too */
         }
         if (!found)
             prove_report(a, p, v, at, "buffer %s is not where the %s program keeps it", b->name,
@@ -127,8 +127,7 @@ static void check_kept(struct arena *a, const struct plan *p, const struct progr
  * anything else: as each has all of it, that is the check above. */
 static void check_shared(struct arena *a, const struct plan *p, uint32_t role, struct verdict *v)
 {
-    const struct program *t = prove_program(p, role, PROGRAM_TRAIN),
-                         *e = prove_program(p, role, PROGRAM_EVAL);
+    const struct program *t = prove_program(p, role, PROGRAM_TRAIN), *e = prove_program(p, role, PROGRAM_EVAL);
     if (e) {
         check_kept(a, p, t, e, v);
         check_kept(a, p, e, t, v);

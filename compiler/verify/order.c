@@ -43,15 +43,14 @@ static void order_role(const struct order *c, uint32_t role)
 static void order_meeting(const struct order *c, const struct meeting *m, uint32_t member)
 {
     const struct stream *x = &m->member[0], *y = &m->member[member];
-    const struct program *p = prove_program(c->plan, x->role, c->kind),
-                         *q = prove_program(c->plan, y->role, c->kind);
+    const struct program *p = prove_program(c->plan, x->role, c->kind), *q = prove_program(c->plan, y->role, c->kind);
     uint32_t n = x->n < y->n ? x->n : y->n; /* unequal lengths are property 2's */
     for (uint32_t k = 0; k < n; k++) {
         if (p->insns[x->insn[k]].seq == q->insns[y->insn[k]].seq)
             continue;
         struct site at = {3, x->role, NONE, c->kind == PROGRAM_EVAL, x->insn[k]};
-        prove_report(c->arena, c->plan, c->verdict, at, "it meets role %u's %s, which has another seq",
-                     y->role, prove_insn_text(c->arena, q, y->insn[k]));
+        prove_report(c->arena, c->plan, c->verdict, at, "it meets role %u's %s, which has another seq", y->role,
+                     prove_insn_text(c->arena, q, y->insn[k]));
         return;
     }
 }

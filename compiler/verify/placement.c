@@ -9,8 +9,7 @@
 #include <assert.h>
 #include <string.h>
 
-static void check_rank(struct arena *a, const struct plan *p, uint32_t rank, uint64_t *taken,
-                       struct verdict *v)
+static void check_rank(struct arena *a, const struct plan *p, uint32_t rank, uint64_t *taken, struct verdict *v)
 {
     const struct rank_info *r = &p->ranks->ranks[rank];
     const struct decision *d = &p->decision;
@@ -22,23 +21,19 @@ static void check_rank(struct arena *a, const struct plan *p, uint32_t rank, uin
     const struct topo_node *node = &p->topo->nodes[r->node];
     const struct topo_node_type *type = &p->topo->types[node->type];
     if (node->type != d->type)
-        prove_report(a, p, v, at, "node %s is of type %s, not %s", node->name, type->id,
-                     p->topo->types[d->type].id);
+        prove_report(a, p, v, at, "node %s is of type %s, not %s", node->name, type->id, p->topo->types[d->type].id);
     else if (r->gpu >= type->gpus || r->gpu >= 64)
         prove_report(a, p, v, at, "GPU %u of %u on node %s", r->gpu, type->gpus, node->name);
     else if (node->state != NODE_USABLE)
-        prove_report(a, p, v, at, "node %s is %s", node->name,
-                     node->state == NODE_SPARE ? "a spare" : "excluded");
+        prove_report(a, p, v, at, "node %s is %s", node->name, node->state == NODE_SPARE ? "a spare" : "excluded");
     else if (node->excluded_gpus >> r->gpu & 1)
         prove_report(a, p, v, at, "GPU %u of node %s is excluded", r->gpu, node->name);
     else if (taken[r->node] >> r->gpu & 1)
         prove_report(a, p, v, at, "GPU %u of node %s already holds another rank", r->gpu, node->name);
-    else if (rank / type->gpus >= d->nnodes || r->node != d->nodes[rank / type->gpus] ||
-             r->gpu != rank % type->gpus)
-        prove_report(a, p, v, at, "it sits on GPU %u of node %s, the decision puts it on GPU %u of node %s",
-                     r->gpu, node->name, rank % type->gpus,
-                     rank / type->gpus < d->nnodes ? p->topo->nodes[d->nodes[rank / type->gpus]].name
-                                                   : "none");
+    else if (rank / type->gpus >= d->nnodes || r->node != d->nodes[rank / type->gpus] || r->gpu != rank % type->gpus)
+        prove_report(a, p, v, at, "it sits on GPU %u of node %s, the decision puts it on GPU %u of node %s", r->gpu,
+                     node->name, rank % type->gpus,
+                     rank / type->gpus < d->nnodes ? p->topo->nodes[d->nodes[rank / type->gpus]].name : "none");
     if (r->gpu < 64)
         taken[r->node] |= (uint64_t)1 << r->gpu;
 }
@@ -85,8 +80,7 @@ static void check_keep(struct arena *a, const struct plan *p, const struct keep_
         struct site at = {8, NONE, rank, false, NONE};
         if (kept)
             continue;
-        prove_report(a, p, v, at,
-                     "its %s group reaches from node %s to node %s, beyond the wish to keep it within %s",
+        prove_report(a, p, v, at, "its %s group reaches from node %s to node %s, beyond the wish to keep it within %s",
                      w->axis, p->topo->nodes[x].name, p->topo->nodes[y].name,
                      w->within ? w->within : arena_printf(a, "%llu nodes", (unsigned long long)w->nodes));
         return;
@@ -118,8 +112,8 @@ void verify_placement(struct arena *a, const struct plan *p, bool full, struct v
     struct site all = {8, NONE, NONE, false, NONE};
     uint64_t want = (uint64_t)d->tp * d->cp * d->pp * d->dp;
     if (p->ranks->nranks != want || p->nroles != d->pp) { /* structure: the mesh has as many ranks */
-        prove_report(a, p, v, all, "%u ranks of %u roles, the decision's degrees ask for %llu of %u",
-                     p->ranks->nranks, p->nroles, (unsigned long long)want, d->pp);
+        prove_report(a, p, v, all, "%u ranks of %u roles, the decision's degrees ask for %llu of %u", p->ranks->nranks,
+                     p->nroles, (unsigned long long)want, d->pp);
         return;
     }
     struct arena *scratch = arena_new();

@@ -21,12 +21,12 @@ enum dtype prove_format(enum dtype_name d)
     return d == DT_FP32 ? DTYPE_F32 : d == DT_FP16 ? DTYPE_F16 : DTYPE_BF16;
 }
 
-/* Under fp8 operands of products are rounded as they are read (an attribute, which belongs to the node), and so are rows that
- * are stored in 8 bits (QUANTIZE, a node). */
+/* Under fp8 operands of products are rounded as they are read (an attribute, which belongs to the node), and so are
+ * rows that are stored in 8 bits (QUANTIZE, a node). */
 static struct formats job_formats(const struct train *t)
 {
-    return (struct formats){prove_format(t->precision), prove_format(t->grads), prove_format(t->reduce), prove_format(t->moments),
-                            prove_format(t->master)};
+    return (struct formats){prove_format(t->precision), prove_format(t->grads), prove_format(t->reduce),
+                            prove_format(t->moments), prove_format(t->master)};
 }
 
 /* format of an operand that the table calls so; NDTYPES = any, or not the job's to say */
@@ -75,7 +75,8 @@ static bool moves_weights(const struct plan *p, const struct program *q, uint32_
     if (op != OP_DISPATCH && op != OP_COMBINE)
         return false;
     const struct operand *x = prove_operand(q, insn, op == OP_DISPATCH ? OPND(DISPATCH, x) : OPND(COMBINE, x)),
-                         *place = prove_operand(q, insn, op == OP_DISPATCH ? OPND(DISPATCH, place) : OPND(COMBINE, place));
+                         *place = prove_operand(q, insn,
+                                                op == OP_DISPATCH ? OPND(DISPATCH, place) : OPND(COMBINE, place));
     bool eight = op == OP_DISPATCH && p->job->train.fp8_sent;
     return x->cols == place->cols && x->cols != (eight ? isa_eight_words(p->job->model.width) : p->job->model.width);
 }
@@ -87,8 +88,8 @@ static enum dtype dispatched(const struct plan *p, const struct program *q, uint
 }
 
 /* false: not all are right */
-static bool check_insn(struct arena *a, const struct plan *p, const struct program *q,
-                       const struct formats *f, struct site at, struct verdict *v)
+static bool check_insn(struct arena *a, const struct plan *p, const struct program *q, const struct formats *f,
+                       struct site at, struct verdict *v)
 {
     enum op op = q->insns[at.insn].op;
     const struct isa_info *info = isa_info(op);
@@ -135,8 +136,8 @@ static bool is_moved(const struct plan *p, uint32_t role, uint32_t bucket)
     return false;
 }
 
-static void check_buffer(struct arena *a, const struct plan *p, const struct buffer *b,
-                         const struct formats *f, struct site at, struct verdict *v)
+static void check_buffer(struct arena *a, const struct plan *p, const struct buffer *b, const struct formats *f,
+                         struct site at, struct verdict *v)
 {
     enum dtype want = NDTYPES;
     switch (b->kind) {

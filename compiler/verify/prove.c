@@ -39,8 +39,7 @@ uint32_t prove_count(const struct verdict *v, uint32_t property)
     return n;
 }
 
-void prove_report(struct arena *a, const struct plan *p, struct verdict *v, struct site at, const char *fmt,
-                  ...)
+void prove_report(struct arena *a, const struct plan *p, struct verdict *v, struct site at, const char *fmt, ...)
 {
     if (!v->violations)
         v->violations = ARENA_ARRAY(a, struct violation, 9 * MOST_PER_PROPERTY);
@@ -53,8 +52,7 @@ void prove_report(struct arena *a, const struct plan *p, struct verdict *v, stru
     if (at.role != NONE)
         place = at.rank == NONE
                     ? arena_printf(a, "role %u%s, ", at.role, at.evaluation ? " (evaluation)" : "")
-                    : arena_printf(a, "role %u%s (rank %u), ", at.role, at.evaluation ? " (evaluation)" : "",
-                                   at.rank);
+                    : arena_printf(a, "role %u%s (rank %u), ", at.role, at.evaluation ? " (evaluation)" : "", at.rank);
     else if (at.rank != NONE)
         place = arena_printf(a, "rank %u, ", at.rank);
     if (at.insn != NONE && at.role != NONE) {
@@ -63,9 +61,8 @@ void prove_report(struct arena *a, const struct plan *p, struct verdict *v, stru
         text = prove_insn_text(a, q, at.insn);
         text = line ? arena_printf(a, "%s, line %u: ", text, line) : arena_printf(a, "%s: ", text);
     }
-    v->violations[v->nviolations++] =
-        (struct violation){at.property,   at.role, at.rank,
-                           at.evaluation, at.insn, arena_printf(a, "%s%s%s", place, text, sentence)};
+    v->violations[v->nviolations++] = (struct violation){
+        at.property, at.role, at.rank, at.evaluation, at.insn, arena_printf(a, "%s%s%s", place, text, sentence)};
 }
 
 struct clocks *prove_positions(struct arena *a, const struct program *p)

@@ -22,8 +22,8 @@ struct place {
     struct region region;
     uint32_t first, n; /* overlapping places, itself included, in race.near */
 };
-/* The last accesses to a place, as positions on their queues + 1; 0 = none.  Reads before the last write are not among them
- * where that comes after them: what comes after it does too. */
+/* The last accesses to a place, as positions on their queues + 1; 0 = none.  Reads before the last write are not among
+ * them where that comes after them: what comes after it does too. */
 struct last {
     uint32_t read[NQUEUES], write;
     uint8_t write_queue, readers; /* readers: queues that have read, as bits */
@@ -96,8 +96,7 @@ struct span_of_place {
 static int by_start(const void *x, const void *y)
 {
     const struct span_of_place *a = x, *b = y;
-    return a->start != b->start ? (a->start < b->start ? -1 : 1)
-                                : (a->place > b->place) - (a->place < b->place);
+    return a->start != b->start ? (a->start < b->start ? -1 : 1) : (a->place > b->place) - (a->place < b->place);
 }
 
 /* Overlapping pairs, by a sweep with the list of regions that have not ended.  false: too many to check. */
@@ -148,15 +147,13 @@ static bool sweep(struct race *c)
     return true;
 }
 
-static void report(struct race *c, uint32_t i, uint32_t earlier, bool write, bool other_write,
-                   uint32_t operand)
+static void report(struct race *c, uint32_t i, uint32_t earlier, bool write, bool other_write, uint32_t operand)
 {
     const struct isa_operand *o = &isa_info(c->program->insns[i].op)->operand[operand];
     c->site.insn = i;
     prove_report(c->arena, c->plan, c->verdict, c->site,
-                 "it %s %s, which overlaps bytes that %s %s, and nothing orders the two",
-                 write ? "writes" : "reads", o->name, prove_insn_text(c->arena, c->program, earlier),
-                 other_write ? "writes" : "reads");
+                 "it %s %s, which overlaps bytes that %s %s, and nothing orders the two", write ? "writes" : "reads",
+                 o->name, prove_insn_text(c->arena, c->program, earlier), other_write ? "writes" : "reads");
 }
 
 /* false: it races */
@@ -207,11 +204,10 @@ static bool writes(const struct operand *o)
 static bool in_place(enum op op, size_t y, size_t x)
 {
     static const bool elementwise[NOPS] = {
-        [OP_ADD] = true, [OP_COPY] = true, [OP_ROPE] = true, [OP_XENT_I] = true, [OP_GELU] = true,
-        [OP_GELU_I] = true, [OP_RELU] = true, [OP_RELU_I] = true, [OP_SWIGLU] = true, [OP_SWIGLU_I] = true,
-        [OP_GEGLU] = true, [OP_GEGLU_I] = true, [OP_POSITION] = true, [OP_SCALE] = true, [OP_SOFTCAP] = true,
-        [OP_SOFTCAP_I] = true, [OP_HEADNORM] = true, [OP_HEADNORM_I] = true, [OP_SINK] = true
-    };
+        [OP_ADD] = true,       [OP_COPY] = true,     [OP_ROPE] = true,       [OP_XENT_I] = true, [OP_GELU] = true,
+        [OP_GELU_I] = true,    [OP_RELU] = true,     [OP_RELU_I] = true,     [OP_SWIGLU] = true, [OP_SWIGLU_I] = true,
+        [OP_GEGLU] = true,     [OP_GEGLU_I] = true,  [OP_POSITION] = true,   [OP_SCALE] = true,  [OP_SOFTCAP] = true,
+        [OP_SOFTCAP_I] = true, [OP_HEADNORM] = true, [OP_HEADNORM_I] = true, [OP_SINK] = true};
     const struct isa_operand *o = isa_info(op)->operand;
     return op < NOPS && elementwise[op] && !strcmp(o[y].rows, o[x].rows) && !strcmp(o[y].cols, o[x].cols);
 }
@@ -244,8 +240,7 @@ static void check_within(struct race *c, uint32_t i)
             const struct region *rx = &c->places.at[c->of[p->insns[i].operand + j]].region;
             enum op op = p->insns[i].op;
             if (!prove_overlap(ry, rx) || (!writes(x) && !memcmp(rx, ry, sizeof *rx) && in_place(op, k, j)) ||
-                (op == OP_ALL_GATHER && own_part(c, i, x, y)) ||
-                (op == OP_REDUCE_SCATTER && own_part(c, i, y, x)))
+                (op == OP_ALL_GATHER && own_part(c, i, x, y)) || (op == OP_REDUCE_SCATTER && own_part(c, i, y, x)))
                 continue;
             c->site.insn = i;
             prove_report(c->arena, c->plan, c->verdict, c->site, "its operands %s and %s overlap",
@@ -267,7 +262,8 @@ static void race_program(struct race *c)
         bool ordered[ISA_MAX_OPERANDS];
         check_within(c, i);
         for (uint32_t k = 0; k < n; k++)
-            ordered[k] = prove_operand(p, i, k)->buffer == NONE || check_access(c, i, k, writes(prove_operand(p, i, k)));
+            ordered[k] = prove_operand(p, i, k)->buffer == NONE ||
+                         check_access(c, i, k, writes(prove_operand(p, i, k)));
         for (uint32_t k = 0; k < n; k++)
             if (prove_operand(p, i, k)->buffer != NONE)
                 note_access(c, i, k, writes(prove_operand(p, i, k)), ordered[k]);

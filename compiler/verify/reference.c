@@ -17,14 +17,14 @@ uint64_t reference_real(double v)
     return bits;
 }
 
-uint32_t reference_make(struct builder *b, struct recipe r, size_t output, const char *name, int64_t cols, int64_t domain)
+uint32_t reference_make(struct builder *b, struct recipe r, size_t output, const char *name, int64_t cols,
+                        int64_t domain)
 {
     r.output = (uint16_t)output;
     return nodes_add(b->nodes, &r, name, cols, domain);
 }
 
-static uint32_t source(struct builder *b, enum reference_source s, uint64_t unit, const char *name,
-                       int64_t cols)
+static uint32_t source(struct builder *b, enum reference_source s, uint64_t unit, const char *name, int64_t cols)
 {
     struct recipe r = {.op = RECIPE_SOURCE, .attr = {s, unit}};
     return reference_make(b, r, 0, name, cols, 0);
@@ -103,7 +103,8 @@ void reference_gradient(struct builder *b, uint32_t unit, uint32_t node)
 
 int64_t reference_fp8(const struct builder *b, uint32_t unit)
 {
-    static const int64_t numbers[] = {[FP8_TENSOR] = 1, [FP8_ROW] = 2, [FP8_BLOCK] = 3, [FP8_MX] = 4}; /* as isa.def has them */
+    static const int64_t numbers[] = {
+        [FP8_TENSOR] = 1, [FP8_ROW] = 2, [FP8_BLOCK] = 3, [FP8_MX] = 4}; /* as isa.def has them */
     const struct train *t = &b->job->train;
     return t->precision != DT_FP8 || (unit != NONE && b->units.at[unit].half) ? 0 : numbers[t->recipe];
 }
@@ -124,22 +125,21 @@ uint32_t reference_linear(struct builder *b, uint32_t x, uint32_t w, uint32_t bi
 }
 
 /* returns the input gradient; adds the weight gradients */
-uint32_t reference_linear_back(struct builder *b, uint32_t dy, uint32_t x, uint32_t w, uint32_t bias,
-                            const char *name)
+uint32_t reference_linear_back(struct builder *b, uint32_t dy, uint32_t x, uint32_t w, uint32_t bias, const char *name)
 {
     const struct weight_unit u = b->units.at[w];
     struct recipe r = {.op = OP_MATMUL_TN};
     INPUT(r, MATMUL_TN, a, dy);
     INPUT(r, MATMUL_TN, b, x);
     INTEGER(r, MATMUL_TN, fp8, reference_fp8(b, w));
-    reference_gradient(b, w, reference_make(b, r, OPND(MATMUL_TN, c), NAME("gradient of %s", u.name), u.cols, b->ntokens));
+    reference_gradient(b, w,
+                       reference_make(b, r, OPND(MATMUL_TN, c), NAME("gradient of %s", u.name), u.cols, b->ntokens));
     if (bias != NONE) {
         struct recipe s = {.op = OP_BIAS_W};
         INPUT(s, BIAS_W, dy, dy);
-        reference_gradient(
-            b, bias,
-            reference_make(b, s, OPND(BIAS_W, db), NAME("gradient of %s", b->units.at[bias].name), u.rows * u.repeats,
-                           b->ntokens));
+        reference_gradient(b, bias,
+                           reference_make(b, s, OPND(BIAS_W, db), NAME("gradient of %s", b->units.at[bias].name),
+                                          u.rows * u.repeats, b->ntokens));
     }
     struct recipe t = {.op = OP_MATMUL_NN};
     INPUT(t, MATMUL_NN, a, dy);
@@ -198,8 +198,8 @@ struct norm_nodes reference_norm(struct builder *b, uint32_t layer, uint32_t x, 
     n.gain = reference_unit_add(b, layer, gain, 1, h, true);
     b->units.at[n.gain].init = INIT_ONES;
     if (norm->bias)
-        n.bias = reference_unit_add(b, layer, (struct named){NAME("%s.bias", llama), NAME("%s.bias", gpt2), 0, 0, false}, 1, h,
-                                    true);
+        n.bias = reference_unit_add(
+            b, layer, (struct named){NAME("%s.bias", llama), NAME("%s.bias", gpt2), 0, 0, false}, 1, h, true);
     struct recipe r = {.op = OP_LAYERNORM};
     INPUT(r, LAYERNORM, x, x);
     INPUT(r, LAYERNORM, g, reference_param(b, n.gain));
@@ -214,8 +214,7 @@ struct norm_nodes reference_norm(struct builder *b, uint32_t layer, uint32_t x, 
 uint32_t reference_norm_back(struct builder *b, const struct norm_nodes *n, uint32_t dy)
 {
     int64_t h = n->cols;
-    const char *dx = NAME("input gradient of %s", n->name),
-               *dg = NAME("gradient of %s", b->units.at[n->gain].name);
+    const char *dx = NAME("input gradient of %s", n->name), *dg = NAME("gradient of %s", b->units.at[n->gain].name);
     if (n->rms) {
         struct recipe w = {.op = OP_RMSNORM_W}, r = {.op = OP_RMSNORM_I};
         INPUT(w, RMSNORM_W, dy, dy);
@@ -236,8 +235,8 @@ uint32_t reference_norm_back(struct builder *b, const struct norm_nodes *n, uint
     reference_gradient(b, n->gain, reference_make(b, w, OPND(LAYERNORM_W, dg), dg, h, b->ntokens));
     if (n->bias != NONE)
         reference_gradient(b, n->bias,
-                     reference_make(b, w, OPND(LAYERNORM_W, db), NAME("gradient of %s", b->units.at[n->bias].name), h,
-                          b->ntokens));
+                           reference_make(b, w, OPND(LAYERNORM_W, db),
+                                          NAME("gradient of %s", b->units.at[n->bias].name), h, b->ntokens));
     INPUT(r, LAYERNORM_I, dy, dy);
     INPUT(r, LAYERNORM_I, x, n->x);
     INPUT(r, LAYERNORM_I, g, reference_param(b, n->gain));
@@ -276,8 +275,9 @@ static uint32_t embed(struct builder *b, struct ends *e)
 {
     const struct model *m = b->model;
     int64_t h = (int64_t)m->width;
-    e->table = reference_unit_add(b, NONE, (struct named){"model.embed_tokens.weight", "transformer.wte.weight", 0, 0, false},
-                        (int64_t)m->vocab, h, false);
+    e->table = reference_unit_add(b, NONE,
+                                  (struct named){"model.embed_tokens.weight", "transformer.wte.weight", 0, 0, false},
+                                  (int64_t)m->vocab, h, false);
     b->units.at[e->table].padded = true;
     struct recipe r = {.op = OP_EMBED};
     INPUT(r, EMBED, tokens, e->tokens);
@@ -287,9 +287,9 @@ static uint32_t embed(struct builder *b, struct ends *e)
     x = scaled(b, x, m->embed_scale, "scaled embedding");
     if (!m->positions)
         return embed_norm(b, e, x);
-    e->positions =
-        reference_unit_add(b, NONE, (struct named){"model.embed_positions.weight", "transformer.wpe.weight", 0, 0, false},
-                 (int64_t)m->positions, h, false);
+    e->positions = reference_unit_add(
+        b, NONE, (struct named){"model.embed_positions.weight", "transformer.wpe.weight", 0, 0, false},
+        (int64_t)m->positions, h, false);
     struct recipe p = {.op = OP_POSITION};
     INPUT(p, POSITION, x, x);
     INPUT(p, POSITION, table, reference_param(b, e->positions));
@@ -307,13 +307,14 @@ static void embed_back(struct builder *b, const struct ends *e, uint32_t dx)
         INPUT(p, POSITION_W, dy, dx);
         INTEGER(p, POSITION_W, sequence, b->job->train.sequence);
         reference_gradient(b, e->positions,
-                     reference_make(b, p, OPND(POSITION_W, dtable), "gradient of positions", h, b->ntokens));
+                           reference_make(b, p, OPND(POSITION_W, dtable), "gradient of positions", h, b->ntokens));
     }
     dx = scaled(b, dx, b->model->embed_scale, "gradient of the unscaled embedding");
     struct recipe r = {.op = OP_EMBED_W};
     INPUT(r, EMBED_W, dy, dx);
     INPUT(r, EMBED_W, tokens, e->tokens);
-    reference_gradient(b, e->table, reference_make(b, r, OPND(EMBED_W, dtable), "gradient of the embedding", h, b->ntokens));
+    reference_gradient(b, e->table,
+                       reference_make(b, r, OPND(EMBED_W, dtable), "gradient of the embedding", h, b->ntokens));
 }
 
 static uint32_t softcap(struct builder *b, uint32_t x)
@@ -321,7 +322,8 @@ static uint32_t softcap(struct builder *b, uint32_t x)
     struct recipe r = {.op = OP_SOFTCAP};
     INPUT(r, SOFTCAP, x, x);
     NUMBER(r, SOFTCAP, cap, b->model->head_softcap);
-    return b->model->head_softcap > 0 ? reference_make(b, r, OPND(SOFTCAP, y), "capped logits", b->nodes->at[x].cols, 0) : x;
+    return b->model->head_softcap > 0 ? reference_make(b, r, OPND(SOFTCAP, y), "capped logits", b->nodes->at[x].cols, 0)
+                                      : x;
 }
 
 static uint32_t softcap_back(struct builder *b, uint32_t x, uint32_t dy)
@@ -341,7 +343,8 @@ static double mean(const struct builder *b)
 }
 
 /* cross entropy of a normalised stream behind the head; its gradient by the logits, and the softmax sums */
-static uint32_t cross_entropy(struct builder *b, const struct ends *e, uint32_t y, uint32_t targets, double scale, uint32_t *sums)
+static uint32_t cross_entropy(struct builder *b, const struct ends *e, uint32_t y, uint32_t targets, double scale,
+                              uint32_t *sums)
 {
     const struct model *m = b->model;
     int64_t v = (int64_t)m->vocab;
@@ -368,20 +371,21 @@ static uint32_t cross_entropy(struct builder *b, const struct ends *e, uint32_t 
     return scaled(b, softcap_back(b, raw, dlogits), m->head_scale, "gradient of the unscaled logits");
 }
 
-/* The loss node; *dlogits gets the gradient of the logits.  Gradients behind them come later: prediction modules' are first
- * in the sums. */
+/* The loss node; *dlogits gets the gradient of the logits.  Gradients behind them come later: prediction modules' are
+ * first in the sums. */
 static uint32_t head(struct builder *b, struct ends *e, uint32_t x, uint32_t *dlogits)
 {
     const struct model *m = b->model;
     int64_t v = (int64_t)m->vocab, h = (int64_t)m->width;
     e->norm = reference_norm(b, NONE, x, "model.norm", "transformer.ln_f", "final norm");
-    e->head = m->tied
-                  ? e->table
-                  : reference_unit_add(b, NONE, (struct named){"lm_head.weight", "lm_head.weight", 0, 0, false}, v, h, false);
+    e->head = m->tied ? e->table
+                      : reference_unit_add(b, NONE, (struct named){"lm_head.weight", "lm_head.weight", 0, 0, false}, v,
+                                           h, false);
     b->units.at[e->head].padded = b->units.at[e->head].half = true;
     e->head_bias = NONE;
     if (m->head_bias) {
-        e->head_bias = reference_unit_add(b, NONE, (struct named){"lm_head.bias", "lm_head.bias", 0, 0, false}, 1, v, true);
+        e->head_bias = reference_unit_add(b, NONE, (struct named){"lm_head.bias", "lm_head.bias", 0, 0, false}, 1, v,
+                                          true);
         b->units.at[e->head_bias].padded = true;
     }
     struct recipe rloss = {.op = OP_XENT_LOSS};
@@ -394,7 +398,8 @@ static uint32_t head(struct builder *b, struct ends *e, uint32_t x, uint32_t *dl
 
 static uint32_t head_back(struct builder *b, const struct ends *e, uint32_t dlogits)
 {
-    return reference_norm_back(b, &e->norm, reference_linear_back(b, dlogits, e->norm.y, e->head, e->head_bias, "logits"));
+    return reference_norm_back(b, &e->norm,
+                               reference_linear_back(b, dlogits, e->norm.y, e->head, e->head_bias, "logits"));
 }
 
 /* ---- prediction modules (arXiv:2412.19437, section 2.2) ---- */
@@ -406,7 +411,8 @@ struct module {
 };
 
 /* h' = layer(M [norm(embedding of the token k later); norm(h)]) and the gradient of its loss by its logits */
-static uint32_t module(struct builder *b, struct ends *e, const struct reference *r, uint32_t k, uint32_t x, struct module *n)
+static uint32_t module(struct builder *b, struct ends *e, const struct reference *r, uint32_t k, uint32_t x,
+                       struct module *n)
 {
     const struct model *m = b->model;
     uint32_t layer = m->nlayers + k - 1, sums;
@@ -422,7 +428,8 @@ static uint32_t module(struct builder *b, struct ends *e, const struct reference
     INPUT(join, CONCAT, a, n->embedding.y);
     INPUT(join, CONCAT, b, n->stream.y);
     n->both = reference_make(b, join, OPND(CONCAT, y), NAME("module %u: embedding and stream", k), 2 * h, 0);
-    n->project = reference_unit_add(b, layer, (struct named){"eh_proj.weight", "eh_proj.weight", 0, 0, false}, h, 2 * h, false);
+    n->project = reference_unit_add(b, layer, (struct named){"eh_proj.weight", "eh_proj.weight", 0, 0, false}, h, 2 * h,
+                                    false);
     x = reference_linear(b, n->both, n->project, NONE, NAME("module %u: projection", k));
     x = reference_layer(b, layer, m->predict_layer, x, &n->layer);
     n->norm = reference_norm(b, layer, x, "shared_head.norm", "shared_head.norm", NAME("module %u: final norm", k));
@@ -439,15 +446,18 @@ static uint32_t module_back(struct builder *b, const struct ends *e, uint32_t k,
     dx = reference_sum(b, dx, reference_norm_back(b, &n->norm, d), NAME("module %u: gradient of its output", k));
     dx = reference_layer_back(b, m->nlayers + k - 1, m->predict_layer, &n->layer, dx);
     struct recipe part = {.op = OP_CONCAT_I}, embed = {.op = OP_EMBED_W};
-    INPUT(part, CONCAT_I, dy, reference_linear_back(b, dx, n->both, n->project, NONE, NAME("module %u: projection", k)));
-    uint32_t de = reference_make(b, part, OPND(CONCAT_I, da), NAME("module %u: gradient of the normed embedding", k), h, 0);
-    uint32_t dh = reference_make(b, part, OPND(CONCAT_I, db), NAME("module %u: gradient of the normed stream", k), h, 0);
+    INPUT(part, CONCAT_I, dy,
+          reference_linear_back(b, dx, n->both, n->project, NONE, NAME("module %u: projection", k)));
+    uint32_t de = reference_make(b, part, OPND(CONCAT_I, da), NAME("module %u: gradient of the normed embedding", k), h,
+                                 0);
+    uint32_t dh = reference_make(b, part, OPND(CONCAT_I, db), NAME("module %u: gradient of the normed stream", k), h,
+                                 0);
     de = scaled(b, reference_norm_back(b, &n->embedding, de), m->embed_scale, NAME("module %u: gradient unscaled", k));
     INPUT(embed, EMBED_W, dy, de);
     INPUT(embed, EMBED_W, tokens, n->tokens);
     reference_gradient(b, e->table,
-                       reference_make(b, embed, OPND(EMBED_W, dtable), NAME("module %u: gradient of the embedding", k), h,
-                                      b->ntokens));
+                       reference_make(b, embed, OPND(EMBED_W, dtable), NAME("module %u: gradient of the embedding", k),
+                                      h, b->ntokens));
     return reference_norm_back(b, &n->stream, dh);
 }
 

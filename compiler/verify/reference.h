@@ -40,7 +40,7 @@ struct weight_unit {
     uint32_t param, moment[2], gradient, squares; /* nodes; gradient: of the whole batch */
     /* of key/value heads: how often products repeat each head, and outputs per head; otherwise repeats is 1 */
     int64_t repeats, head;
-    uint32_t used, made;   /* the weight as products read it; its gradient before repetitions are summed */
+    uint32_t used, made; /* the weight as products read it; its gradient before repetitions are summed */
 };
 struct reference {
     const struct job *job;
@@ -48,8 +48,8 @@ struct reference {
     uint32_t nunits;
     struct weight_unit *units; /* units of one tensor are consecutive, ordered by `at` */
     uint32_t *table, table_room;
-    int64_t ntokens; /* of the batch */
-    int64_t repeats; /* repeats of key/value heads, the maximum over layers */
+    int64_t ntokens;    /* of the batch */
+    int64_t repeats;    /* repeats of key/value heads, the maximum over layers */
     uint32_t *later[2]; /* tokens, targets so many positions later, for prediction modules */
     uint32_t tokens, targets, block, loss, squares, clip;
     uint32_t scale;        /* the loss scale that multiplies gradients, NODE_ZERO without one; `squares` includes it */

@@ -34,8 +34,7 @@ struct named {
     int64_t at, outputs;      /* GPT-2's fused tensors */
     bool fused;               /* at and outputs also hold for the llama name */
 };
-uint32_t reference_unit_add(struct builder *b, uint32_t layer, struct named n, int64_t rows, int64_t cols,
-                            bool vector);
+uint32_t reference_unit_add(struct builder *b, uint32_t layer, struct named n, int64_t rows, int64_t cols, bool vector);
 /* the weight's node as products read it; unit NONE: the empty sum */
 uint32_t reference_param(const struct builder *b, uint32_t unit);
 /* declares a weight of key/value heads of `head` outputs that products repeat `repeats` times each */
@@ -47,14 +46,14 @@ int64_t reference_fp8(const struct builder *b, uint32_t unit);
 /* y = x W' + bias (a unit or NONE); reference_linear_back() returns the input gradient and adds the weight
  * gradients. */
 uint32_t reference_linear(struct builder *b, uint32_t x, uint32_t w, uint32_t bias, const char *name);
-uint32_t reference_linear_back(struct builder *b, uint32_t dy, uint32_t x, uint32_t w, uint32_t bias,
-                               const char *name);
+uint32_t reference_linear_back(struct builder *b, uint32_t dy, uint32_t x, uint32_t w, uint32_t bias, const char *name);
 
 /* what the backward pass of a layer reads of a value that only products and gated activations read there: the value,
  * or its 8-bit form */
 uint32_t reference_kept(struct builder *b, uint32_t x);
 /* the same of an activation of gate (or none) and up, which may be recomputed from these as they are kept */
-uint32_t reference_kept_act(struct builder *b, const struct ffn *f, uint32_t gate, uint32_t up, uint32_t act, bool again);
+uint32_t reference_kept_act(struct builder *b, const struct ffn *f, uint32_t gate, uint32_t up, uint32_t act,
+                            bool again);
 
 struct norm_nodes {
     bool rms;
@@ -62,11 +61,10 @@ struct norm_nodes {
     uint32_t x, y, mean, rstd, gain, bias; /* gain, bias: units */
     const char *name;
 };
-struct norm_nodes reference_norm(struct builder *b, uint32_t layer, uint32_t x, const char *llama,
-                                 const char *gpt2, const char *name);
+struct norm_nodes reference_norm(struct builder *b, uint32_t layer, uint32_t x, const char *llama, const char *gpt2,
+                                 const char *name);
 /* RMSNorm whatever the model's norm is */
-struct norm_nodes reference_rms(struct builder *b, uint32_t layer, uint32_t x, const char *weight,
-                                const char *name);
+struct norm_nodes reference_rms(struct builder *b, uint32_t layer, uint32_t x, const char *weight, const char *name);
 uint32_t reference_norm_back(struct builder *b, const struct norm_nodes *n, uint32_t dy);
 
 struct attn_nodes {
@@ -84,10 +82,9 @@ struct attn_nodes {
 };
 /* reference_attn.c: the branch's output; reference_attention_back() adds its input gradient to dn, in the order in
  * which the backward pass reaches its products. */
-uint32_t reference_attention(struct builder *b, uint32_t layer, const struct attn *t, uint32_t x,
-                             struct attn_nodes *n);
-uint32_t reference_attention_back(struct builder *b, uint32_t layer, const struct attn *t,
-                                  const struct attn_nodes *n, uint32_t dy, uint32_t dn);
+uint32_t reference_attention(struct builder *b, uint32_t layer, const struct attn *t, uint32_t x, struct attn_nodes *n);
+uint32_t reference_attention_back(struct builder *b, uint32_t layer, const struct attn *t, const struct attn_nodes *n,
+                                  uint32_t dy, uint32_t dn);
 
 struct ffn_nodes {
     uint32_t x;
@@ -104,14 +101,14 @@ uint32_t reference_ffn_back(struct builder *b, uint32_t layer, const struct ffn 
 /* reference_moe.c */
 struct moe_nodes {
     uint32_t x;
-    uint32_t router, router_bias, correction, w[3], offset[3]; /* units; w: gate or NONE, up, down; their biases, NONE */
+    uint32_t router, router_bias, correction, w[3],
+        offset[3]; /* units; w: gate or NONE, up, down; their biases, NONE */
     uint32_t index, weight, score, load, place, counts, once;
     uint32_t rows, gate, up, act;
     struct ffn shared;
     struct ffn_nodes shared_nodes;
 };
-uint32_t reference_moe(struct builder *b, uint32_t layer, const struct moe *m, uint32_t x,
-                       struct moe_nodes *n);
+uint32_t reference_moe(struct builder *b, uint32_t layer, const struct moe *m, uint32_t x, struct moe_nodes *n);
 uint32_t reference_moe_back(struct builder *b, uint32_t layer, const struct moe *m, const struct moe_nodes *n,
                             uint32_t dy, uint32_t dn);
 
@@ -122,9 +119,8 @@ struct layer_nodes {
     struct ffn_nodes ffn;
 };
 /* reference_layer.c */
-uint32_t reference_layer(struct builder *b, uint32_t layer, const struct layer *l, uint32_t x,
-                         struct layer_nodes *n);
-uint32_t reference_layer_back(struct builder *b, uint32_t layer, const struct layer *l,
-                              const struct layer_nodes *n, uint32_t dx);
+uint32_t reference_layer(struct builder *b, uint32_t layer, const struct layer *l, uint32_t x, struct layer_nodes *n);
+uint32_t reference_layer_back(struct builder *b, uint32_t layer, const struct layer *l, const struct layer_nodes *n,
+                              uint32_t dx);
 
 #endif

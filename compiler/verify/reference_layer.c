@@ -38,7 +38,8 @@ struct recipe reference_activation(const struct ffn *f, bool back)
     return r;
 }
 
-uint32_t reference_kept_act(struct builder *b, const struct ffn *f, uint32_t gate, uint32_t up, uint32_t act, bool again)
+uint32_t reference_kept_act(struct builder *b, const struct ffn *f, uint32_t gate, uint32_t up, uint32_t act,
+                            bool again)
 {
     struct recipe r = reference_activation(f, false);
     if (!again || !b->job->train.fp8_kept)
@@ -63,26 +64,21 @@ uint32_t reference_ffn(struct builder *b, uint32_t layer, const struct ffn *f, c
     n->x = x;
     if (gated(f))
         n->wgate = reference_unit_add(
-            b, layer, (struct named){NAME("%s.gate_proj.weight", prefix), "mlp.c_gate.weight", 0, 0, false},
-            w, h, false);
+            b, layer, (struct named){NAME("%s.gate_proj.weight", prefix), "mlp.c_gate.weight", 0, 0, false}, w, h,
+            false);
     n->wup = reference_unit_add(
-        b, layer, (struct named){NAME("%s.up_proj.weight", prefix), "mlp.c_fc.weight", 0, 0, false}, w, h,
-        false);
+        b, layer, (struct named){NAME("%s.up_proj.weight", prefix), "mlp.c_fc.weight", 0, 0, false}, w, h, false);
     if (f->bias && gated(f))
         n->bgate = reference_unit_add(
-            b, layer, (struct named){NAME("%s.gate_proj.bias", prefix), "mlp.c_gate.bias", 0, 0, false}, 1, w,
-            true);
+            b, layer, (struct named){NAME("%s.gate_proj.bias", prefix), "mlp.c_gate.bias", 0, 0, false}, 1, w, true);
     if (f->bias)
         n->bup = reference_unit_add(
-            b, layer, (struct named){NAME("%s.up_proj.bias", prefix), "mlp.c_fc.bias", 0, 0, false}, 1, w,
-            true);
+            b, layer, (struct named){NAME("%s.up_proj.bias", prefix), "mlp.c_fc.bias", 0, 0, false}, 1, w, true);
     n->wdown = reference_unit_add(
-        b, layer, (struct named){NAME("%s.down_proj.weight", prefix), "mlp.c_proj.weight", 0, 0, false}, h, w,
-        false);
+        b, layer, (struct named){NAME("%s.down_proj.weight", prefix), "mlp.c_proj.weight", 0, 0, false}, h, w, false);
     if (f->bias)
         n->bdown = reference_unit_add(
-            b, layer, (struct named){NAME("%s.down_proj.bias", prefix), "mlp.c_proj.bias", 0, 0, false}, 1, h,
-            true);
+            b, layer, (struct named){NAME("%s.down_proj.bias", prefix), "mlp.c_proj.bias", 0, 0, false}, 1, h, true);
     struct recipe r = reference_activation(f, false);
     n->up = reference_linear(b, n->x, n->wup, n->bup, NAME("layer %u: up", layer));
     if (gated(f)) {
@@ -109,8 +105,7 @@ uint32_t reference_ffn_back(struct builder *b, uint32_t layer, const struct ffn 
         INPUT(r, SWIGLU_I, dy, dact);
         INPUT(r, SWIGLU_I, gate, reference_kept(b, n->gate));
         INPUT(r, SWIGLU_I, up, reference_kept(b, n->up));
-        uint32_t dgate =
-            reference_make(b, r, OPND(SWIGLU_I, dgate), NAME("layer %u: gradient of gate", layer), w, 0);
+        uint32_t dgate = reference_make(b, r, OPND(SWIGLU_I, dgate), NAME("layer %u: gradient of gate", layer), w, 0);
         dn = reference_linear_back(b, dgate, x, n->wgate, n->bgate, NAME("layer %u: gate", layer));
     } else {
         INPUT(r, GELU_I, dy, dact);
@@ -118,8 +113,7 @@ uint32_t reference_ffn_back(struct builder *b, uint32_t layer, const struct ffn 
     }
     uint32_t dup = reference_make(b, r, gated(f) ? OPND(SWIGLU_I, dup) : OPND(GELU_I, dx),
                                   NAME("layer %u: gradient of up", layer), w, 0);
-    return reference_sum(b, dn,
-                         reference_linear_back(b, dup, x, n->wup, n->bup, NAME("layer %u: up", layer)),
+    return reference_sum(b, dn, reference_linear_back(b, dup, x, n->wup, n->bup, NAME("layer %u: up", layer)),
                          NAME("layer %u: gradient of feed-forward's input", layer));
 }
 
@@ -130,15 +124,13 @@ static uint32_t add_residual(struct builder *b, uint32_t layer, uint32_t x, uint
     return reference_sum(b, x, f, NAME("layer %u: %s", layer, what));
 }
 
-uint32_t reference_layer(struct builder *b, uint32_t layer, const struct layer *l, uint32_t x,
-                         struct layer_nodes *n)
+uint32_t reference_layer(struct builder *b, uint32_t layer, const struct layer *l, uint32_t x, struct layer_nodes *n)
 {
     bool pre = b->model->norm.place != NORM_POST, post = b->model->norm.place != NORM_PRE;
     const char *second = pre && post ? "pre_feedforward_layernorm" : "post_attention_layernorm";
     uint32_t in = x;
     if (pre) {
-        n->norm[0] =
-            reference_norm(b, layer, x, "input_layernorm", "ln_1", NAME("layer %u: attention's norm", layer));
+        n->norm[0] = reference_norm(b, layer, x, "input_layernorm", "ln_1", NAME("layer %u: attention's norm", layer));
         in = n->norm[0].y;
     }
     uint32_t f = reference_attention(b, layer, &l->attn, in, &n->attn);
@@ -165,8 +157,8 @@ uint32_t reference_layer(struct builder *b, uint32_t layer, const struct layer *
     return add_residual(b, layer, x1, f, "output");
 }
 
-static uint32_t sublayer_back(struct builder *b, uint32_t layer, const struct layer *l,
-                              const struct layer_nodes *n, uint32_t dy, uint32_t dn)
+static uint32_t sublayer_back(struct builder *b, uint32_t layer, const struct layer *l, const struct layer_nodes *n,
+                              uint32_t dy, uint32_t dn)
 {
     if (l->is_moe)
         return reference_moe_back(b, layer, &l->moe, &n->moe, dy, dn);
@@ -174,19 +166,18 @@ static uint32_t sublayer_back(struct builder *b, uint32_t layer, const struct la
                          NAME("layer %u: gradient of feed-forward's input", layer));
 }
 
-static uint32_t parallel_back(struct builder *b, uint32_t layer, const struct layer *l,
-                              const struct layer_nodes *n, uint32_t dx)
+static uint32_t parallel_back(struct builder *b, uint32_t layer, const struct layer *l, const struct layer_nodes *n,
+                              uint32_t dx)
 {
     uint32_t df = sublayer_back(b, layer, l, n, dx, NODE_ZERO), dn = l->parallel_norms == 1 ? df : NODE_ZERO, d = dx;
     dn = reference_attention_back(b, layer, &l->attn, &n->attn, dx, dn);
     if (l->parallel_norms == 2)
-        d = add_residual(b, layer, d, reference_norm_back(b, &n->norm[1], df),
-                         "gradient of its input by feed-forward");
+        d = add_residual(b, layer, d, reference_norm_back(b, &n->norm[1], df), "gradient of its input by feed-forward");
     return add_residual(b, layer, d, reference_norm_back(b, &n->norm[0], dn), "gradient of its input");
 }
 
-uint32_t reference_layer_back(struct builder *b, uint32_t layer, const struct layer *l,
-                              const struct layer_nodes *n, uint32_t dx)
+uint32_t reference_layer_back(struct builder *b, uint32_t layer, const struct layer *l, const struct layer_nodes *n,
+                              uint32_t dx)
 {
     bool pre = b->model->norm.place != NORM_POST, post = b->model->norm.place != NORM_PRE;
     if (l->parallel)

@@ -55,8 +55,7 @@ static void to_nodes(struct builder *b, const struct moe_nodes *n, uint32_t x, c
     reference_make(b, r, OPND(DISPATCH, y), name, b->nodes->at[x].cols, 0);
 }
 
-static void route(struct builder *b, uint32_t layer, const struct moe *m, uint32_t logits,
-                  struct moe_nodes *n)
+static void route(struct builder *b, uint32_t layer, const struct moe *m, uint32_t logits, struct moe_nodes *n)
 {
     struct recipe r = {.op = OP_ROUTE};
     struct recipe step = {.op = RECIPE_SOURCE, .attr = {SOURCE_BLOCK, 0}};
@@ -70,19 +69,16 @@ static void route(struct builder *b, uint32_t layer, const struct moe *m, uint32
     NUMBER(r, ROUTE, scale, m->scale);
     INTEGER(r, ROUTE, layer, layer);
     n->index = reference_make(b, r, OPND(ROUTE, index), NAME("layer %u: choices", layer), m->active, 0);
-    n->weight =
-        reference_make(b, r, OPND(ROUTE, weight), NAME("layer %u: choices' weights", layer), m->active, 0);
-    n->score =
-        reference_make(b, r, OPND(ROUTE, score), NAME("layer %u: router's scores", layer), m->experts, 0);
+    n->weight = reference_make(b, r, OPND(ROUTE, weight), NAME("layer %u: choices' weights", layer), m->active, 0);
+    n->score = reference_make(b, r, OPND(ROUTE, score), NAME("layer %u: router's scores", layer), m->experts, 0);
     struct recipe load = {.op = OP_LOAD}, arrange = {.op = OP_ARRANGE};
     INPUT(load, LOAD, index, n->index);
     n->load = reference_make(b, load, OPND(LOAD, load), NAME("layer %u: load of experts", layer), m->experts,
                              b->ntokens);
     INPUT(arrange, ARRANGE, index, n->index);
-    n->place = reference_make(b, arrange, OPND(ARRANGE, place), NAME("layer %u: places of choices", layer),
-                              m->active, 0);
-    n->counts =
-        reference_make(b, arrange, OPND(ARRANGE, counts), NAME("layer %u: rows per expert", layer), 1, 0);
+    n->place = reference_make(b, arrange, OPND(ARRANGE, place), NAME("layer %u: places of choices", layer), m->active,
+                              0);
+    n->counts = reference_make(b, arrange, OPND(ARRANGE, counts), NAME("layer %u: rows per expert", layer), 1, 0);
     needs(b, layer, n);
     if (!(m->balance > 0))
         return;
@@ -90,8 +86,8 @@ static void route(struct builder *b, uint32_t layer, const struct moe *m, uint32
     INPUT(balance, BALANCE, load, n->load);
     INPUT(balance, BALANCE, score, n->score);
     NUMBER(balance, BALANCE, scale, balance_scale(b, m));
-    uint32_t loss =
-        reference_make(b, balance, OPND(BALANCE, loss), NAME("layer %u: balance loss", layer), 1, b->ntokens);
+    uint32_t loss = reference_make(b, balance, OPND(BALANCE, loss), NAME("layer %u: balance loss", layer), 1,
+                                   b->ntokens);
     b->balance = reference_sum(b, b->balance, loss, "the balance loss");
 }
 
@@ -113,7 +109,8 @@ static uint32_t grouped(struct builder *b, const struct moe_nodes *n, enum op op
 }
 
 /* rows a by the experts' k-th matrices, and their k-th biases */
-static uint32_t projected(struct builder *b, const struct moe_nodes *n, uint32_t a, int k, const char *name, int64_t cols, int64_t domain)
+static uint32_t projected(struct builder *b, const struct moe_nodes *n, uint32_t a, int k, const char *name,
+                          int64_t cols, int64_t domain)
 {
     struct recipe r = product(n, OP_GROUPED_NT, a, reference_param(b, n->w[k]));
     INPUT(r, GROUPED_NT, bias, n->offset[k] == NONE ? NODE_ZERO : reference_param(b, n->offset[k]));
@@ -131,7 +128,8 @@ static void offset_gradient(struct builder *b, const struct moe_nodes *n, uint32
     INPUT(r, GROUPED_BIAS_W, weight, weight);
     INPUT(r, GROUPED_BIAS_W, counts, n->counts);
     const struct weight_unit u = b->units.at[unit];
-    reference_gradient(b, unit, reference_make(b, r, OPND(GROUPED_BIAS_W, db), NAME("gradient of %s", u.name), u.cols, b->ntokens));
+    reference_gradient(
+        b, unit, reference_make(b, r, OPND(GROUPED_BIAS_W, db), NAME("gradient of %s", u.name), u.cols, b->ntokens));
 }
 
 static uint32_t dispatch(struct builder *b, const struct moe_nodes *n, uint32_t x, uint32_t weight, const char *name,
@@ -159,8 +157,8 @@ static uint32_t arrived(struct builder *b, uint32_t x, const char *name)
     return b->job->train.fp8_sent ? reference_make(b, r, OPND(DEQUANTIZE, y), name, b->nodes->at[x].cols, 0) : x;
 }
 
-static uint32_t combine(struct builder *b, const struct moe_nodes *n, uint32_t x, uint32_t weight,
-                        const char *name, int64_t experts)
+static uint32_t combine(struct builder *b, const struct moe_nodes *n, uint32_t x, uint32_t weight, const char *name,
+                        int64_t experts)
 {
     struct recipe r = {.op = OP_COMBINE};
     INPUT(r, COMBINE, x, x);
@@ -172,16 +170,14 @@ static uint32_t combine(struct builder *b, const struct moe_nodes *n, uint32_t x
 static void add_units(struct builder *b, uint32_t layer, const struct moe *m, struct moe_nodes *n)
 {
     int64_t h = (int64_t)b->model->width, w = (int64_t)m->expert.width, e = m->experts;
-    const char *gate = "mlp.gate.weight", *bias = "mlp.gate.bias",
-               *correction = "mlp.gate.e_score_correction_bias";
+    const char *gate = "mlp.gate.weight", *bias = "mlp.gate.bias", *correction = "mlp.gate.e_score_correction_bias";
     n->router = reference_unit_add(b, layer, (struct named){gate, gate, 0, 0, false}, e, h, false);
     b->units.at[n->router].half = true;
     n->router_bias = n->correction = n->w[0] = NONE;
     if (m->linear_bias)
         n->router_bias = reference_unit_add(b, layer, (struct named){bias, bias, 0, 0, false}, 1, e, true);
     if (m->bias)
-        n->correction =
-            reference_unit_add(b, layer, (struct named){correction, correction, 0, 0, false}, 1, e, true);
+        n->correction = reference_unit_add(b, layer, (struct named){correction, correction, 0, 0, false}, 1, e, true);
     if (gated(&m->expert))
         n->w[0] = family(b, layer, m, "gate_proj", w, h);
     n->w[1] = family(b, layer, m, "up_proj", w, h);
@@ -192,20 +188,19 @@ static void add_units(struct builder *b, uint32_t layer, const struct moe *m, st
         n->offset[k] = NONE;
         if (!m->expert.bias || n->w[k] == NONE)
             continue;
-        n->offset[k] = reference_unit_add(b, layer, (struct named){tensor, tensor, 0, 0, false}, 1, k < 2 ? w : h, true);
+        n->offset[k] = reference_unit_add(b, layer, (struct named){tensor, tensor, 0, 0, false}, 1, k < 2 ? w : h,
+                                          true);
         b->units.at[n->offset[k]].family = m->experts;
     }
 }
 
-uint32_t reference_moe(struct builder *b, uint32_t layer, const struct moe *m, uint32_t x,
-                       struct moe_nodes *n)
+uint32_t reference_moe(struct builder *b, uint32_t layer, const struct moe *m, uint32_t x, struct moe_nodes *n)
 {
     int64_t h = (int64_t)b->model->width, w = (int64_t)m->expert.width;
     struct recipe act = reference_activation(&m->expert, false);
     n->x = x;
     add_units(b, layer, m, n);
-    route(b, layer, m,
-          reference_linear(b, x, n->router, n->router_bias, NAME("layer %u: router's logits", layer)), n);
+    route(b, layer, m, reference_linear(b, x, n->router, n->router_bias, NAME("layer %u: router's logits", layer)), n);
     if (n->correction != NONE) {
         struct weight_unit *u = &b->units.at[n->correction];
         u->moved = true;
@@ -236,19 +231,18 @@ uint32_t reference_moe(struct builder *b, uint32_t layer, const struct moe *m, u
     return reference_sum(b, y, s, NAME("layer %u: output of all experts", layer));
 }
 
-static void weight_gradient(struct builder *b, const struct moe_nodes *n, uint32_t unit, uint32_t dy,
-                            uint32_t x)
+static void weight_gradient(struct builder *b, const struct moe_nodes *n, uint32_t unit, uint32_t dy, uint32_t x)
 {
     const struct weight_unit u = b->units.at[unit];
-    reference_gradient(
-        b, unit, grouped(b, n, OP_GROUPED_TN, dy, x, NAME("gradient of %s", u.name), u.cols, b->ntokens));
+    reference_gradient(b, unit,
+                       grouped(b, n, OP_GROUPED_TN, dy, x, NAME("gradient of %s", u.name), u.cols, b->ntokens));
 }
 
-/* The gradient of the experts' rows, from that of the tokens' sums, which goes to the experts without the choices' weights.
- * A sum's weights are factors of its rows' activations just as well, the product behind them being linear; so
+/* The gradient of the experts' rows, from that of the tokens' sums, which goes to the experts without the choices'
+ * weights. A sum's weights are factors of its rows' activations just as well, the product behind them being linear; so
  * dweight = (dy W) . activation, and nothing that experts sent back is needed again. */
-static uint32_t experts_back(struct builder *b, uint32_t layer, const struct moe *m, const struct moe_nodes *n, uint32_t dback,
-                             uint32_t *dweight)
+static uint32_t experts_back(struct builder *b, uint32_t layer, const struct moe *m, const struct moe_nodes *n,
+                             uint32_t dback, uint32_t *dweight)
 {
     int64_t h = (int64_t)b->model->width, w = (int64_t)m->expert.width;
     struct recipe r = reference_activation(&m->expert, true), weigh = {.op = OP_WEIGH_I};
@@ -259,14 +253,17 @@ static uint32_t experts_back(struct builder *b, uint32_t layer, const struct moe
     uint32_t weights = dispatch(b, n, NODE_ZERO, n->weight, NAME("layer %u: weights of experts' rows", layer), 1);
     INPUT(weigh, WEIGH_I, x, reference_kept_act(b, &m->expert, n->gate, n->up, n->act, again));
     INPUT(weigh, WEIGH_I, weight, weights);
-    uint32_t dact = reference_make(b, weigh, OPND(WEIGH_I, dx), NAME("layer %u: gradient of experts' activation", layer), w, 0);
-    uint32_t act = reference_make(b, weigh, OPND(WEIGH_I, y), NAME("layer %u: weighted activation of experts", layer), w, 0);
+    uint32_t dact = reference_make(b, weigh, OPND(WEIGH_I, dx),
+                                   NAME("layer %u: gradient of experts' activation", layer), w, 0);
+    uint32_t act = reference_make(b, weigh, OPND(WEIGH_I, y), NAME("layer %u: weighted activation of experts", layer),
+                                  w, 0);
     *dweight = reference_make(b, weigh, OPND(WEIGH_I, dweight),
                               NAME("layer %u: gradient of weights of experts' rows", layer), 1, w);
     if (n->offset[2] != NONE) /* weights are factors of the biases, too */
         *dweight = reference_sum(b, *dweight,
                                  reference_make(b, product(n, OP_GROUPED_NT, dback, reference_param(b, n->offset[2])),
-                                                OPND(GROUPED_NT, c), NAME("layer %u: the same by experts' biases", layer), 1, h),
+                                                OPND(GROUPED_NT, c),
+                                                NAME("layer %u: the same by experts' biases", layer), 1, h),
                                  NAME("layer %u: gradient of weights of experts' rows with biases", layer));
     offset_gradient(b, n, n->offset[2], dback, weights);
     uint32_t d = NODE_ZERO, dgate = NODE_ZERO, rows = b->job->train.fp8_sent ? n->rows : reference_kept(b, n->rows);
@@ -275,8 +272,7 @@ static uint32_t experts_back(struct builder *b, uint32_t layer, const struct moe
         INPUT(r, SWIGLU_I, dy, dact);
         INPUT(r, SWIGLU_I, gate, reference_kept(b, n->gate));
         INPUT(r, SWIGLU_I, up, reference_kept(b, n->up));
-        dgate = reference_make(b, r, OPND(SWIGLU_I, dgate),
-                               NAME("layer %u: gradient of experts' gate", layer), w, 0);
+        dgate = reference_make(b, r, OPND(SWIGLU_I, dgate), NAME("layer %u: gradient of experts' gate", layer), w, 0);
         weight_gradient(b, n, n->w[0], dgate, rows);
         offset_gradient(b, n, n->offset[0], dgate, NODE_ZERO);
         d = grouped(b, n, OP_GROUPED_NN, dgate, reference_param(b, n->w[0]),
@@ -315,8 +311,8 @@ uint32_t reference_moe_back(struct builder *b, uint32_t layer, const struct moe 
     INPUT(w, COMBINE_W, x, dweight);
     INPUT(w, COMBINE_W, place, n->place);
     INPUT(r, ROUTE_I, dweight,
-          reference_make(b, w, OPND(COMBINE_W, dweight),
-                         NAME("layer %u: gradient of choices' weights", layer), m->active, m->experts));
+          reference_make(b, w, OPND(COMBINE_W, dweight), NAME("layer %u: gradient of choices' weights", layer),
+                         m->active, m->experts));
     INPUT(r, ROUTE_I, index, n->index);
     INPUT(r, ROUTE_I, score, n->score);
     if (m->balance > 0) {
@@ -329,7 +325,7 @@ uint32_t reference_moe_back(struct builder *b, uint32_t layer, const struct moe 
     NUMBER(r, ROUTE_I, balance, balance_scale(b, m));
     uint32_t dlogits = reference_make(b, r, OPND(ROUTE_I, dlogits),
                                       NAME("layer %u: gradient of router's logits", layer), m->experts, 0);
-    uint32_t e =
-        reference_linear_back(b, dlogits, reference_kept(b, n->x), n->router, n->router_bias, NAME("layer %u: router", layer));
+    uint32_t e = reference_linear_back(b, dlogits, reference_kept(b, n->x), n->router, n->router_bias,
+                                       NAME("layer %u: router", layer));
     return reference_sum(b, d, e, NAME("layer %u: gradient of experts' input", layer));
 }

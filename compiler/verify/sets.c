@@ -1,5 +1,6 @@
-/* A table of what has been asked, one answer per place, the latest; see sets.h.  Questions are compared byte by byte, so that
- * nothing but the same question has the same answer.  Sets of several blocks are rare, and are not remembered. */
+/* A table of what has been asked, one answer per place, the latest; see sets.h.  Questions are compared byte by byte,
+ * so that nothing but the same question has the same answer.  Sets of several blocks are rare, and are not remembered.
+ */
 
 #include "compiler/verify/sets.h"
 

@@ -1,15 +1,16 @@
 /* What seams need, so that a plan that is checked during its next step is the plan that every other property is about.
  *
- * The text says: early, body, check.  The replay is: early; then body, the next step's early, check, again and again; where
- * the check finds a scale other than 1, early once more.  Both compute the same if
+ * The text says: early, body, check.  The replay is: early; then body, the next step's early, check, again and again;
+ * where the check finds a scale other than 1, early once more.  Both compute the same if
  *   - phases are closed: of every communication all members have it in the same phase (property 2), so that each
  *     phase ends on every rank whatever the others replay next;
- *   - early and check touch no bytes in common of which one writes (4), but for the copies of parameters that the check's
- *     ADAMW leaves.  Those hold already what it writes, if scale is 1: an ADAMW_AHEAD with the same operands and attributes
- *     foretold it in the body (7), and nothing else updates anything.  If not, early reads them when it runs again;
- *   - running early twice is running it once: it reads only what it wrote itself or what is persistent (property 5), and of
- *     that changes nothing but copies of parameters, by gathering them (7).
- * All members of a check find the same scale, because it follows from a sum over the world, whose bits are the same on all.
+ *   - early and check touch no bytes in common of which one writes (4), but for the copies of parameters that the
+ * check's ADAMW leaves.  Those hold already what it writes, if scale is 1: an ADAMW_AHEAD with the same operands and
+ * attributes foretold it in the body (7), and nothing else updates anything.  If not, early reads them when it runs
+ * again;
+ *   - running early twice is running it once: it reads only what it wrote itself or what is persistent (property 5),
+ * and of that changes nothing but copies of parameters, by gathering them (7). All members of a check find the same
+ * scale, because it follows from a sum over the world, whose bits are the same on all.
  *
  * One pass over the early instructions, against the few operands of the check. */
 
@@ -50,9 +51,10 @@ static bool same_operand(const struct operand *x, const struct operand *y)
 /* is ADAMW_AHEAD `ahead` what ADAMW `i` will be? */
 static bool foretells(const struct program *p, uint32_t ahead, uint32_t i)
 {
-    static const uint8_t pairs[][2] = {{OPND(ADAMW_AHEAD, copy), OPND(ADAMW, copy)}, {OPND(ADAMW_AHEAD, p), OPND(ADAMW, p)},
-                                       {OPND(ADAMW_AHEAD, m), OPND(ADAMW, m)},       {OPND(ADAMW_AHEAD, v), OPND(ADAMW, v)},
-                                       {OPND(ADAMW_AHEAD, g), OPND(ADAMW, g)},       {OPND(ADAMW_AHEAD, step), OPND(ADAMW, step)}};
+    static const uint8_t pairs[][2] = {
+        {OPND(ADAMW_AHEAD, copy), OPND(ADAMW, copy)}, {OPND(ADAMW_AHEAD, p), OPND(ADAMW, p)},
+        {OPND(ADAMW_AHEAD, m), OPND(ADAMW, m)},       {OPND(ADAMW_AHEAD, v), OPND(ADAMW, v)},
+        {OPND(ADAMW_AHEAD, g), OPND(ADAMW, g)},       {OPND(ADAMW_AHEAD, step), OPND(ADAMW, step)}};
     for (size_t k = 0; k < sizeof pairs / sizeof *pairs; k++)
         if (!same_operand(prove_operand(p, ahead, pairs[k][0]), prove_operand(p, i, pairs[k][1])))
             return false;
@@ -82,7 +84,8 @@ static void find_uses(struct skew *s)
             if (o->buffer == NONE)
                 continue;
             bool copy = update && k == OPND(ADAMW, copy) && p->buffers[o->buffer].kind == BUFFER_PARAM;
-            vec_push(s->scratch, &s->uses, ((struct use){prove_region(p, o), i, o->buffer, o->mark != MARK_READ, copy}));
+            vec_push(s->scratch, &s->uses,
+                     ((struct use){prove_region(p, o), i, o->buffer, o->mark != MARK_READ, copy}));
         }
     }
 }
@@ -102,8 +105,9 @@ static void check_operand(struct skew *s, uint32_t i, const struct operand *o)
         const struct use *u = &s->uses.at[k];
         if ((!writes && !u->writes) || (u->foretold && u->buffer == o->buffer) || !prove_overlap(&mine, &u->region))
             continue;
-        prove_report(s->arena, s->plan, s->verdict, at(s, 4, i), "it runs before %s of the step before, and %s bytes of %s",
-                     prove_insn_text(s->arena, p, u->insn), writes ? "writes" : "reads", p->buffers[u->buffer].name);
+        prove_report(s->arena, s->plan, s->verdict, at(s, 4, i),
+                     "it runs before %s of the step before, and %s bytes of %s", prove_insn_text(s->arena, p, u->insn),
+                     writes ? "writes" : "reads", p->buffers[u->buffer].name);
         return;
     }
 }
@@ -120,7 +124,8 @@ static void check_updates(struct skew *s)
             prove_report(s->arena, s->plan, s->verdict, at(s, 7, i), "it updates what the check is not about");
     }
     if (clips != 1)
-        prove_report(s->arena, s->plan, s->verdict, at(s, 7, NONE), "%u CLIPs are behind the second seam, not one", clips);
+        prove_report(s->arena, s->plan, s->verdict, at(s, 7, NONE), "%u CLIPs are behind the second seam, not one",
+                     clips);
 }
 
 static void check_role(struct skew *s)
@@ -172,14 +177,16 @@ void verify_skew(struct arena *a, const struct plan *p, struct verdict *v)
 {
     uint32_t n = 0;
     for (uint32_t role = 0; role < p->nroles; role++) {
-        struct skew s = {.arena = a, .plan = p, .program = prove_program(p, role, PROGRAM_TRAIN), .verdict = v, .role = role};
+        struct skew s = {
+            .arena = a, .plan = p, .program = prove_program(p, role, PROGRAM_TRAIN), .verdict = v, .role = role};
         if (!program_phases(s.program, s.phase))
             continue;
         n++;
         check_role(&s);
     }
     if (n && n < p->nroles)
-        prove_report(a, p, v, (struct site){2, NONE, NONE, false, NONE}, "%u roles have seams, %u have none", n, p->nroles - n);
+        prove_report(a, p, v, (struct site){2, NONE, NONE, false, NONE}, "%u roles have seams, %u have none", n,
+                     p->nroles - n);
     else if (n)
         check_closed(a, p, v);
 }

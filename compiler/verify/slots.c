@@ -60,8 +60,8 @@ static uint64_t number_behind(const struct mesh *m, const uint32_t coord[NDIGITS
 }
 
 /* NULL, or what is wrong with a rank's value */
-static const char *slot_fault(struct arena *a, const struct plan *p, uint32_t rank,
-                              const uint32_t coord[NDIGITS], const struct slot *s, uint64_t value)
+static const char *slot_fault(struct arena *a, const struct plan *p, uint32_t rank, const uint32_t coord[NDIGITS],
+                              const struct slot *s, uint64_t value)
 {
     uint64_t want = 0;
     uint32_t at[NDIGITS];
@@ -91,16 +91,13 @@ static const char *slot_fault(struct arena *a, const struct plan *p, uint32_t ra
         struct group g = mesh_group(&p->mesh, rank, s->arg);
         if (!same_group(have, &g))
             return arena_printf(a, "group %llu has %u members from rank %u, the mesh says %u from rank %u",
-                                (unsigned long long)value, group_size(have), have->first, group_size(&g),
-                                g.first);
+                                (unsigned long long)value, group_size(have), have->first, group_size(&g), g.first);
         const struct rank_info *lead = &p->ranks->ranks[g.first];
         uint32_t index;
         assert(lead->role < p->nroles); /* structure */
-        if (find_group_slot(p->train[lead->role], s->arg, &index) &&
-            p->ranks->values[lead->slot + index] != value)
-            return arena_printf(a, "group %llu, but rank %u of the same group says %llu",
-                                (unsigned long long)value, g.first,
-                                (unsigned long long)p->ranks->values[lead->slot + index]);
+        if (find_group_slot(p->train[lead->role], s->arg, &index) && p->ranks->values[lead->slot + index] != value)
+            return arena_printf(a, "group %llu, but rank %u of the same group says %llu", (unsigned long long)value,
+                                g.first, (unsigned long long)p->ranks->values[lead->slot + index]);
         return NULL;
     }
     }
@@ -112,8 +109,7 @@ static const char *slot_fault(struct arena *a, const struct plan *p, uint32_t ra
 /* both programs of a role read the same values, so they must declare the same slots */
 static void check_declarations(struct arena *a, const struct plan *p, uint32_t role, struct verdict *v)
 {
-    const struct program *t = prove_program(p, role, PROGRAM_TRAIN),
-                         *e = prove_program(p, role, PROGRAM_EVAL);
+    const struct program *t = prove_program(p, role, PROGRAM_TRAIN), *e = prove_program(p, role, PROGRAM_EVAL);
     struct site at = {2, role, NONE, false, NONE};
     for (uint32_t i = 0; i < t->nslots; i++)
         if ((uint64_t)t->slots[i].most != slot_most(p, &t->slots[i]))

@@ -22,13 +22,12 @@ uint32_t store_part(const struct program *p, const struct operand *o)
 {
     if (o->slot == UINT16_MAX || p->slots[o->slot].kind != SLOT_COORD || (o->rows > 1 && o->ld != o->cols))
         return 0;
-    return o->slot_stride == (uint64_t)o->rows * o->cols * isa_dtype_bytes((enum dtype)o->dtype)
-               ? p->slots[o->slot].arg
-               : 0;
+    return o->slot_stride == (uint64_t)o->rows * o->cols * isa_dtype_bytes((enum dtype)o->dtype) ? p->slots[o->slot].arg
+                                                                                                 : 0;
 }
 
-/* The operand in its cell; at a slot, the range that all values cover: as parts one below the other, or where they are no
- * such parts, as one run with what lies between. */
+/* The operand in its cell; at a slot, the range that all values cover: as parts one below the other, or where they are
+ * no such parts, as one run with what lies between. */
 struct store_place store_find_place(const struct store *s, const struct operand *o)
 {
     struct store_place place;
@@ -68,8 +67,7 @@ static struct region region_of(const struct store *s, const struct operand *o, u
 }
 
 /* a piece there; its value is the caller's to write */
-static struct piece *put(struct store *s, uint32_t cell, const struct region *r, uint32_t writer,
-                         uint8_t dtype)
+static struct piece *put(struct store *s, uint32_t cell, const struct region *r, uint32_t writer, uint8_t dtype)
 {
     struct piece *at = pieces_clear(s, cell, r);
     at->at = r->at;
@@ -82,8 +80,8 @@ static struct piece *put(struct store *s, uint32_t cell, const struct region *r,
     return at;
 }
 
-static void write_rectangle(struct store *s, const struct operand *o, const struct part *part,
-                            const struct value *v, uint32_t writer)
+static void write_rectangle(struct store *s, const struct operand *o, const struct part *part, const struct value *v,
+                            uint32_t writer)
 {
     uint32_t cell;
     uint64_t size = isa_dtype_bytes((enum dtype)o->dtype);
@@ -132,8 +130,7 @@ static bool overlaps(const struct piece *p, const struct region *r)
 
 static bool same_place(const struct piece *p, const struct region *r)
 {
-    return p->at == r->at && p->rows == r->rows && p->width == r->width &&
-           (r->rows == 1 || p->pitch == r->pitch);
+    return p->at == r->at && p->rows == r->rows && p->width == r->width && (r->rows == 1 || p->pitch == r->pitch);
 }
 
 static int by_row(const void *x, const void *y)
@@ -162,8 +159,9 @@ static struct value part_value(const struct piece *p, const struct cut *c, int64
 static bool goes_on(const struct part *x, const struct part *y)
 {
     const struct value *a = &x->value, *b = &y->value;
-    if (y->row != x->row + x->rows || y->col != x->col || y->cols != x->cols || a->kind != VALUE_NODES || b->kind != VALUE_NODES ||
-        a->node != b->node || a->nterms || b->nterms || a->routed || b->routed || a->member.len || b->member.len)
+    if (y->row != x->row + x->rows || y->col != x->col || y->cols != x->cols || a->kind != VALUE_NODES ||
+        b->kind != VALUE_NODES || a->node != b->node || a->nterms || b->nterms || a->routed || b->routed ||
+        a->member.len || b->member.len)
         return false;
     struct extent next = a->row;
     next.lo += next.len;
@@ -227,8 +225,7 @@ static bool is_whole(const struct piece *p, const struct region *r, const struct
 }
 
 /* the piece that is the whole operand, first where it was the last time; else the number of pieces */
-static uint32_t find_whole(struct store *s, const struct cell *c, const struct region *r,
-                           const struct operand *o)
+static uint32_t find_whole(struct store *s, const struct cell *c, const struct region *r, const struct operand *o)
 {
     size_t k = operand_index(s, o);
     uint32_t none, *hint = k < s->program->noperands ? &s->hint[k] : &none, i = 0;
@@ -331,8 +328,7 @@ bool store_read_flat(struct store *s, const struct operand *o, struct whole *out
     return covered == bytes;
 }
 
-bool store_write_flat(struct store *s, const struct operand *o, const struct whole *w, uint32_t mask,
-                      uint32_t writer)
+bool store_write_flat(struct store *s, const struct operand *o, const struct whole *w, uint32_t mask, uint32_t writer)
 {
     uint32_t cell, own = o->slot == UINT16_MAX ? 0 : store_part(s->program, o);
     struct region r = region_of(s, o, &cell);
@@ -426,8 +422,7 @@ uint32_t store_writer(const struct store *s, const struct operand *o)
     struct region r = region_of(s, o, &cell);
     const struct cell *c = &s->cells[cell];
     for (uint32_t i = 0; i < c->n; i++)
-        if (c->pieces[i].writer != NONE && (last == NONE || c->pieces[i].writer > last) &&
-            overlaps(&c->pieces[i], &r))
+        if (c->pieces[i].writer != NONE && (last == NONE || c->pieces[i].writer > last) && overlaps(&c->pieces[i], &r))
             last = c->pieces[i].writer;
     return last;
 }

@@ -21,7 +21,7 @@ struct piece {
     struct value value;
 };
 struct cell {
-    uint64_t start, end; /* range in the arena, bytes */
+    uint64_t start, end;      /* range in the arena, bytes */
     uint32_t n, room, losses; /* losses: how often a piece has been removed */
     struct piece *pieces;
     uint32_t near, nnear;
@@ -32,9 +32,9 @@ struct store {
     const struct mesh *mesh;
     uint32_t ncells;
     struct cell *cells;
-    uint32_t *first; /* first cell of every buffer */
-    uint32_t *near;  /* cells that share bytes */
-    bool *holds;     /* by cell: it may hold pieces */
+    uint32_t *first;           /* first cell of every buffer */
+    uint32_t *near;            /* cells that share bytes */
+    bool *holds;               /* by cell: it may hold pieces */
     struct store_place *place; /* by operand of the program: its place */
     uint32_t *hint;            /* by operand: index of the piece that it last was */
 };
@@ -71,8 +71,7 @@ void store_write_whole(struct store *s, const struct operand *o, const struct va
  * *mask.  false: unknown. */
 bool store_read_flat(struct store *s, const struct operand *o, struct whole *out, uint32_t *mask);
 /* The same for writing; the stretches must tile `w`. */
-bool store_write_flat(struct store *s, const struct operand *o, const struct whole *w, uint32_t mask,
-                      uint32_t writer);
+bool store_write_flat(struct store *s, const struct operand *o, const struct whole *w, uint32_t mask, uint32_t writer);
 /* number of bytes of an operand that nothing has defined (property 5) */
 uint64_t store_missing(struct store *s, const struct operand *o);
 /* marks them as defined, with VALUE_BYTES */

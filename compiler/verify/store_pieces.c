@@ -102,8 +102,8 @@ struct piece *pieces_add(struct store *s, struct cell *c)
 }
 
 /* the rectangle row, col .. of a piece as a piece of its own */
-static void keep(struct store *s, struct cell *c, const struct piece *p, uint64_t row, uint64_t rows,
-                 uint64_t col, uint64_t width)
+static void keep(struct store *s, struct cell *c, const struct piece *p, uint64_t row, uint64_t rows, uint64_t col,
+                 uint64_t width)
 {
     if (!rows || !width)
         return;

@@ -68,8 +68,7 @@ static bool same_node(const struct node *x, const struct node *y)
 {
     if (x->recipe.op != y->recipe.op)
         return false;
-    return x->recipe.op == RECIPE_SUM ? !memcmp(x->sum, y->sum, sizeof x->sum)
-                                      : same_recipe(&x->recipe, &y->recipe);
+    return x->recipe.op == RECIPE_SUM ? !memcmp(x->sum, y->sum, sizeof x->sum) : same_recipe(&x->recipe, &y->recipe);
 }
 
 static uint32_t *find_slot(const struct nodes *g, const struct node *n)
@@ -194,8 +193,7 @@ static void settle(struct nodes *g, struct value *v, struct term *terms, struct 
     terms[i] = t;
 }
 
-const char *value_add(struct arena *a, struct nodes *g, const struct value *x, const struct value *y,
-                      struct value *out)
+const char *value_add(struct arena *a, struct nodes *g, const struct value *x, const struct value *y, struct value *out)
 {
     if (x->kind == VALUE_ZERO || y->kind == VALUE_ZERO) {
         *out = x->kind == VALUE_ZERO ? *y : *x;
@@ -204,9 +202,8 @@ const char *value_add(struct arena *a, struct nodes *g, const struct value *x, c
     if (x->kind != VALUE_NODES || y->kind != VALUE_NODES)
         return "a shard of a bucket is added to something else";
     if (!extent_same(&x->row, &y->row) || !extent_same(&x->col, &y->col))
-        return arena_printf(a, "rows %s, columns %s are added to rows %s, columns %s",
-                            extent_text(a, &y->row), extent_text(a, &y->col), extent_text(a, &x->row),
-                            extent_text(a, &x->col));
+        return arena_printf(a, "rows %s, columns %s are added to rows %s, columns %s", extent_text(a, &y->row),
+                            extent_text(a, &y->col), extent_text(a, &x->row), extent_text(a, &x->col));
     if (!value_routed_same(x->routed, y->routed) || !extent_same(&x->member, &y->member))
         return "rows or weights of other experts are added";
     struct value sum = *x;
@@ -298,8 +295,7 @@ char *value_text(struct arena *a, const struct nodes *g, const struct value *v)
     case VALUE_BYTES:
         return arena_strdup(a, "something");
     case VALUE_PART:
-        return arena_printf(a, "a shard of %s",
-                            v->whole->n ? value_text(a, g, &v->whole->at[0].value) : "nothing");
+        return arena_printf(a, "a shard of %s", v->whole->n ? value_text(a, g, &v->whole->at[0].value) : "nothing");
     case VALUE_NODES:
         break;
     }
@@ -307,8 +303,8 @@ char *value_text(struct arena *a, const struct nodes *g, const struct value *v)
     if (v->node != NODE_ZERO || !v->nterms)
         strbuf_text(&b, nodes_name(g, v->node));
     for (uint32_t i = 0; i < v->nterms && i < 4; i++)
-        strbuf_printf(&b, "%sa partial sum of %s over %s", b.length ? " + " : "",
-                      nodes_name(g, v->terms[i].node), blocks_text(a, &v->terms[i].blocks));
+        strbuf_printf(&b, "%sa partial sum of %s over %s", b.length ? " + " : "", nodes_name(g, v->terms[i].node),
+                      blocks_text(a, &v->terms[i].blocks));
     if (v->member.len)
         strbuf_printf(&b, " of experts %s", extent_text(a, &v->member));
     strbuf_printf(&b, " (%s %s, columns %s)", v->routed ? "experts" : "rows", extent_text(a, &v->row),

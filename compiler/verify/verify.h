@@ -34,8 +34,7 @@ void verify_match(struct arena *a, const struct plan *p, bool full, struct verdi
 void verify_order(struct arena *a, const struct plan *p, bool full, struct verdict *v);
 void verify_race(struct arena *a, const struct plan *p, struct verdict *v);
 void verify_defined(struct arena *a, const struct plan *p, struct verdict *v);
-void verify_carried(struct arena *a, const struct plan *p,
-                    struct verdict *v); /* these two belong to property 7 */
+void verify_carried(struct arena *a, const struct plan *p, struct verdict *v); /* these two belong to property 7 */
 void verify_precision(struct arena *a, const struct plan *p, struct verdict *v);
 void verify_skew(struct arena *a, const struct plan *p, struct verdict *v); /* parts of properties 2, 4 and 7 */
 void verify_memory(struct arena *a, const struct plan *p, struct verdict *v);

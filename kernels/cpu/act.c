@@ -26,8 +26,7 @@ VARIANTS static void gelu_slope_row(float *restrict out, const float *restrict x
         }
     else
         for (uint32_t j = 0; j < n; j++)
-            out[j] =
-                0.5f * (1 + erff(x[j] * 0.70710678f)) + x[j] * 0.39894228f * float_exp(-0.5f * x[j] * x[j]);
+            out[j] = 0.5f * (1 + erff(x[j] * 0.70710678f)) + x[j] * 0.39894228f * float_exp(-0.5f * x[j] * x[j]);
 }
 
 void cpu_GELU(struct kernel_args *k)
@@ -123,11 +122,9 @@ VARIANTS void cpu_SWIGLU_I(struct kernel_args *k)
     struct swiglu w = swiglu_of(NUMBER(SWIGLU_I, limit), NUMBER(SWIGLU_I, alpha), NUMBER(SWIGLU_I, offset));
     const struct view *gate = V(SWIGLU_I, gate), *up = V(SWIGLU_I, up), *dy = V(SWIGLU_I, dy);
     uint32_t h = gate->cols;
-    float *tmp_gate = k->scratch, *tmp_up = tmp_gate + h, *tmp_dy = tmp_up + h, *dgate = tmp_dy + h,
-          *dup = dgate + h;
+    float *tmp_gate = k->scratch, *tmp_up = tmp_gate + h, *tmp_dy = tmp_up + h, *dgate = tmp_dy + h, *dup = dgate + h;
     for (uint32_t i = 0; i < gate->rows; i++) {
-        const float *a = row_load(gate, i, tmp_gate), *b = row_load(up, i, tmp_up),
-                    *d = row_load(dy, i, tmp_dy);
+        const float *a = row_load(gate, i, tmp_gate), *b = row_load(up, i, tmp_up), *d = row_load(dy, i, tmp_dy);
         for (uint32_t j = 0; j < h; j++) {
             float g = at_most(a[j], w.limit), u = at_least(at_most(b[j], w.limit), -w.limit);
             float s = float_logistic(w.alpha * g), slope = s * (1 + w.alpha * g * (1 - s));
@@ -161,8 +158,7 @@ VARIANTS void cpu_GEGLU_I(struct kernel_args *k)
     float *tmp_gate = k->scratch, *tmp_up = tmp_gate + h, *tmp_dy = tmp_up + h;
     float *restrict dgate = tmp_dy + h, *restrict dup = dgate + h;
     for (uint32_t i = 0; i < gate->rows; i++) {
-        const float *a = row_load(gate, i, tmp_gate), *b = row_load(up, i, tmp_up),
-                    *d = row_load(dy, i, tmp_dy);
+        const float *a = row_load(gate, i, tmp_gate), *b = row_load(up, i, tmp_up), *d = row_load(dy, i, tmp_dy);
         gelu_slope_row(dgate, a, h, tanh_form);
         gelu_row(dup, a, h, tanh_form);
         for (uint32_t j = 0; j < h; j++) {
@@ -202,8 +198,7 @@ VARIANTS void cpu_SOFTCAP(struct kernel_args *k)
 VARIANTS void cpu_SOFTCAP_I(struct kernel_args *k)
 {
     const struct view *dx = V(SOFTCAP_I, dx), *dy = V(SOFTCAP_I, dy), *x = V(SOFTCAP_I, x);
-    float *tmp = k->scratch, *tmp_dy = tmp + x->cols, *out = tmp_dy + x->cols,
-          cap = (float)NUMBER(SOFTCAP_I, cap);
+    float *tmp = k->scratch, *tmp_dy = tmp + x->cols, *out = tmp_dy + x->cols, cap = (float)NUMBER(SOFTCAP_I, cap);
     for (uint32_t i = 0; i < x->rows; i++) {
         const float *in = row_load(x, i, tmp), *up = row_load(dy, i, tmp_dy);
         for (uint32_t j = 0; j < x->cols; j++) {

@@ -25,8 +25,8 @@ static uint32_t first_key(const struct shape *s, uint32_t i)
     return s->window && i + 1 > s->window ? i + 1 - s->window : 0;
 }
 
-static void product(bool ta, bool tb, uint32_t m, uint32_t n, uint32_t inner, float alpha, const float *a,
-                    uint32_t lda, const float *b, uint32_t ldb, float beta, float *c, uint32_t ldc)
+static void product(bool ta, bool tb, uint32_t m, uint32_t n, uint32_t inner, float alpha, const float *a, uint32_t lda,
+                    const float *b, uint32_t ldb, float beta, float *c, uint32_t ldc)
 {
     cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)m, (int)n,
                 (int)inner, alpha, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
@@ -60,8 +60,7 @@ static void forward_head(struct kernel_args *k, const struct shape *s, uint32_t 
 {
     const struct view *o = V(ATTENTION, o), *lse = V(ATTENTION, lse);
     uint32_t d = s->head, u = s->u, length = s->sequence, g = h / (s->heads / s->kv), ldq, ldk, ldv, ldo;
-    float *score = k->scratch, *tmp_k = score + 2 * (size_t)BLOCK * length,
-          *tmp_v = tmp_k + (size_t)length * d;
+    float *score = k->scratch, *tmp_k = score + 2 * (size_t)BLOCK * length, *tmp_v = tmp_k + (size_t)length * d;
     float *tmp_q = tmp_v + (size_t)length * u, *tmp_o = tmp_q + (size_t)BLOCK * d;
     float slope = attention_slope(s->alibi, s->first_head + h);
     const float *key = tile_load(V(ATTENTION, k), row0, length, g * d, d, tmp_k, &ldk);
@@ -72,8 +71,8 @@ static void forward_head(struct kernel_args *k, const struct shape *s, uint32_t 
         product(false, true, m, n, d, s->scale, query, ldq, key + (size_t)k0 * ldk, ldk, 0, score, n);
         cap_scores(s, score, (size_t)m * n);
         for (uint32_t i = 0; i < m; i++)
-            ((float *)lse->data)[(size_t)(row0 + i0 + i) * lse->ld + h] =
-                softmax_row(s, i0 + i, k0, n, slope, score + (size_t)i * n);
+            ((float *)lse->data)[(size_t)(row0 + i0 + i) * lse->ld + h] = softmax_row(s, i0 + i, k0, n, slope,
+                                                                                      score + (size_t)i * n);
         float *out = tile_open(o, row0 + i0, h * u, u, tmp_o, &ldo);
         product(false, false, m, u, n, 1, score, n, value + (size_t)k0 * ldv, ldv, 0, out, ldo);
         tile_close(o, row0 + i0, m, h * u, u, out);
@@ -82,21 +81,24 @@ static void forward_head(struct kernel_args *k, const struct shape *s, uint32_t 
 
 void cpu_ATTENTION(struct kernel_args *k)
 {
-    struct shape s = {
-        (uint32_t)INTEGER(ATTENTION, heads),  (uint32_t)INTEGER(ATTENTION, kv),
-        (uint32_t)INTEGER(ATTENTION, head),   (uint32_t)INTEGER(ATTENTION, sequence),
-        (uint32_t)INTEGER(ATTENTION, window), V(ATTENTION, v)->cols / (uint32_t)INTEGER(ATTENTION, kv),
-        (float)NUMBER(ATTENTION, scale),      (float)NUMBER(ATTENTION, softcap),
-        INTEGER(ATTENTION, alibi),            INTEGER(ATTENTION, first_head)};
+    struct shape s = {(uint32_t)INTEGER(ATTENTION, heads),
+                      (uint32_t)INTEGER(ATTENTION, kv),
+                      (uint32_t)INTEGER(ATTENTION, head),
+                      (uint32_t)INTEGER(ATTENTION, sequence),
+                      (uint32_t)INTEGER(ATTENTION, window),
+                      V(ATTENTION, v)->cols / (uint32_t)INTEGER(ATTENTION, kv),
+                      (float)NUMBER(ATTENTION, scale),
+                      (float)NUMBER(ATTENTION, softcap),
+                      INTEGER(ATTENTION, alibi),
+                      INTEGER(ATTENTION, first_head)};
     for (uint32_t row0 = 0; row0 < V(ATTENTION, q)->rows; row0 += s.sequence)
         for (uint32_t h = 0; h < s.heads; h++)
             forward_head(k, &s, row0, h);
 }
 
 /* scores -> probabilities (0 where masked), dprob -> gradient by the uncapped score, for m rows of a block */
-VARIANTS static void backward_rows(const struct shape *s, uint32_t i0, uint32_t m, uint32_t k0, uint32_t n,
-                                   float slope, const float *lse, uint32_t ldl, const float *delta, float *prob,
-                                   float *dprob)
+VARIANTS static void backward_rows(const struct shape *s, uint32_t i0, uint32_t m, uint32_t k0, uint32_t n, float slope,
+                                   const float *lse, uint32_t ldl, const float *delta, float *prob, float *dprob)
 {
     for (uint32_t i = 0; i < m; i++) {
         uint32_t from = first_key(s, i0 + i) - k0, to = i0 + i + 1 - k0;
@@ -105,8 +107,7 @@ VARIANTS static void backward_rows(const struct shape *s, uint32_t i0, uint32_t 
         memset(p, 0, from * sizeof *p);
         memset(dp, 0, from * sizeof *dp);
         for (uint32_t j = from; j < to; j++) {
-            float ratio =
-                s->softcap > 0 ? p[j] / s->softcap : 0; /* tanh of the raw score, cap's slope 1 - tanh^2 */
+            float ratio = s->softcap > 0 ? p[j] / s->softcap : 0; /* tanh of the raw score, cap's slope 1 - tanh^2 */
             p[j] = float_exp(p[j] + slope * ((float)j - place) - total);
             dp[j] = p[j] * (dp[j] - shift) * (1 - ratio * ratio);
         }
@@ -116,15 +117,14 @@ VARIANTS static void backward_rows(const struct shape *s, uint32_t i0, uint32_t 
 }
 
 /* one query head's share of the gradients of key head kcol / d, which gather in dkey and dvalue */
-static void backward_head(struct kernel_args *k, const struct shape *s, uint32_t row0, uint32_t h,
-                          const float *key, uint32_t ldk, const float *value, uint32_t ldv, float *dkey,
-                          uint32_t lddk, float *dvalue, uint32_t lddv, float *tmp)
+static void backward_head(struct kernel_args *k, const struct shape *s, uint32_t row0, uint32_t h, const float *key,
+                          uint32_t ldk, const float *value, uint32_t ldv, float *dkey, uint32_t lddk, float *dvalue,
+                          uint32_t lddv, float *tmp)
 {
     const struct view *q = V(ATTENTION_I, q), *dq = V(ATTENTION_I, dq), *lse = V(ATTENTION_I, lse);
     uint32_t d = s->head, u = s->u, length = s->sequence, ldq, ldo, lddo, lddq;
     float *score = k->scratch, *dscore = score + (size_t)BLOCK * length, delta[BLOCK];
-    float *tmp_o = tmp + (size_t)BLOCK * d, *tmp_do = tmp_o + (size_t)BLOCK * u,
-          *tmp_dq = tmp_do + (size_t)BLOCK * u;
+    float *tmp_o = tmp + (size_t)BLOCK * d, *tmp_do = tmp_o + (size_t)BLOCK * u, *tmp_dq = tmp_do + (size_t)BLOCK * u;
     float slope = attention_slope(s->alibi, s->first_head + h);
     for (uint32_t i0 = 0; i0 < length; i0 += BLOCK) {
         uint32_t m = length - i0 < BLOCK ? length - i0 : BLOCK, k0 = first_key(s, i0), n = i0 + m - k0;
@@ -155,12 +155,16 @@ static void zero_tile(float *tile, uint32_t rows, uint32_t cols, uint32_t ld)
 
 void cpu_ATTENTION_I(struct kernel_args *k)
 {
-    struct shape s = {
-        (uint32_t)INTEGER(ATTENTION_I, heads),  (uint32_t)INTEGER(ATTENTION_I, kv),
-        (uint32_t)INTEGER(ATTENTION_I, head),   (uint32_t)INTEGER(ATTENTION_I, sequence),
-        (uint32_t)INTEGER(ATTENTION_I, window), V(ATTENTION_I, v)->cols / (uint32_t)INTEGER(ATTENTION_I, kv),
-        (float)NUMBER(ATTENTION_I, scale),      (float)NUMBER(ATTENTION_I, softcap),
-        INTEGER(ATTENTION_I, alibi),            INTEGER(ATTENTION_I, first_head)};
+    struct shape s = {(uint32_t)INTEGER(ATTENTION_I, heads),
+                      (uint32_t)INTEGER(ATTENTION_I, kv),
+                      (uint32_t)INTEGER(ATTENTION_I, head),
+                      (uint32_t)INTEGER(ATTENTION_I, sequence),
+                      (uint32_t)INTEGER(ATTENTION_I, window),
+                      V(ATTENTION_I, v)->cols / (uint32_t)INTEGER(ATTENTION_I, kv),
+                      (float)NUMBER(ATTENTION_I, scale),
+                      (float)NUMBER(ATTENTION_I, softcap),
+                      INTEGER(ATTENTION_I, alibi),
+                      INTEGER(ATTENTION_I, first_head)};
     const struct view *dk = V(ATTENTION_I, dk), *dv = V(ATTENTION_I, dv);
     uint32_t d = s.head, u = s.u, length = s.sequence, shared = s.heads / s.kv, ldk, ldv, lddk, lddv;
     float *tmp_k = k->scratch + 2 * (size_t)BLOCK * length, *tmp_v = tmp_k + (size_t)length * d;

@@ -15,8 +15,7 @@
 enum { BLOCK = ATTENTION_BLOCK };
 
 struct job {
-    uint32_t heads, kv, head, value,
-        keys; /* dimensions of a head's keys, values; keys of a sequence at hand */
+    uint32_t heads, kv, head, value, keys; /* dimensions of a head's keys, values; keys of a sequence at hand */
     int64_t window;
     float scale, softcap;
     int64_t alibi, first_head; /* linear biases: heads in all, 0 = none; number of the first one here */
@@ -29,8 +28,8 @@ struct block {
     uint32_t *from, *to, *column;
 };
 
-static void product(bool ta, bool tb, uint32_t m, uint32_t n, uint32_t inner, float alpha, const float *a,
-                    uint32_t lda, const float *b, uint32_t ldb, float beta, float *c, uint32_t ldc)
+static void product(bool ta, bool tb, uint32_t m, uint32_t n, uint32_t inner, float alpha, const float *a, uint32_t lda,
+                    const float *b, uint32_t ldb, float beta, float *c, uint32_t ldc)
 {
     cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)m, (int)n,
                 (int)inner, alpha, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
@@ -117,18 +116,18 @@ static float softmax_row(const struct job *j, const struct block *b, uint32_t i,
 }
 
 /* c = alpha rows times the block's keys (or values); data: run r at data + r * step */
-static void times_keys(const struct job *j, const struct block *b, uint32_t dims, const float *rows,
-                       uint32_t ld, float alpha, const float *const *run, uint32_t ldk, float *score)
+static void times_keys(const struct job *j, const struct block *b, uint32_t dims, const float *rows, uint32_t ld,
+                       float alpha, const float *const *run, uint32_t ldk, float *score)
 {
     for (uint32_t r = 0; r < 2 * j->k.parts; r++)
         if (b->to[r] > b->from[r])
-            product(false, true, b->m, b->to[r] - b->from[r], dims, alpha, rows, ld,
-                    run[r] + (size_t)b->from[r] * ldk, ldk, 0, score + b->column[r], b->n);
+            product(false, true, b->m, b->to[r] - b->from[r], dims, alpha, rows, ld, run[r] + (size_t)b->from[r] * ldk,
+                    ldk, 0, score + b->column[r], b->n);
 }
 
 /* out = alpha weights times values (or keys), 0 where nothing is seen */
-static void weigh(const struct job *j, const struct block *b, uint32_t dims, const float *weights,
-                  float alpha, const float *const *run, uint32_t ldk, float *out, uint32_t ldo)
+static void weigh(const struct job *j, const struct block *b, uint32_t dims, const float *weights, float alpha,
+                  const float *const *run, uint32_t ldk, float *out, uint32_t ldo)
 {
     for (uint32_t i = 0; i < b->m; i++)
         memset(out + (size_t)i * ldo, 0, dims * sizeof *out);
@@ -148,8 +147,7 @@ static void load_runs(const struct job *j, const struct view *v, uint32_t sequen
 }
 
 /* The scratch begins with four lists of pointers to runs and three of numbers, 2 * parts each. */
-#define LISTS(j)                                                                                             \
-    (32 * (size_t)(j)->k.parts) /* floats: 16 for pointers, 6 for numbers, and whole cache lines */
+#define LISTS(j) (32 * (size_t)(j)->k.parts) /* floats: 16 for pointers, 6 for numbers, and whole cache lines */
 
 static void lists(const struct job *j, float *at, struct block *b, const float **list[4])
 {
@@ -186,26 +184,26 @@ static void forward_head(struct kernel_args *k, const struct job *j, uint32_t se
             times_keys(j, &b, d, query, ldq, j->scale, list[0], ldk, score);
             cap_scores(j, score, (size_t)b.m * b.n);
             for (uint32_t i = 0; i < b.m; i++)
-                ((float *)lse->data)[(size_t)(b.row + i) * lse->ld + h] =
-                    softmax_row(j, &b, i, slope, score + (size_t)i * b.n);
+                ((float *)lse->data)[(size_t)(b.row + i) * lse->ld + h] = softmax_row(j, &b, i, slope,
+                                                                                      score + (size_t)i * b.n);
             float *out = tile_open(o, b.row, h * u, u, tmp_o, &ldo);
             weigh(j, &b, u, score, 1, list[1], ldv, out, ldo);
             tile_close(o, b.row, b.m, h * u, u, out);
         }
 }
 
-#define JOB(op)                                                                                              \
-    {                                                                                                        \
-        (uint32_t) INTEGER(op, heads), (uint32_t)INTEGER(op, kv), (uint32_t)INTEGER(op, head),               \
-            V(op, v)->cols / (uint32_t)INTEGER(op, kv),                                                      \
-            (uint32_t)(INTEGER(op, sequence) * INTEGER(op, kparts)), INTEGER(op, window),                    \
-            (float)NUMBER(op, scale), (float)NUMBER(op, softcap), INTEGER(op, alibi), INTEGER(op, first_head), \
-            {V(op, q)->rows, (uint32_t)INTEGER(op, parts), (uint32_t)INTEGER(op, sequence),                  \
-             INTEGER(op, first), INTEGER(op, shift)},                                                        \
-        {                                                                                                    \
-            V(op, k)->rows, (uint32_t)INTEGER(op, kparts), (uint32_t)INTEGER(op, sequence),                  \
-                INTEGER(op, kfirst), INTEGER(op, kshift)                                                     \
-        }                                                                                                    \
+#define JOB(op)                                                                                                        \
+    {                                                                                                                  \
+        (uint32_t) INTEGER(op, heads), (uint32_t)INTEGER(op, kv), (uint32_t)INTEGER(op, head),                         \
+            V(op, v)->cols / (uint32_t)INTEGER(op, kv), (uint32_t)(INTEGER(op, sequence) * INTEGER(op, kparts)),       \
+            INTEGER(op, window), (float)NUMBER(op, scale), (float)NUMBER(op, softcap), INTEGER(op, alibi),             \
+            INTEGER(op, first_head),                                                                                   \
+            {V(op, q)->rows, (uint32_t)INTEGER(op, parts), (uint32_t)INTEGER(op, sequence), INTEGER(op, first),        \
+             INTEGER(op, shift)},                                                                                      \
+        {                                                                                                              \
+            V(op, k)->rows, (uint32_t)INTEGER(op, kparts), (uint32_t)INTEGER(op, sequence), INTEGER(op, kfirst),       \
+                INTEGER(op, kshift)                                                                                    \
+        }                                                                                                              \
     }
 
 void cpu_ATTENTION_PART(struct kernel_args *k)
@@ -239,13 +237,13 @@ VARIANTS static void backward_row(const struct job *j, const struct block *b, ui
 }
 
 /* d(run) += alpha weights' rows */
-static void gather(const struct job *j, const struct block *b, uint32_t dims, const float *weights,
-                   float alpha, const float *rows, uint32_t ld, const float *const *run, uint32_t ldr)
+static void gather(const struct job *j, const struct block *b, uint32_t dims, const float *weights, float alpha,
+                   const float *rows, uint32_t ld, const float *const *run, uint32_t ldr)
 {
     for (uint32_t r = 0; r < 2 * j->k.parts; r++)
         if (b->to[r] > b->from[r]) /* the lists are of const floats, the gradients' tiles are not */
-            product(true, false, b->to[r] - b->from[r], dims, b->m, alpha, weights + b->column[r], b->n, rows,
-                    ld, 1, (float *)(uintptr_t)(run[r] + (size_t)b->from[r] * ldr), ldr);
+            product(true, false, b->to[r] - b->from[r], dims, b->m, alpha, weights + b->column[r], b->n, rows, ld, 1,
+                    (float *)(uintptr_t)(run[r] + (size_t)b->from[r] * ldr), ldr);
 }
 
 static void store_dquery(const struct job *j, const struct view *dq, const struct block *b, uint32_t h,
@@ -259,15 +257,13 @@ static void store_dquery(const struct job *j, const struct view *dq, const struc
 }
 
 /* one query head's share of the gradients of its key head; lists: keys, values, their gradients' tiles */
-static void backward_head(struct kernel_args *k, const struct job *j, uint32_t sequence, uint32_t h,
-                          struct block *b, const float **list[4], const uint32_t ld[4], float *score,
-                          float *tmp)
+static void backward_head(struct kernel_args *k, const struct job *j, uint32_t sequence, uint32_t h, struct block *b,
+                          const float **list[4], const uint32_t ld[4], float *score, float *tmp)
 {
     const struct view *lse = V(ATTENTION_PART_I, lse);
     uint32_t d = j->head, u = j->value, half = j->q.sequence / 2, ldq, ldo, lddo;
     float *dscore = score + (size_t)BLOCK * j->keys, delta[BLOCK];
-    float *tmp_o = tmp + (size_t)BLOCK * d, *tmp_do = tmp_o + (size_t)BLOCK * u,
-          *dquery = tmp_do + (size_t)BLOCK * u;
+    float *tmp_o = tmp + (size_t)BLOCK * d, *tmp_do = tmp_o + (size_t)BLOCK * u, *dquery = tmp_do + (size_t)BLOCK * u;
     float slope = attention_slope(j->alibi, j->first_head + h);
     for (uint32_t r = 0; r < 2 * j->q.parts; r++)
         for (uint32_t i0 = 0; i0 < half; i0 += BLOCK) {
@@ -284,8 +280,8 @@ static void backward_head(struct kernel_args *k, const struct job *j, uint32_t s
             cap_scores(j, score, (size_t)b->m * b->n);
             times_keys(j, b, u, dout, lddo, 1, list[1], ld[1], dscore);
             for (uint32_t i = 0; i < b->m; i++)
-                backward_row(j, b, i, slope, ((const float *)lse->data)[(size_t)(b->row + i) * lse->ld + h],
-                             delta[i], score + (size_t)i * b->n, dscore + (size_t)i * b->n);
+                backward_row(j, b, i, slope, ((const float *)lse->data)[(size_t)(b->row + i) * lse->ld + h], delta[i],
+                             score + (size_t)i * b->n, dscore + (size_t)i * b->n);
             weigh(j, b, d, dscore, j->scale, list[0], ld[0], dquery, d);
             store_dquery(j, V(ATTENTION_PART_I, dq), b, h, dquery);
             gather(j, b, d, dscore, j->scale, query, ldq, list[2], ld[2]);
@@ -294,8 +290,8 @@ static void backward_head(struct kernel_args *k, const struct job *j, uint32_t s
 }
 
 /* zeroed tiles for the gradient of one sequence and key head */
-static void open_runs(const struct job *j, const struct view *v, uint32_t sequence, uint32_t g, uint32_t d,
-                      float *tmp, const float **run, uint32_t *ld)
+static void open_runs(const struct job *j, const struct view *v, uint32_t sequence, uint32_t g, uint32_t d, float *tmp,
+                      const float **run, uint32_t *ld)
 {
     uint32_t half = j->k.sequence / 2;
     for (uint32_t r = 0; r < 2 * j->k.parts; r++) {
@@ -343,8 +339,7 @@ void cpu_ATTENTION_MERGE(struct kernel_args *k)
     uint32_t head = (uint32_t)INTEGER(ATTENTION_MERGE, head);
     for (uint32_t i = 0; i < o->rows; i++)
         for (uint32_t h = 0; h < lse->cols; h++) {
-            float *la = (float *)lse->data + (size_t)i * lse->ld + h,
-                  *a = (float *)o->data + (size_t)i * o->ld;
+            float *la = (float *)lse->data + (size_t)i * lse->ld + h, *a = (float *)o->data + (size_t)i * o->ld;
             float lb = ((const float *)part_lse->data)[(size_t)i * part_lse->ld + h];
             const float *b = (const float *)part->data + (size_t)i * part->ld;
             if (lb == -INFINITY)

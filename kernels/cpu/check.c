@@ -1,5 +1,5 @@
-/* The limits of attributes: the ranges and relations of isa.def, and what these cannot say.  A kernel that is given arguments
- * this file accepts stays within its operands and never divides by zero. */
+/* The limits of attributes: the ranges and relations of isa.def, and what these cannot say.  A kernel that is given
+ * arguments this file accepts stays within its operands and never divides by zero. */
 
 #include "kernels/cpu/rows.h"
 
@@ -38,8 +38,8 @@ static bool whole(uint32_t n, int64_t part)
     return part > 0 && n % part == 0;
 }
 
-static const char *check_heads(const struct view *q, const struct view *kv_view, const struct view *v,
-                               int64_t heads, int64_t kv, int64_t head, double softcap)
+static const char *check_heads(const struct view *q, const struct view *kv_view, const struct view *v, int64_t heads,
+                               int64_t kv, int64_t head, double softcap)
 {
     if (v->cols % kv)
         return "kv does not fit the values";
@@ -51,7 +51,9 @@ static const char *check_heads(const struct view *q, const struct view *kv_view,
 static const char *check_biases(int64_t alibi, int64_t first_head, int64_t heads)
 {
     bool none = alibi == 0 && first_head == 0;
-    return none || (first_head >= 0 && alibi >= heads && first_head <= alibi - heads) ? NULL : "heads are not among those of the biases";
+    return none || (first_head >= 0 && alibi >= heads && first_head <= alibi - heads)
+               ? NULL
+               : "heads are not among those of the biases";
 }
 
 static const char *check_rope(const struct kernel_args *k)
@@ -88,16 +90,15 @@ static const char *check_parts(const struct view *q, const struct view *keys, in
     return NULL;
 }
 
-#define HEAD_CHECKS(op)                                                                                      \
-    const char *why =                                                                                        \
-        check_heads(V(op, q), V(op, k), V(op, v), INTEGER(op, heads), INTEGER(op, kv), INTEGER(op, head),    \
-                    NUMBER(op, softcap));                                                                    \
+#define HEAD_CHECKS(op)                                                                                                \
+    const char *why = check_heads(V(op, q), V(op, k), V(op, v), INTEGER(op, heads), INTEGER(op, kv),                   \
+                                  INTEGER(op, head), NUMBER(op, softcap));                                             \
     why = why ? why : check_biases(INTEGER(op, alibi), INTEGER(op, first_head), INTEGER(op, heads))
-#define PART_CHECKS(op)                                                                                      \
-    HEAD_CHECKS(op);                                                                                         \
-    return why ? why                                                                                         \
-               : check_parts(V(op, q), V(op, k), INTEGER(op, sequence), INTEGER(op, parts),                  \
-                             INTEGER(op, kparts), &k->attr[ATTR(op, first)], &k->attr[ATTR(op, kfirst)])
+#define PART_CHECKS(op)                                                                                                \
+    HEAD_CHECKS(op);                                                                                                   \
+    return why ? why                                                                                                   \
+               : check_parts(V(op, q), V(op, k), INTEGER(op, sequence), INTEGER(op, parts), INTEGER(op, kparts),       \
+                             &k->attr[ATTR(op, first)], &k->attr[ATTR(op, kfirst)])
 static const char *check_attention(const struct kernel_args *k)
 {
     HEAD_CHECKS(ATTENTION);
@@ -159,7 +160,8 @@ static const char *check_arrange_once(const struct kernel_args *k)
     int64_t blocks = INTEGER(ARRANGE_ONCE, blocks), rows = INTEGER(ARRANGE_ONCE, rows);
     if (rows > INT32_MAX / blocks || V(ARRANGE_ONCE, chosen)->rows != rows * blocks)
         return "blocks and rows do not fit";
-    return INTEGER(ARRANGE_ONCE, start) < 0 || !(NUMBER(ARRANGE_ONCE, mean) > 0) ? "start or mean is out of range" : NULL;
+    return INTEGER(ARRANGE_ONCE, start) < 0 || !(NUMBER(ARRANGE_ONCE, mean) > 0) ? "start or mean is out of range"
+                                                                                 : NULL;
 }
 
 static const char *check_grouped(const struct view *counts, int64_t experts, int64_t blocks)
@@ -182,7 +184,8 @@ static const char *check_experts(enum op op, const struct kernel_args *k)
     if (op == OP_GROUPED_TN)
         return check_grouped(V(GROUPED_TN, counts), INTEGER(GROUPED_TN, experts), INTEGER(GROUPED_TN, blocks));
     if (op == OP_GROUPED_BIAS_W)
-        return check_grouped(V(GROUPED_BIAS_W, counts), INTEGER(GROUPED_BIAS_W, experts), INTEGER(GROUPED_BIAS_W, blocks));
+        return check_grouped(V(GROUPED_BIAS_W, counts), INTEGER(GROUPED_BIAS_W, experts),
+                             INTEGER(GROUPED_BIAS_W, blocks));
     int64_t start = op == OP_LOAD      ? INTEGER(LOAD, start)
                     : op == OP_BALANCE ? INTEGER(BALANCE, start)
                     : op == OP_ROUTE_I ? INTEGER(ROUTE_I, start)
@@ -201,9 +204,7 @@ static const char *check_latent(const struct view *k, const struct view *v, cons
 
 static const char *check_headnorm(const struct view *x, int64_t heads, int64_t head)
 {
-    return heads > x->cols || heads * head != x->cols
-               ? "heads and head do not fit the operand"
-               : NULL;
+    return heads > x->cols || heads * head != x->cols ? "heads and head do not fit the operand" : NULL;
 }
 
 static const char *check_eight(const struct view *words, const struct view *numbers)
@@ -213,7 +214,9 @@ static const char *check_eight(const struct view *words, const struct view *numb
 
 static const char *check_dispatch(const struct view *y, const struct view *x, const struct view *weight)
 {
-    return isa_dtype_real(y->dtype) || (y->dtype == DTYPE_I32 && x->data && !weight->data) ? NULL : "rows of this dtype have no weights";
+    return isa_dtype_real(y->dtype) || (y->dtype == DTYPE_I32 && x->data && !weight->data)
+               ? NULL
+               : "rows of this dtype have no weights";
 }
 
 /* beyond what the table says */
@@ -238,9 +241,8 @@ static const char *check_row(enum op op, const struct kernel_args *k)
         return check_positions(V(POSITION, table), INTEGER(POSITION, start), INTEGER(POSITION, sequence),
                                INTEGER(POSITION, first), INTEGER(POSITION, shift));
     if (op == OP_POSITION_W)
-        return check_positions(V(POSITION_W, dtable), INTEGER(POSITION_W, start),
-                               INTEGER(POSITION_W, sequence), INTEGER(POSITION_W, first),
-                               INTEGER(POSITION_W, shift));
+        return check_positions(V(POSITION_W, dtable), INTEGER(POSITION_W, start), INTEGER(POSITION_W, sequence),
+                               INTEGER(POSITION_W, first), INTEGER(POSITION_W, shift));
     if (op == OP_ROPE)
         return check_rope(k);
     if (op == OP_ATTENTION)
@@ -272,8 +274,7 @@ static const char *check_row(enum op op, const struct kernel_args *k)
     if (op == OP_SINK_W)
         return check_headnorm(V(SINK_W, y), INTEGER(SINK_W, heads), INTEGER(SINK_W, head));
     if (op == OP_SOFTCAP || op == OP_SOFTCAP_I)
-        return (op == OP_SOFTCAP ? NUMBER(SOFTCAP, cap) : NUMBER(SOFTCAP_I, cap)) > 0 ? NULL
-                                                                                      : "cap is not positive";
+        return (op == OP_SOFTCAP ? NUMBER(SOFTCAP, cap) : NUMBER(SOFTCAP_I, cap)) > 0 ? NULL : "cap is not positive";
     return check_experts(op, k);
 }
 

@@ -38,8 +38,8 @@ ALWAYS_INLINE uint16_t bf16_of_float(float x)
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
 }
 
-/* fp16: 5 bits of exponent, 10 of fraction.  Below 2^-14 its numbers are multiples of 2^-24: the sum with a power of two
- * whose last digit is that one leaves the multiple, rounded to nearest even, in the low bits. */
+/* fp16: 5 bits of exponent, 10 of fraction.  Below 2^-14 its numbers are multiples of 2^-24: the sum with a power of
+ * two whose last digit is that one leaves the multiple, rounded to nearest even, in the low bits. */
 ALWAYS_INLINE float float_of_f16(uint16_t bits)
 {
     const uint32_t least = 113u << 23; /* 2^-14 */
@@ -109,8 +109,7 @@ ALWAYS_INLINE float float_logistic(float x)
 ALWAYS_INLINE float float_tanh(float x)
 {
     float size = __builtin_fabsf(x), s = x * x;
-    float p = -0x1.55553ep-2f +
-              s * (0x1.1109aep-3f + s * (-0x1.b898dep-5f + s * (0x1.54b8ap-6f + s * -0x1.8258p-8f)));
+    float p = -0x1.55553ep-2f + s * (0x1.1109aep-3f + s * (-0x1.b898dep-5f + s * (0x1.54b8ap-6f + s * -0x1.8258p-8f)));
     float far = __builtin_copysignf(1 - 2 / (float_exp(2 * size) + 1), x);
     return size < 0.6f ? x + x * (s * p) : far;
 }

@@ -6,8 +6,8 @@
 #include "runtime/data.h"
 
 /* n ids from a place on into rows of ids; those that a sample with ids 0 .. last has not are -1 */
-static void copy_ids(const struct kernel_args *k, const struct view *ids, uint32_t row, uint64_t sample,
-                     uint64_t from, uint32_t n, uint64_t last)
+static void copy_ids(const struct kernel_args *k, const struct view *ids, uint32_t row, uint64_t sample, uint64_t from,
+                     uint32_t n, uint64_t last)
 {
     int32_t *out = (int32_t *)ids->data + (size_t)row * ids->ld;
     uint64_t left = from > last ? 0 : last - from + 1;
@@ -22,8 +22,7 @@ static void read_ids(struct kernel_args *k, uint64_t ahead, uint64_t last)
 {
     const struct view *tokens = V(TOKENS, tokens), *targets = V(TOKENS, targets);
     const double *step = V(TOKENS, step)->data;
-    uint32_t sequence = (uint32_t)INTEGER(TOKENS, sequence),
-             rows = tokens->data ? tokens->rows : targets->rows;
+    uint32_t sequence = (uint32_t)INTEGER(TOKENS, sequence), rows = tokens->data ? tokens->rows : targets->rows;
     struct places p = {rows, 1, sequence, INTEGER(TOKENS, first), INTEGER(TOKENS, shift)};
     uint32_t run = p.shift ? sequence / 2 : sequence;
     uint64_t first = (uint64_t)step[STEP_SAMPLE] + (uint64_t)INTEGER(TOKENS, sample);
@@ -118,11 +117,9 @@ void cpu_POSITION_W(struct kernel_args *k)
 {
     const struct view *table = V(POSITION_W, dtable), *dy = V(POSITION_W, dy);
     uint64_t start = (uint64_t)INTEGER(POSITION_W, start), sequence = (uint64_t)INTEGER(POSITION_W, sequence);
-    struct places p = {dy->rows, 1, (uint32_t)sequence, INTEGER(POSITION_W, first),
-                       INTEGER(POSITION_W, shift)};
+    struct places p = {dy->rows, 1, (uint32_t)sequence, INTEGER(POSITION_W, first), INTEGER(POSITION_W, shift)};
     struct view sum = open_sum(table, k->scratch + dy->cols);
     for (uint32_t i = 0; i < dy->rows; i++)
-        row_store(&sum, (uint32_t)place_of(&p, 0, (uint32_t)((start + i) % sequence)),
-                  row_load(dy, i, k->scratch));
+        row_store(&sum, (uint32_t)place_of(&p, 0, (uint32_t)((start + i) % sequence)), row_load(dy, i, k->scratch));
     close_sum(table, &sum);
 }

@@ -74,8 +74,10 @@ struct visits {
 
 static void visit_blocks(const struct kernel_args *k, const struct visits *v, uint32_t i)
 {
-    const struct view *index = V(ARRANGE_ONCE, index), *place = V(ARRANGE_ONCE, place), *chosen = V(ARRANGE_ONCE, chosen);
-    uint32_t experts = (uint32_t)INTEGER(ARRANGE_ONCE, experts), each = experts / (uint32_t)INTEGER(ARRANGE_ONCE, blocks);
+    const struct view *index = V(ARRANGE_ONCE, index), *place = V(ARRANGE_ONCE, place),
+                      *chosen = V(ARRANGE_ONCE, chosen);
+    uint32_t experts = (uint32_t)INTEGER(ARRANGE_ONCE, experts),
+             each = experts / (uint32_t)INTEGER(ARRANGE_ONCE, blocks);
     int64_t capacity = INTEGER(ARRANGE_ONCE, capacity), rows = INTEGER(ARRANGE_ONCE, rows);
     for (uint32_t j = 0; j < index->cols; j++) {
         uint32_t e = (uint32_t)int_row(index, i)[j], b = e / each;
@@ -193,7 +195,8 @@ void cpu_COMBINE_W(struct kernel_args *k)
 
 VARIANTS void cpu_WEIGH_I(struct kernel_args *k)
 {
-    const struct view *dx = V(WEIGH_I, dx), *y = V(WEIGH_I, y), *dweight = V(WEIGH_I, dweight), *weight = V(WEIGH_I, weight);
+    const struct view *dx = V(WEIGH_I, dx), *y = V(WEIGH_I, y), *dweight = V(WEIGH_I, dweight),
+                      *weight = V(WEIGH_I, weight);
     uint32_t n = dx->cols;
     float *tmp_dy = k->scratch, *tmp_x = tmp_dy + n, *out = tmp_x + n;
     for (uint32_t i = 0; i < dx->rows; i++) {
@@ -215,8 +218,8 @@ struct group {
 };
 
 /* the next group after g, empty ones too; false: that was the last.  Start with expert = UINT32_MAX. */
-static bool next_group(struct group *g, uint32_t *at, const struct view *counts, uint32_t experts,
-                       uint32_t blocks, uint32_t m)
+static bool next_group(struct group *g, uint32_t *at, const struct view *counts, uint32_t experts, uint32_t blocks,
+                       uint32_t m)
 {
     if (*at == experts * blocks)
         return false;
@@ -259,16 +262,15 @@ void cpu_GROUPED_NT(struct kernel_args *k)
 {
     struct fp8_pair fp8 = {INTEGER(GROUPED_NT, fp8), FP8_INPUT, FP8_WEIGHT};
     multiply_groups(V(GROUPED_NT, c), V(GROUPED_NT, a), V(GROUPED_NT, b), true, V(GROUPED_NT, counts),
-                    V(GROUPED_NT, bias)->data ? V(GROUPED_NT, bias) : NULL, (uint32_t)INTEGER(GROUPED_NT, experts), (uint32_t)INTEGER(GROUPED_NT, blocks), &fp8,
-                    k->scratch);
+                    V(GROUPED_NT, bias)->data ? V(GROUPED_NT, bias) : NULL, (uint32_t)INTEGER(GROUPED_NT, experts),
+                    (uint32_t)INTEGER(GROUPED_NT, blocks), &fp8, k->scratch);
 }
 
 void cpu_GROUPED_NN(struct kernel_args *k)
 {
     struct fp8_pair fp8 = {INTEGER(GROUPED_NN, fp8), FP8_GRADIENT, FP8_WEIGHT};
     multiply_groups(V(GROUPED_NN, c), V(GROUPED_NN, a), V(GROUPED_NN, b), false, V(GROUPED_NN, counts), NULL,
-                    (uint32_t)INTEGER(GROUPED_NN, experts), (uint32_t)INTEGER(GROUPED_NN, blocks), &fp8,
-                    k->scratch);
+                    (uint32_t)INTEGER(GROUPED_NN, experts), (uint32_t)INTEGER(GROUPED_NN, blocks), &fp8, k->scratch);
 }
 
 void cpu_GROUPED_BIAS_W(struct kernel_args *k)

@@ -2,12 +2,12 @@
  *
  * Formats: Micikevicius et al. 2022 (arXiv 2209.05433), without infinities: what is too large becomes the largest
  * number.  Recipes: 1 one scale per operand and E5M2 for gradients (section 3 there); 2 one per row; 3 DeepSeek-V3's
- * tiles of 1 x 128 and, for weights, 128 x 128 (arXiv 2412.19437, section 3.3); 4 microscaling, 32 elements and powers of
- * two (OCP MX 1.0), rounded up so that nothing saturates.  Every recipe is tiles of one shape.  Products of two rounded
- * numbers are exact in fp32; sums are sgemm's.
+ * tiles of 1 x 128 and, for weights, 128 x 128 (arXiv 2412.19437, section 3.3); 4 microscaling, 32 elements and powers
+ * of two (OCP MX 1.0), rounded up so that nothing saturates.  Every recipe is tiles of one shape.  Products of two
+ * rounded numbers are exact in fp32; sums are sgemm's.
  *
- * Rows that travel or are kept in 8 bits: tiles of 1 x 128 as in DeepSeek-V3, their scales powers of two as there (section
- * 3.3.3), so that bf16 holds every number exactly. */
+ * Rows that travel or are kept in 8 bits: tiles of 1 x 128 as in DeepSeek-V3, their scales powers of two as there
+ * (section 3.3.3), so that bf16 holds every number exactly. */
 
 #include "kernels/cpu/fp8.h"
 

@@ -17,8 +17,7 @@ float fp8_round(float x, enum fp8_format format);
 
 /* the whole view as fp32, like tile_load(), rounded where recipe is not 0: then always in tmp (rows * cols
  * floats). down: products sum over its rows, else over its columns */
-const float *fp8_load(const struct view *v, int64_t recipe, enum fp8_use use, bool down, float *tmp,
-                      uint32_t *ld);
+const float *fp8_load(const struct view *v, int64_t recipe, enum fp8_use use, bool down, float *tmp, uint32_t *ld);
 
 /* matmul.c: c (+)= op(a) op(b) + bias; a is [m, k] or, transposed, [k, m]; b is [k, n] or, transposed, [n,
  * k]; bias may be NULL.  scratch: the floats of every operand that is not fp32 or that is rounded, one after

@@ -105,10 +105,8 @@ void cpu_SINK_W(struct kernel_args *k)
 
 void cpu_MLA_KEYS(struct kernel_args *k)
 {
-    const struct view *key = V(MLA_KEYS, k), *value = V(MLA_KEYS, v), *kv = V(MLA_KEYS, kv),
-                      *rope = V(MLA_KEYS, rope);
-    uint32_t heads = (uint32_t)INTEGER(MLA_KEYS, heads), r = rope->cols,
-             nope = (uint32_t)INTEGER(MLA_KEYS, head) - r;
+    const struct view *key = V(MLA_KEYS, k), *value = V(MLA_KEYS, v), *kv = V(MLA_KEYS, kv), *rope = V(MLA_KEYS, rope);
+    uint32_t heads = (uint32_t)INTEGER(MLA_KEYS, heads), r = rope->cols, nope = (uint32_t)INTEGER(MLA_KEYS, head) - r;
     uint32_t u = value->cols / heads;
     float *tmp = k->scratch, *tmp_rope = tmp + kv->cols, *out = tmp_rope + r, *out_v = out + key->cols;
     for (uint32_t i = 0; i < kv->rows; i++) {

@@ -68,11 +68,11 @@ void cpu_XENT_LOSS(struct kernel_args *k)
 
 VARIANTS void cpu_XENT_I(struct kernel_args *k)
 {
-    const struct view *logits = V(XENT_I, logits), *targets = V(XENT_I, targets),
-                      *dlogits = V(XENT_I, dlogits);
+    const struct view *logits = V(XENT_I, logits), *targets = V(XENT_I, targets), *dlogits = V(XENT_I, dlogits);
     int64_t start = INTEGER(XENT_I, start);
     uint32_t n = valid_columns(start, INTEGER(XENT_I, vocab), logits->cols);
-    float *tmp = k->scratch, *out = tmp + logits->cols, scale = (float)(NUMBER(XENT_I, scale) * number_or_one(V(XENT_I, by)));
+    float *tmp = k->scratch, *out = tmp + logits->cols,
+          scale = (float)(NUMBER(XENT_I, scale) * number_or_one(V(XENT_I, by)));
     memset(out, 0, logits->cols * sizeof *out);
     for (uint32_t i = 0; i < logits->rows; i++) {
         const float *in = row_load(logits, i, tmp);

@@ -37,8 +37,8 @@ void cpu_MATMUL_NT(struct kernel_args *k)
 {
     const struct view *bias = V(MATMUL_NT, bias);
     struct fp8_pair fp8 = {INTEGER(MATMUL_NT, fp8), FP8_INPUT, FP8_WEIGHT};
-    fp8_multiply(V(MATMUL_NT, c), V(MATMUL_NT, a), false, V(MATMUL_NT, b), true, bias->data ? bias : NULL,
-                 &fp8, k->scratch);
+    fp8_multiply(V(MATMUL_NT, c), V(MATMUL_NT, a), false, V(MATMUL_NT, b), true, bias->data ? bias : NULL, &fp8,
+                 k->scratch);
 }
 
 void cpu_MATMUL_NN(struct kernel_args *k)

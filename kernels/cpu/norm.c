@@ -86,8 +86,7 @@ VARIANTS void cpu_LAYERNORM_I(struct kernel_args *k)
     const float *g = row_load(V(LAYERNORM_I, g), 0, out + h);
     for (uint32_t i = 0; i < x->rows; i++) {
         const float *in = row_load(x, i, tmp_x), *up = row_load(dy, i, tmp_dy);
-        float mean = *row_load(V(LAYERNORM_I, mean), i, NULL),
-              rstd = *row_load(V(LAYERNORM_I, rstd), i, NULL);
+        float mean = *row_load(V(LAYERNORM_I, mean), i, NULL), rstd = *row_load(V(LAYERNORM_I, rstd), i, NULL);
         for (uint32_t j = 0; j < h; j++) {
             normal[j] = (in[j] - mean) * rstd;
             out[j] = up[j] * g[j];
@@ -108,8 +107,7 @@ VARIANTS void cpu_LAYERNORM_W(struct kernel_args *k)
     memset(sum_g, 0, 2 * (size_t)h * sizeof *sum_g);
     for (uint32_t i = 0; i < x->rows; i++) {
         const float *in = row_load(x, i, tmp_x), *up = row_load(dy, i, tmp_dy);
-        float mean = *row_load(V(LAYERNORM_W, mean), i, NULL),
-              rstd = *row_load(V(LAYERNORM_W, rstd), i, NULL);
+        float mean = *row_load(V(LAYERNORM_W, mean), i, NULL), rstd = *row_load(V(LAYERNORM_W, rstd), i, NULL);
         for (uint32_t j = 0; j < h; j++) {
             sum_g[j] += (double)(up[j] * ((in[j] - mean) * rstd));
             sum_b[j] += (double)up[j];

@@ -1,6 +1,6 @@
 /* Gradient norm, clipping and the update rules.  Scalars in fp64, elements in fp32; parameters and moments
- * may be stored in bf16, and are rounded to nearest even after they were used: of a bf16 weight changes below half its last
- * place, some 1/512 of it, are lost.
+ * may be stored in bf16, and are rounded to nearest even after they were used: of a bf16 weight changes below half its
+ * last place, some 1/512 of it, are lost.
  *
  * AdamW: Loshchilov & Hutter, arXiv 1711.05101, algorithm 2, with the decay multiplied by the learning rate.
  */
@@ -28,11 +28,13 @@ static double clip(double limit, double sum)
 void cpu_CLIP(struct kernel_args *k)
 {
     const double *need = V(CLIP, need)->data;
-    *(double *)V(CLIP, scale)->data = need && need[0] > 0 ? -1 : clip(NUMBER(CLIP, limit), *(const double *)V(CLIP, sum)->data);
+    *(double *)V(CLIP, scale)->data = need && need[0] > 0
+                                          ? -1
+                                          : clip(NUMBER(CLIP, limit), *(const double *)V(CLIP, sum)->data);
 }
 
-/* The rule of Megatron-LM's DynamicGradScaler, with its growth of 2, backoff of 1/2 and least scale of 1; with a hysteresis of
- * 1 that of torch.amp's GradScaler. */
+/* The rule of Megatron-LM's DynamicGradScaler, with its growth of 2, backoff of 1/2 and least scale of 1; with a
+ * hysteresis of 1 that of torch.amp's GradScaler. */
 void cpu_CLIP_SCALED(struct kernel_args *k)
 {
     const double *need = V(CLIP_SCALED, need)->data;
@@ -73,14 +75,21 @@ struct adamw {
 static struct adamw adamw_of(double beta1, double beta2, double eps, double decay, const double *step, double scale)
 {
     double lr = step[STEP_LR];
-    return (struct adamw){(float)beta1, (float)beta2, (float)(1 - beta1), (float)(1 - beta2), (float)eps,
-                          (float)(lr / step[STEP_CORRECTION1]), (float)(1 / sqrt(step[STEP_CORRECTION2])),
-                          (float)(1 - lr * decay), (float)scale};
+    return (struct adamw){(float)beta1,
+                          (float)beta2,
+                          (float)(1 - beta1),
+                          (float)(1 - beta2),
+                          (float)eps,
+                          (float)(lr / step[STEP_CORRECTION1]),
+                          (float)(1 / sqrt(step[STEP_CORRECTION2])),
+                          (float)(1 - lr * decay),
+                          (float)scale};
 }
 
 /* One row, param, mean and square in place.  ADAMW_AHEAD must foretell ADAMW's very bits: both come here. */
 VARIANTS static __attribute__((noinline)) void adamw_row(const struct adamw *rule, uint32_t n, const float *grad,
-                                                         float *restrict param, float *restrict mean, float *restrict square)
+                                                         float *restrict param, float *restrict mean,
+                                                         float *restrict square)
 {
     const struct adamw a = *rule;
     for (uint32_t j = 0; j < n; j++) {

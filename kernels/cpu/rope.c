@@ -51,8 +51,7 @@ static double frequency(const struct kernel_args *k, uint32_t pair, uint32_t dim
 
 /* row i of table = {cos, sign sin} of the place of (start + i) mod sequence, half of dims each; work: 5 half
  * doubles */
-VARIANTS static void make_table(const struct kernel_args *k, float *table, uint32_t positions,
-                                double *restrict work)
+VARIANTS static void make_table(const struct kernel_args *k, float *table, uint32_t positions, double *restrict work)
 {
     uint32_t dims = (uint32_t)INTEGER(ROPE, dims), half = dims / 2;
     uint64_t sequence = (uint64_t)INTEGER(ROPE, sequence), start = (uint64_t)INTEGER(ROPE, start);
@@ -87,8 +86,8 @@ VARIANTS static void make_table(const struct kernel_args *k, float *table, uint3
     }
 }
 
-ALWAYS_INLINE void rotate_head(const float *restrict in, float *restrict out, const float *cosine,
-                               const float *sine, uint32_t dims, bool adjacent)
+ALWAYS_INLINE void rotate_head(const float *restrict in, float *restrict out, const float *cosine, const float *sine,
+                               uint32_t dims, bool adjacent)
 {
     for (uint32_t p = 0; p < dims / 2; p++) {
         uint32_t a = adjacent ? 2 * p : p, b = adjacent ? 2 * p + 1 : p + dims / 2;
@@ -105,16 +104,14 @@ VARIANTS void cpu_ROPE(struct kernel_args *k)
     uint64_t sequence = (uint64_t)INTEGER(ROPE, sequence);
     uint32_t positions = x->rows < sequence ? x->rows : (uint32_t)sequence;
     double *work = (double *)(void *)k->scratch;
-    float *table = k->scratch + 10 * (size_t)half, *tmp = table + (size_t)positions * dims,
-          *out = tmp + x->cols;
+    float *table = k->scratch + 10 * (size_t)half, *tmp = table + (size_t)positions * dims, *out = tmp + x->cols;
     make_table(k, table, positions, work);
     for (uint32_t i = 0; i < x->rows; i++) {
         const float *in = row_load(x, i, tmp), *cosine = table + (size_t)(i % positions) * dims;
         if (dims < head)
             memcpy(out, in, x->cols * sizeof *out);
         for (uint32_t c = 0; c + head <= x->cols; c += head)
-            rotate_head(in + c + from, out + c + from, cosine, cosine + half, dims,
-                        INTEGER(ROPE, adjacent) != 0);
+            rotate_head(in + c + from, out + c + from, cosine, cosine + half, dims, INTEGER(ROPE, adjacent) != 0);
         row_store(y, i, out);
     }
 }

@@ -74,11 +74,9 @@ static void use_routing(const struct kernel_args *k, uint32_t i, int32_t *chosen
 {
     uint64_t at = (uint64_t)INTEGER(ROUTE, start) + i, sequence = (uint64_t)INTEGER(ROUTE, sequence);
     struct places p = {0, 1, (uint32_t)sequence, INTEGER(ROUTE, first), INTEGER(ROUTE, shift)};
-    uint64_t sample =
-        (uint64_t)((const double *)V(ROUTE, step)->data)[STEP_SAMPLE] + (uint64_t)INTEGER(ROUTE, sample);
+    uint64_t sample = (uint64_t)((const double *)V(ROUTE, step)->data)[STEP_SAMPLE] + (uint64_t)INTEGER(ROUTE, sample);
     int64_t place = place_of(&p, 0, (uint32_t)(at % sequence));
-    routing_token(k->routing,
-                  routing_at(k->routing, INTEGER(ROUTE, layer), sample + at / sequence, (uint64_t)place),
+    routing_token(k->routing, routing_at(k->routing, INTEGER(ROUTE, layer), sample + at / sequence, (uint64_t)place),
                   chosen, V(ROUTE, index)->cols, value, V(ROUTE, logits)->cols);
 }
 
@@ -87,8 +85,7 @@ void cpu_ROUTE(struct kernel_args *k)
     const struct view *logits = V(ROUTE, logits), *score = V(ROUTE, score), *bias = V(ROUTE, bias);
     const struct view *index = V(ROUTE, index), *weight = V(ROUTE, weight);
     bool sigmoid = INTEGER(ROUTE, sigmoid);
-    uint32_t n = logits->cols, groups = (uint32_t)INTEGER(ROUTE, groups),
-             pick = (uint32_t)INTEGER(ROUTE, pick);
+    uint32_t n = logits->cols, groups = (uint32_t)INTEGER(ROUTE, groups), pick = (uint32_t)INTEGER(ROUTE, pick);
     float *out = k->scratch, *biased = out + n, *tmp = biased + n, scale = (float)NUMBER(ROUTE, scale);
     for (uint32_t i = 0; i < logits->rows; i++) {
         int32_t *chosen = int_row(index, i);
@@ -149,8 +146,7 @@ void cpu_ROUTE_I(struct kernel_args *k)
         sum += 1e-20;
         for (uint32_t j = 0; j < index->cols; j++)
             if ((uint32_t)chosen[j] < n)
-                d[chosen[j]] +=
-                    (float)(scale * (normalize ? ((double)dw[j] - dot / sum) / sum : (double)dw[j]));
+                d[chosen[j]] += (float)(scale * (normalize ? ((double)dw[j] - dot / sum) / sum : (double)dw[j]));
         uint64_t q = ((uint64_t)INTEGER(ROUTE_I, start) + i) / (uint64_t)INTEGER(ROUTE_I, sequence);
         if (load->data && q < load->rows)
             add_balance(d, s, (const double *)load->data + q * load->ld, n, balance, sigmoid);

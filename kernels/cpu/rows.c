@@ -81,8 +81,8 @@ VARIANTS void row_store(const struct view *v, uint32_t i, const float *x)
         narrow(out, x, v->cols, v->dtype);
 }
 
-const float *tile_load(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols,
-                       float *tmp, uint32_t *ld)
+const float *tile_load(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols, float *tmp,
+                       uint32_t *ld)
 {
     if (v->dtype == DTYPE_F32) {
         *ld = v->ld;

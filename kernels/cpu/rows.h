@@ -38,13 +38,12 @@ const float *row_load(const struct view *v, uint32_t i, float *tmp);
 void row_store(const struct view *v, uint32_t i, const float *x);
 /* rows [row, row + rows) and columns [col, col + cols) as an fp32 matrix with leading dimension *ld: in place
  * for fp32, else converted into tmp (rows * cols floats) */
-const float *tile_load(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols,
-                       float *tmp, uint32_t *ld);
+const float *tile_load(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols, float *tmp,
+                       uint32_t *ld);
 /* where to compute such a tile of an output that does not accumulate: in place for fp32, else tmp */
 float *tile_open(const struct view *v, uint32_t row, uint32_t col, uint32_t cols, float *tmp, uint32_t *ld);
 /* the counterpart: rounds tmp into the view; nothing to do for fp32 */
-void tile_close(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols,
-                const float *tmp);
+void tile_close(const struct view *v, uint32_t row, uint32_t rows, uint32_t col, uint32_t cols, const float *tmp);
 
 /* sums in fp64, in sixteen lanes that are added pairwise, then the last n mod 16: the same bits everywhere */
 double row_dot(const float *a, const float *b, uint32_t n);

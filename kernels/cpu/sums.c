@@ -4,17 +4,17 @@
 #include "kernels/cpu/rows.h"
 
 /* acc[j] = value, += value, or the larger of the two; a NaN in acc stays */
-#define TAKE(acc, value)                                                                                     \
-    do {                                                                                                     \
-        if (rule == SUMS_SET)                                                                                \
-            for (uint32_t j = 0; j < n; j++)                                                                 \
-                (acc)[j] = (value);                                                                          \
-        else if (rule == SUMS_ADD)                                                                           \
-            for (uint32_t j = 0; j < n; j++)                                                                 \
-                (acc)[j] += (value);                                                                         \
-        else                                                                                                 \
-            for (uint32_t j = 0; j < n; j++)                                                                 \
-                (acc)[j] = (value) > (acc)[j] ? (value) : (acc)[j];                                          \
+#define TAKE(acc, value)                                                                                               \
+    do {                                                                                                               \
+        if (rule == SUMS_SET)                                                                                          \
+            for (uint32_t j = 0; j < n; j++)                                                                           \
+                (acc)[j] = (value);                                                                                    \
+        else if (rule == SUMS_ADD)                                                                                     \
+            for (uint32_t j = 0; j < n; j++)                                                                           \
+                (acc)[j] += (value);                                                                                   \
+        else                                                                                                           \
+            for (uint32_t j = 0; j < n; j++)                                                                           \
+                (acc)[j] = (value) > (acc)[j] ? (value) : (acc)[j];                                                    \
     } while (0)
 
 VARIANTS void sums_take(union sums *sums, const void *in, uint32_t n, enum dtype dtype, enum sums_rule rule)

@@ -27,8 +27,8 @@ struct cuda_call {
     void *workspace;
     size_t workspace_bytes; /* at least cuda_workspace_bytes() */
     /* What the host prepared for this instruction and the device copied before the step, in device memory, dense int32.
-     * TOKENS, TOKENS_AHEAD: `rows` ids, then `rows` targets, both always there.  ROUTE: choices given to the run, t x k,
-     * or NULL = free; a token whose first is -1 is free too.  Others: NULL. */
+     * TOKENS, TOKENS_AHEAD: `rows` ids, then `rows` targets, both always there.  ROUTE: choices given to the run, t x
+     * k, or NULL = free; a token whose first is -1 is free too.  Others: NULL. */
     const int32_t *staged;
     struct cuda_libraries *libraries; /* products and attention only */
 };
@@ -60,10 +60,10 @@ struct workspace_of cuda_workspace_of(enum op op, const struct kernel_args *k);
 /* NULL, or why an instruction that asks for fp8 runs in its operands' own dtype on this device */
 const char *cuda_note(enum op op, const struct kernel_args *k, int sm);
 
-/* To be called for every compute instruction once its operands and workspace have addresses, before the first launch, outside
- * capture and before anything of value is in memory: products measure their algorithms on the instruction's own operands
- * (which it fills with random numbers) or find them in the cache, attention builds cuDNN's plans.  May synchronise the
- * stream.  Without it launches use the libraries' first suggestion.  NULL = fine */
+/* To be called for every compute instruction once its operands and workspace have addresses, before the first launch,
+ * outside capture and before anything of value is in memory: products measure their algorithms on the instruction's own
+ * operands (which it fills with random numbers) or find them in the cache, attention builds cuDNN's plans.  May
+ * synchronise the stream.  Without it launches use the libraries' first suggestion.  NULL = fine */
 const char *cuda_prepare(enum op op, const struct cuda_call *c);
 
 /* The two parts of cuda_check(): for memory-bound rows (*.cu except products), and for products and attention (units

@@ -1,10 +1,10 @@
 /* ATTENTION and ATTENTION_I by cuDNN: when, with which memory, and the launch.
  *
- * Only plans that were made at open are used, so nothing is compiled during a step or a capture; whatever cuDNN refuses is
- * our own kernels' work, and cudnn_job_get() says why.  Its gradient adds queries' gradients by atomics, so a deterministic run takes our own, which
- * need no memory for scores either (cuDNN's deterministic one needs 2 b h s^2 bytes on sm_90).
- * Memory is by the rule of runtime/workspace.h, which the compiler places by; test_cudnn_plans.c compares it with what
- * plans ask for. */
+ * Only plans that were made at open are used, so nothing is compiled during a step or a capture; whatever cuDNN refuses
+ * is our own kernels' work, and cudnn_job_get() says why.  Its gradient adds queries' gradients by atomics, so a
+ * deterministic run takes our own, which need no memory for scores either (cuDNN's deterministic one needs 2 b h s^2
+ * bytes on sm_90). Memory is by the rule of runtime/workspace.h, which the compiler places by; test_cudnn_plans.c
+ * compares it with what plans ask for. */
 
 #include "kernels/cuda/cudnn_attention.h"
 
@@ -36,21 +36,21 @@ static bool fits(const struct view *v)
 }
 
 #define GET(op, name) (k->attr[ATTR(op, name)].i)
-#define FILL(op, j)                                                                                          \
-    do {                                                                                                     \
-        (j)->heads = GET(op, heads);                                                                         \
-        (j)->kv = GET(op, kv);                                                                               \
-        (j)->head = GET(op, head);                                                                           \
-        (j)->value = (int64_t)V(op, v)->cols / (j)->kv;                                                      \
-        (j)->sequence = GET(op, sequence);                                                                   \
-        (j)->batch = (int64_t)V(op, q)->rows / (j)->sequence;                                                \
-        (j)->window = GET(op, window) < (j)->sequence ? GET(op, window) : 0;                                 \
-        (j)->scale = (float)k->attr[ATTR(op, scale)].f;                                                      \
-        (j)->softcap = (float)k->attr[ATTR(op, softcap)].f;                                                  \
-        (j)->ldq = V(op, q)->ld;                                                                             \
-        (j)->ldk = V(op, k)->ld;                                                                             \
-        (j)->ldv = V(op, v)->ld;                                                                             \
-        (j)->ldo = V(op, o)->ld;                                                                             \
+#define FILL(op, j)                                                                                                    \
+    do {                                                                                                               \
+        (j)->heads = GET(op, heads);                                                                                   \
+        (j)->kv = GET(op, kv);                                                                                         \
+        (j)->head = GET(op, head);                                                                                     \
+        (j)->value = (int64_t)V(op, v)->cols / (j)->kv;                                                                \
+        (j)->sequence = GET(op, sequence);                                                                             \
+        (j)->batch = (int64_t)V(op, q)->rows / (j)->sequence;                                                          \
+        (j)->window = GET(op, window) < (j)->sequence ? GET(op, window) : 0;                                           \
+        (j)->scale = (float)k->attr[ATTR(op, scale)].f;                                                                \
+        (j)->softcap = (float)k->attr[ATTR(op, softcap)].f;                                                            \
+        (j)->ldq = V(op, q)->ld;                                                                                       \
+        (j)->ldk = V(op, k)->ld;                                                                                       \
+        (j)->ldv = V(op, v)->ld;                                                                                       \
+        (j)->ldo = V(op, o)->ld;                                                                                       \
     } while (0)
 
 static bool all_fit(const struct kernel_args *k, const size_t *operand, size_t n)
@@ -61,11 +61,13 @@ static bool all_fit(const struct kernel_args *k, const size_t *operand, size_t n
     return true;
 }
 
-const char *cudnn_job_get(enum op op, const struct kernel_args *k, int sm, struct cudnn_job *j, struct workspace_attention *m)
+const char *cudnn_job_get(enum op op, const struct kernel_args *k, int sm, struct cudnn_job *j,
+                          struct workspace_attention *m)
 {
     static const size_t forth[] = {OPND(ATTENTION, q), OPND(ATTENTION, k), OPND(ATTENTION, v), OPND(ATTENTION, o)};
-    static const size_t back[] = {OPND(ATTENTION_I, q), OPND(ATTENTION_I, k), OPND(ATTENTION_I, v), OPND(ATTENTION_I, o),
-                                  OPND(ATTENTION_I, dout), OPND(ATTENTION_I, dq), OPND(ATTENTION_I, dk), OPND(ATTENTION_I, dv)};
+    static const size_t back[] = {OPND(ATTENTION_I, q),  OPND(ATTENTION_I, k),    OPND(ATTENTION_I, v),
+                                  OPND(ATTENTION_I, o),  OPND(ATTENTION_I, dout), OPND(ATTENTION_I, dq),
+                                  OPND(ATTENTION_I, dk), OPND(ATTENTION_I, dv)};
     memset(j, 0, sizeof *j);
     memset(m, 0, sizeof *m);
     if (op != OP_ATTENTION && op != OP_ATTENTION_I)
@@ -82,9 +84,11 @@ const char *cudnn_job_get(enum op op, const struct kernel_args *k, int sm, struc
     }
     if (k->operand[j->backward ? OPND(ATTENTION_I, q) : OPND(ATTENTION, q)].dtype != DTYPE_BF16)
         return "operands are not bf16";
-    const struct workspace_heads h = {(uint64_t)j->batch, (uint64_t)j->sequence, (uint64_t)j->heads, (uint64_t)j->kv, (uint32_t)j->head,
-                                      (uint32_t)j->value, j->softcap > 0,
-                                      (j->backward ? GET(ATTENTION_I, alibi) : GET(ATTENTION, alibi)) != 0};
+    const struct workspace_heads h = {
+        (uint64_t)j->batch, (uint64_t)j->sequence,
+        (uint64_t)j->heads, (uint64_t)j->kv,
+        (uint32_t)j->head,  (uint32_t)j->value,
+        j->softcap > 0,     (j->backward ? GET(ATTENTION_I, alibi) : GET(ATTENTION, alibi)) != 0};
     const char *why = workspace_attention_refused(&h, j->backward != 0, (uint32_t)sm);
     if (why)
         return why;
@@ -97,8 +101,8 @@ const char *cudnn_job_get(enum op op, const struct kernel_args *k, int sm, struc
 static bool wanted(enum op op, const struct cuda_call *c, struct cudnn_job *j, struct workspace_attention *m)
 {
     const struct cuda_libraries *l = c->libraries;
-    return l && l->dnn_handle && !(op == OP_ATTENTION_I && l->deterministic) && !cudnn_job_get(op, c->args, l->sm, j, m) &&
-           m->total <= c->workspace_bytes;
+    return l && l->dnn_handle && !(op == OP_ATTENTION_I && l->deterministic) &&
+           !cudnn_job_get(op, c->args, l->sm, j, m) && m->total <= c->workspace_bytes;
 }
 
 static struct attention_plan *plan_find(const struct cuda_libraries *l, const struct cudnn_job *j)
@@ -115,7 +119,8 @@ static struct attention_plan *plan_add(struct cuda_libraries *l)
         l->plans = (struct attention_cache *)calloc(1, sizeof *l->plans);
     if (!l->plans)
         return NULL;
-    struct attention_plan **more = (struct attention_plan **)realloc(l->plans->plan, (l->plans->nplans + 1) * sizeof *more);
+    struct attention_plan **more = (struct attention_plan **)realloc(l->plans->plan,
+                                                                     (l->plans->nplans + 1) * sizeof *more);
     if (!more)
         return NULL;
     l->plans->plan = more;
@@ -242,7 +247,8 @@ static const char *forward(const struct cuda_call *c, struct attention_plan *p)
     struct bindings b = {0};
     bind_forward(&b, c);
     const char *why = execute(c, p, &b);
-    return why ? why : attention_statistics(c, V(ATTENTION, lse), (float *)c->workspace, (uint32_t)p->job.sequence, false);
+    return why ? why
+               : attention_statistics(c, V(ATTENTION, lse), (float *)c->workspace, (uint32_t)p->job.sequence, false);
 }
 
 static const char *backward(const struct cuda_call *c, struct attention_plan *p)
@@ -254,7 +260,8 @@ static const char *backward(const struct cuda_call *c, struct attention_plan *p)
     /* its kernels add to the queries' gradients, and not all versions clear them first */
     if (c->libraries->runtime->MemsetAsync(sum, 0, p->memory.dq_sum, c->stream))
         return "the queries' gradients cannot be cleared";
-    const char *why = attention_statistics(c, V(ATTENTION_I, lse), (float *)c->workspace, (uint32_t)p->job.sequence, true);
+    const char *why = attention_statistics(c, V(ATTENTION_I, lse), (float *)c->workspace, (uint32_t)p->job.sequence,
+                                           true);
     return why ? why : execute(c, p, &b);
 }
 

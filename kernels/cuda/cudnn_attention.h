@@ -18,12 +18,31 @@ struct cudnn_job {
     int64_t backward;
 };
 /* names of tensors, in the order in which a run binds them */
-enum { UID_Q = 1, UID_K, UID_V, UID_O, UID_STATS, UID_DO, UID_DQ, UID_DK, UID_DV, UID_SUMS, UID_DQ_SUM, UID_SCALE, UID_LOW, UID_CAP,
-       UID_UNCAP, UID_WINDOW, UID_ONE, UID_VIRTUAL };
+enum {
+    UID_Q = 1,
+    UID_K,
+    UID_V,
+    UID_O,
+    UID_STATS,
+    UID_DO,
+    UID_DQ,
+    UID_DK,
+    UID_DV,
+    UID_SUMS,
+    UID_DQ_SUM,
+    UID_SCALE,
+    UID_LOW,
+    UID_CAP,
+    UID_UNCAP,
+    UID_WINDOW,
+    UID_ONE,
+    UID_VIRTUAL
+};
 
 /* NULL: cuDNN supports it, by rule, and job and memory are filled in.  Else why our own kernels compute it.  sm:
  * compute capability */
-const char *cudnn_job_get(enum op op, const struct kernel_args *k, int sm, struct cudnn_job *j, struct workspace_attention *m);
+const char *cudnn_job_get(enum op op, const struct kernel_args *k, int sm, struct cudnn_job *j,
+                          struct workspace_attention *m);
 /* adds the job's operations; the caller makes a plan of them, and frees the graph */
 void cudnn_attention_graph(struct cudnn_graph *g, const struct cudnn_job *j);
 

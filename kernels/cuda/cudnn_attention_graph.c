@@ -1,13 +1,13 @@
-/* Scaled dot-product attention as an operation graph of cuDNN, forward and backward, in the order of operations that its
- * engines know (the operations are those of Dao, FlashAttention-2, arXiv 2307.08691; which composition an engine accepts
- * was found by building plans, tests/kernels/test_cudnn_plans.c).
+/* Scaled dot-product attention as an operation graph of cuDNN, forward and backward, in the order of operations that
+ * its engines know (the operations are those of Dao, FlashAttention-2, arXiv 2307.08691; which composition an engine
+ * accepts was found by building plans, tests/kernels/test_cudnn_plans.c).
  *
  *   forward    S = scale Q K', capped, hidden; lse = max + log sum e^(S - max); O = (e^(S - max) / sum) V
  *   backward   D = rows' sums of dO O; P = e^(S - lse); dV = P' dO; dS = P (dO V' - D) (cap's slope) scale; dK = dS' Q;
  *              dQ = dS K, summed in fp32 by atomics
  * Every matrix is [batch, heads, rows, columns] by strides over our row-major views, keys are described transposed.
- * Intermediates are virtual and fp32; what enters a product is bf16.  Of shared key heads the gradients come per query head
- * and are summed. */
+ * Intermediates are virtual and fp32; what enters a product is bf16.  Of shared key heads the gradients come per query
+ * head and are summed. */
 
 #include "kernels/cuda/cudnn_attention.h"
 
@@ -25,7 +25,8 @@ static struct cudnn_shape rows_of(const struct cudnn_job *j, int64_t heads, int6
 }
 static struct cudnn_shape transposed(struct cudnn_shape s)
 {
-    return (struct cudnn_shape){{s.dim[0], s.dim[1], s.dim[3], s.dim[2]}, {s.stride[0], s.stride[1], s.stride[3], s.stride[2]}};
+    return (struct cudnn_shape){{s.dim[0], s.dim[1], s.dim[3], s.dim[2]},
+                                {s.stride[0], s.stride[1], s.stride[3], s.stride[2]}};
 }
 
 static void values(struct build *b)
@@ -115,7 +116,8 @@ static void forward(struct build *b)
 static void gather(struct build *b, void *weights, void *rows, int64_t dims, void *out)
 {
     struct cudnn_graph *g = b->g;
-    struct cudnn_shape across = transposed(b->scores), dense = cudnn_dense(b->j->batch, b->j->heads, b->j->sequence, dims);
+    struct cudnn_shape across = transposed(b->scores),
+                       dense = cudnn_dense(b->j->batch, b->j->heads, b->j->sequence, dims);
     void *turned = cudnn_virtual(g, CUDNN_BF16, &across);
     cudnn_reshape(g, weights, turned);
     if (b->j->heads == b->j->kv) {
@@ -144,7 +146,8 @@ static void backward(struct build *b)
          *tdv = cudnn_tensor(g, UID_DV, CUDNN_BF16, &dv), *sums = cudnn_tensor(g, UID_SUMS, CUDNN_F32, &b->row),
          *dq_sum = cudnn_tensor(g, UID_DQ_SUM, CUDNN_F32, &sum);
     values(b);
-    void *both = cudnn_virtual(g, CUDNN_F32, &product), *partial = cudnn_virtual(g, CUDNN_F32, &b->row), *raw = scores(b), *ratio;
+    void *both = cudnn_virtual(g, CUDNN_F32, &product), *partial = cudnn_virtual(g, CUDNN_F32, &b->row),
+         *raw = scores(b), *ratio;
     cudnn_map(g, CUDNN_MUL, CUDNN_F32, tdo, to, both);
     cudnn_reduction(g, CUDNN_SUM, both, partial);
     cudnn_map(g, CUDNN_MUL, CUDNN_F32, partial, cudnn_value(g, UID_ONE, CUDNN_F32), sums);

@@ -6,17 +6,80 @@
 #include <string.h>
 
 /* kinds of descriptors, names and types of attributes */
-enum { D_POINTWISE = 0, D_HEURISTICS = 4, D_ENGINE_CONFIG = 3, D_PLAN = 5, D_POINTWISE_OP = 13, D_GRAPH = 15, D_PACK = 16, D_TENSOR = 17,
-       D_MATMUL = 18, D_MATMUL_OP = 19, D_REDUCTION = 21, D_REDUCTION_OP = 22, D_RESHAPE_OP = 31, D_PROPERTIES = 38 };
-enum { A_POINTWISE_MODE = 0, A_POINTWISE_MATH = 1, A_POINTWISE_AXIS = 9, A_HEUR_MODE = 200, A_HEUR_GRAPH = 201, A_HEUR_RESULTS = 202,
-       A_HEUR_PROPERTIES = 204, A_CONFIG_WORKSPACE = 303, A_PLAN_HANDLE = 400, A_PLAN_CONFIG = 401, A_PLAN_WORKSPACE = 402, A_PLAN_PROPERTIES = 407, A_OP_POINTWISE = 750,
-       A_OP_X = 751, A_OP_B = 752, A_OP_Y = 753, A_OP_DX = 756, A_OP_DY = 757, A_OP_T = 758, A_GRAPH_HANDLE = 800, A_GRAPH_OPS = 801,
-       A_ALIGNMENT = 900, A_DATA_TYPE = 901, A_DIMENSIONS = 902, A_STRIDES = 903, A_UID = 906, A_VIRTUAL = 907, A_BY_VALUE = 908,
-       A_PACK_UIDS = 1000, A_PACK_POINTERS = 1001, A_PACK_WORKSPACE = 1003, A_MATMUL_TYPE = 1500, A_MATMUL_A = 1520, A_MATMUL_B = 1521,
-       A_MATMUL_C = 1522, A_MATMUL_D = 1523, A_REDUCTION_MODE = 1600, A_REDUCTION_TYPE = 1601, A_REDUCTION_X = 1610, A_REDUCTION_Y = 1611,
-       A_REDUCTION_D = 1612, A_RESHAPE_X = 2200, A_RESHAPE_Y = 2201, A_PROPERTIES_JSON = 2702 };
-enum { T_HANDLE = 0, T_DATA_TYPE = 1, T_BOOL = 2, T_INT64 = 3, T_POINTER = 6, T_HEUR_MODE = 8, T_POINTWISE = 14, T_DESCRIPTOR = 15,
-       T_REDUCTION = 18, T_CHAR = 24 };
+enum {
+    D_POINTWISE = 0,
+    D_HEURISTICS = 4,
+    D_ENGINE_CONFIG = 3,
+    D_PLAN = 5,
+    D_POINTWISE_OP = 13,
+    D_GRAPH = 15,
+    D_PACK = 16,
+    D_TENSOR = 17,
+    D_MATMUL = 18,
+    D_MATMUL_OP = 19,
+    D_REDUCTION = 21,
+    D_REDUCTION_OP = 22,
+    D_RESHAPE_OP = 31,
+    D_PROPERTIES = 38
+};
+enum {
+    A_POINTWISE_MODE = 0,
+    A_POINTWISE_MATH = 1,
+    A_POINTWISE_AXIS = 9,
+    A_HEUR_MODE = 200,
+    A_HEUR_GRAPH = 201,
+    A_HEUR_RESULTS = 202,
+    A_HEUR_PROPERTIES = 204,
+    A_CONFIG_WORKSPACE = 303,
+    A_PLAN_HANDLE = 400,
+    A_PLAN_CONFIG = 401,
+    A_PLAN_WORKSPACE = 402,
+    A_PLAN_PROPERTIES = 407,
+    A_OP_POINTWISE = 750,
+    A_OP_X = 751,
+    A_OP_B = 752,
+    A_OP_Y = 753,
+    A_OP_DX = 756,
+    A_OP_DY = 757,
+    A_OP_T = 758,
+    A_GRAPH_HANDLE = 800,
+    A_GRAPH_OPS = 801,
+    A_ALIGNMENT = 900,
+    A_DATA_TYPE = 901,
+    A_DIMENSIONS = 902,
+    A_STRIDES = 903,
+    A_UID = 906,
+    A_VIRTUAL = 907,
+    A_BY_VALUE = 908,
+    A_PACK_UIDS = 1000,
+    A_PACK_POINTERS = 1001,
+    A_PACK_WORKSPACE = 1003,
+    A_MATMUL_TYPE = 1500,
+    A_MATMUL_A = 1520,
+    A_MATMUL_B = 1521,
+    A_MATMUL_C = 1522,
+    A_MATMUL_D = 1523,
+    A_REDUCTION_MODE = 1600,
+    A_REDUCTION_TYPE = 1601,
+    A_REDUCTION_X = 1610,
+    A_REDUCTION_Y = 1611,
+    A_REDUCTION_D = 1612,
+    A_RESHAPE_X = 2200,
+    A_RESHAPE_Y = 2201,
+    A_PROPERTIES_JSON = 2702
+};
+enum {
+    T_HANDLE = 0,
+    T_DATA_TYPE = 1,
+    T_BOOL = 2,
+    T_INT64 = 3,
+    T_POINTER = 6,
+    T_HEUR_MODE = 8,
+    T_POINTWISE = 14,
+    T_DESCRIPTOR = 15,
+    T_REDUCTION = 18,
+    T_CHAR = 24
+};
 enum { HEUR_MODE_A = 3, ENGINES = 8, ALIGNMENT_BYTES = 16 };
 
 static void fail(struct cudnn_graph *g, int status, const char *what)
@@ -75,7 +138,8 @@ struct cudnn_shape cudnn_dense(int64_t b, int64_t h, int64_t rows, int64_t cols)
     return (struct cudnn_shape){{b, h, rows, cols}, {h * rows * cols, rows * cols, cols, 1}};
 }
 
-static void *tensor(struct cudnn_graph *g, int64_t uid, enum cudnn_type type, const struct cudnn_shape *s, bool is_virtual, bool by_value)
+static void *tensor(struct cudnn_graph *g, int64_t uid, enum cudnn_type type, const struct cudnn_shape *s,
+                    bool is_virtual, bool by_value)
 {
     void *d = descriptor(g, D_TENSOR);
     int64_t alignment = ALIGNMENT_BYTES;
@@ -227,7 +291,8 @@ static int64_t suggest(struct cudnn_graph *g, void *handle, void *properties, vo
     for (int i = 0; i < ENGINES; i++)
         config[i] = descriptor(g, D_ENGINE_CONFIG);
     if (!g->status)
-        fail(g, g->f->cudnnBackendGetAttribute(heuristics, A_HEUR_RESULTS, T_DESCRIPTOR, ENGINES, &found, config), "engines");
+        fail(g, g->f->cudnnBackendGetAttribute(heuristics, A_HEUR_RESULTS, T_DESCRIPTOR, ENGINES, &found, config),
+             "engines");
     found = g->status ? 0 : found < ENGINES ? found : ENGINES;
     if (!found)
         fail(g, -1, "no engine");
@@ -278,14 +343,15 @@ void *cudnn_properties(const struct cudnn_functions *f, const char *json)
     void *d = NULL;
     if (f->cudnnBackendCreateDescriptor(D_PROPERTIES, &d))
         return NULL;
-    if (f->cudnnBackendSetAttribute(d, A_PROPERTIES_JSON, T_CHAR, (int64_t)strlen(json), json) == 0 && f->cudnnBackendFinalize(d) == 0)
+    if (f->cudnnBackendSetAttribute(d, A_PROPERTIES_JSON, T_CHAR, (int64_t)strlen(json), json) == 0 &&
+        f->cudnnBackendFinalize(d) == 0)
         return d;
     f->cudnnBackendDestroyDescriptor(d);
     return NULL;
 }
 
-int cudnn_run(const struct cudnn_functions *f, void *handle, void *plan, int n, const int64_t *uid, void *const *pointer,
-              void *workspace)
+int cudnn_run(const struct cudnn_functions *f, void *handle, void *plan, int n, const int64_t *uid,
+              void *const *pointer, void *workspace)
 {
     void *pack = NULL;
     int bad = f->cudnnBackendCreateDescriptor(D_PACK, &pack);

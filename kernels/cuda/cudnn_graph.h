@@ -13,8 +13,21 @@ extern "C" {
 
 enum { CUDNN_GRAPH_DESCRIPTORS = 192, CUDNN_GRAPH_OPS = 48 };
 enum cudnn_type { CUDNN_F32 = 0, CUDNN_I32 = 4, CUDNN_BF16 = 9, CUDNN_BOOL = 11 };
-enum cudnn_pointwise { CUDNN_ADD = 0, CUDNN_MUL = 1, CUDNN_DIV = 6, CUDNN_SUB = 9, CUDNN_EXP = 13, CUDNN_LOG = 15, CUDNN_IDENTITY = 21,
-                       CUDNN_TANH = 101, CUDNN_TANH_BACK = 201, CUDNN_GT = 302, CUDNN_GE = 303, CUDNN_INDEX = 501, CUDNN_SELECT = 601 };
+enum cudnn_pointwise {
+    CUDNN_ADD = 0,
+    CUDNN_MUL = 1,
+    CUDNN_DIV = 6,
+    CUDNN_SUB = 9,
+    CUDNN_EXP = 13,
+    CUDNN_LOG = 15,
+    CUDNN_IDENTITY = 21,
+    CUDNN_TANH = 101,
+    CUDNN_TANH_BACK = 201,
+    CUDNN_GT = 302,
+    CUDNN_GE = 303,
+    CUDNN_INDEX = 501,
+    CUDNN_SELECT = 601
+};
 enum cudnn_reduce { CUDNN_SUM = 0, CUDNN_MAX = 3 };
 
 struct cudnn_graph {
@@ -46,8 +59,8 @@ void cudnn_index(struct cudnn_graph *g, int64_t axis, void *x, void *y);
 void cudnn_select(struct cudnn_graph *g, void *x, void *b, void *where, void *y);
 void cudnn_reduction(struct cudnn_graph *g, enum cudnn_reduce mode, void *x, void *y);
 void cudnn_reshape(struct cudnn_graph *g, void *x, void *y);
-/* The plan of the first engine that needs no more than room bytes and can be built, NULL if none; properties: a device's,
- * or NULL with a handle.  The caller destroys it. */
+/* The plan of the first engine that needs no more than room bytes and can be built, NULL if none; properties: a
+ * device's, or NULL with a handle.  The caller destroys it. */
 void *cudnn_plan(struct cudnn_graph *g, void *handle, void *properties, size_t room, size_t *workspace_bytes);
 /* what the first engine reports that it needs, without building its plan, which takes 200 times as long; false: no
  * engine */
@@ -57,8 +70,8 @@ void cudnn_graph_free(struct cudnn_graph *g);
 
 /* a device's properties from cuDNN's own text form of them; NULL = not accepted */
 void *cudnn_properties(const struct cudnn_functions *f, const char *json);
-int cudnn_run(const struct cudnn_functions *f, void *handle, void *plan, int n, const int64_t *uid, void *const *pointer,
-              void *workspace);
+int cudnn_run(const struct cudnn_functions *f, void *handle, void *plan, int n, const int64_t *uid,
+              void *const *pointer, void *workspace);
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,8 @@
 #ifndef LLMC_CUDA_FUSED_H
 #define LLMC_CUDA_FUSED_H
 
-/* Instructions that follow one another on a queue, done by one call: fewer launches, and one pass over memory where the rows
- * one by one take two or three.
+/* Instructions that follow one another on a queue, done by one call: fewer launches, and one pass over memory where the
+ * rows one by one take two or three.
  *
  *   ADD, then RMSNORM or LAYERNORM of its result                    same bits as one by one
  *   RMSNORM_I or LAYERNORM_I, then the W of the same operands       dx: same bits; weights: sums in another order
@@ -13,7 +13,8 @@
  *   ROPE of neighbouring columns                                    same bits
  *   MATMUL_NT, then GELU of the result                              gelu of what was not rounded
  *   MATMUL_TN, then BIAS_W of its first operand                     sums in another order
- *   MATMUL_NN, MATMUL_TN, then GELU_I, or without the second        the same, and the first one's result may stay unwritten
+ *   MATMUL_NN, MATMUL_TN, then GELU_I, or without the second        the same, and the first one's result may stay
+ * unwritten
  *
  * The caller makes sure that nothing else comes between: no wait, no signal before the last, no other instruction. */
 
@@ -33,9 +34,11 @@ unsigned cuda_fused_hides(const enum op *ops, unsigned n);
 /* workspace of such a call */
 size_t cuda_fused_workspace_bytes(const enum op *ops, const struct kernel_args *const *args, unsigned n);
 /* like cuda_prepare() for single instructions, and to be called after it */
-const char *cuda_fused_prepare(const enum op *ops, const struct kernel_args *const *args, unsigned n, const struct cuda_call *c);
+const char *cuda_fused_prepare(const enum op *ops, const struct kernel_args *const *args, unsigned n,
+                               const struct cuda_call *c);
 /* c: provides stream, workspace and libraries; its args are ignored */
-const char *cuda_fused(const enum op *ops, const struct kernel_args *const *args, unsigned n, const struct cuda_call *c);
+const char *cuda_fused(const enum op *ops, const struct kernel_args *const *args, unsigned n,
+                       const struct cuda_call *c);
 
 #ifdef __cplusplus
 }

@@ -1,11 +1,11 @@
 #ifndef LLMC_CUDA_HOST_H
 #define LLMC_CUDA_HOST_H
 
-/* Kernels without a GPU: every .cu file also compiles as plain C++ (language.cuh), and its launches run here, on the CPU.
- * A block's threads are fibers that are switched at barriers and warp operations; blocks run one after the other.  What
- * would hang or be undefined on a GPU is an error here: threads that miss a barrier or meet at different ones, warp
- * operations with disagreeing masks, a shuffle from a lane that isn't there, more threads or shared memory than there are.
- * Shared memory is filled with 0xff (NaN) before a block and lies between a sanitizer's red zones.
+/* Kernels without a GPU: every .cu file also compiles as plain C++ (language.cuh), and its launches run here, on the
+ * CPU. A block's threads are fibers that are switched at barriers and warp operations; blocks run one after the other.
+ * What would hang or be undefined on a GPU is an error here: threads that miss a barrier or meet at different ones,
+ * warp operations with disagreeing masks, a shuffle from a lane that isn't there, more threads or shared memory than
+ * there are. Shared memory is filled with 0xff (NaN) before a block and lies between a sanitizer's red zones.
  *
  * All state belongs to the calling operating system thread. */
 

@@ -17,12 +17,12 @@ static void *open_first(const char *const *names, size_t n)
 }
 
 /* POSIX says that a void * from dlsym() holds a function's address */
-#define LOAD(name, type, parameters)                                                                                           \
-    do {                                                                                                     \
-        void *symbol = dlsym(*library, #name);                                                               \
-        if (!symbol)                                                                                         \
-            return "the library lacks " #name;                                                               \
-        memcpy(&f->name, &symbol, sizeof symbol);                                                            \
+#define LOAD(name, type, parameters)                                                                                   \
+    do {                                                                                                               \
+        void *symbol = dlsym(*library, #name);                                                                         \
+        if (!symbol)                                                                                                   \
+            return "the library lacks " #name;                                                                         \
+        memcpy(&f->name, &symbol, sizeof symbol);                                                                      \
     } while (0);
 
 static const char *load_cublaslt(struct cublaslt_functions *f, void **library)
@@ -46,8 +46,8 @@ const char *cudnn_load(struct cudnn_functions *f, void **library)
     return NULL;
 }
 
-const char *cuda_libraries_open(struct cuda_libraries **out, const struct cuda_runtime *runtime, const char *device_name, int device,
-                                int sm, int multiprocessors, bool deterministic)
+const char *cuda_libraries_open(struct cuda_libraries **out, const struct cuda_runtime *runtime,
+                                const char *device_name, int device, int sm, int multiprocessors, bool deterministic)
 {
     struct cuda_libraries *l = (struct cuda_libraries *)calloc(1, sizeof *l);
     if (!l)

@@ -1,14 +1,15 @@
 /* MATMUL rows by cuBLASLt, and what products and attention answer about limits.
  *
  * cuBLASLt is column-major: our row-major c = op(a) op(b) is its c' = op(b)' op(a)', so its first operand is our b.  A
- * matrix that we store [out, in] and multiply transposed is then transposed there as well, and the gradient by the weight,
- * a' b, has its second operand transposed.  Accumulation in fp32, c = c + product by beta 1 within the kernel, bias by its
- * epilogue.  What cuBLASLt lacks goes to our own kernels: fp32 operands with a bf16 result, and a bf16 bias on an fp32
- * result, which is added afterwards.
+ * matrix that we store [out, in] and multiply transposed is then transposed there as well, and the gradient by the
+ * weight, a' b, has its second operand transposed.  Accumulation in fp32, c = c + product by beta 1 within the kernel,
+ * bias by its epilogue.  What cuBLASLt lacks goes to our own kernels: fp32 operands with a bf16 result, and a bf16 bias
+ * on an fp32 result, which is added afterwards.
  *
- * In 8 bits (recipe `tensor`) both operands are rounded into the workspace first, by fp8.cu, with what is summed over next to
- * each other: then cuBLASLt's first operand is always transposed and its second never, the one layout that all GPUs have.
- * Scales lie on the device.  A product that does not fit runs in its operands' own dtype, and cuda_note() says so. */
+ * In 8 bits (recipe `tensor`) both operands are rounded into the workspace first, by fp8.cu, with what is summed over
+ * next to each other: then cuBLASLt's first operand is always transposed and its second never, the one layout that all
+ * GPUs have. Scales lie on the device.  A product that does not fit runs in its operands' own dtype, and cuda_note()
+ * says so. */
 
 #include "kernels/cuda/products.h"
 
@@ -60,19 +61,23 @@ const char *product_launch(const struct cuda_call *c, const struct product *p, s
 {
     struct cuda_libraries *l = c->libraries;
     const float one = 1, beta = p->c.add ? 1 : 0;
-    if (plan->key.bias && l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_BIAS_POINTER, &p->bias.data, sizeof p->bias.data))
+    if (plan->key.bias &&
+        l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_BIAS_POINTER, &p->bias.data, sizeof p->bias.data))
         return "cuBLASLt refuses the bias";
-    if (plan->key.act && l->lt.cublasLtMatmulDescSetAttribute(plan->desc, product_aux_attribute(p->act), &p->aux.data, sizeof p->aux.data))
+    if (plan->key.act && l->lt.cublasLtMatmulDescSetAttribute(plan->desc, product_aux_attribute(p->act), &p->aux.data,
+                                                              sizeof p->aux.data))
         return "cuBLASLt refuses where an epilogue's operand lies";
-    if (p->eight && (l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_A_SCALE_POINTER, &p->scale_b, sizeof p->scale_b) ||
-                     l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_B_SCALE_POINTER, &p->scale_a, sizeof p->scale_a)))
+    if (p->eight &&
+        (l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_A_SCALE_POINTER, &p->scale_b, sizeof p->scale_b) ||
+         l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_B_SCALE_POINTER, &p->scale_a, sizeof p->scale_a)))
         return "cuBLASLt refuses scales of 8-bit operands";
-    int status = l->lt.cublasLtMatmul(l->lt_handle, plan->desc, &one, p->b.data, plan->layout_a, p->a.data, plan->layout_b, &beta,
-                                      p->c.data, plan->layout_c, p->c.data, plan->layout_c, &plan->algo, c->workspace,
-                                      plan->workspace_bytes, c->stream);
+    int status = l->lt.cublasLtMatmul(l->lt_handle, plan->desc, &one, p->b.data, plan->layout_a, p->a.data,
+                                      plan->layout_b, &beta, p->c.data, plan->layout_c, p->c.data, plan->layout_c,
+                                      &plan->algo, c->workspace, plan->workspace_bytes, c->stream);
     if (!status)
         return NULL;
-    snprintf(l->error, sizeof l->error, "cublasLtMatmul: %s (%ux%ux%u)", l->lt.cublasLtGetStatusString(status), p->m, p->n, p->k);
+    snprintf(l->error, sizeof l->error, "cublasLtMatmul: %s (%ux%ux%u)", l->lt.cublasLtGetStatusString(status), p->m,
+             p->n, p->k);
     return l->error;
 }
 
@@ -107,7 +112,8 @@ static const char *too_old(enum op op, const struct cuda_call *c)
     return l->error;
 }
 
-const char *product_operands(enum op op, const struct cuda_call *c, bool fill, struct product *p, struct cuda_call *rest)
+const char *product_operands(enum op op, const struct cuda_call *c, bool fill, struct product *p,
+                             struct cuda_call *rest)
 {
     struct product whole = *p;
     struct workspace_fp8 w;

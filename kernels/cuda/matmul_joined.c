@@ -1,14 +1,13 @@
 /* Products of cuBLASLt that do what is beside them as well.
  *
  *   forward   c = a b' + bias and y = gelu(c): a pass over c less
- *   input     dx = (a b) gelu'(x): three less, and a b is never stored.  The weight's gradient, which lowering puts between the
- *             two, reads and writes nothing of that and goes first
- *   weight    c (+)= a' b and the bias's gradient, a's column sums: a pass over a less
- * gelu sees the product before it is rounded to bf16; cuBLASLt has the tanh form alone.
+ *   input     dx = (a b) gelu'(x): three less, and a b is never stored.  The weight's gradient, which lowering puts
+ * between the two, reads and writes nothing of that and goes first weight    c (+)= a' b and the bias's gradient, a's
+ * column sums: a pass over a less gelu sees the product before it is rounded to bf16; cuBLASLt has the tanh form alone.
  *
- * Whether the joined product is taken is decided by what both ways' products took when they were measured, and by the bytes
- * that the rest alone moves: both are the same from run to run, as the cache of algorithms is.  Before that it must agree with
- * one by one on random operands.  Where it is not taken all run one by one. */
+ * Whether the joined product is taken is decided by what both ways' products took when they were measured, and by the
+ * bytes that the rest alone moves: both are the same from run to run, as the cache of algorithms is.  Before that it
+ * must agree with one by one on random operands.  Where it is not taken all run one by one. */
 
 #include "kernels/cuda/fused.h"
 #include "kernels/cuda/products.h"
@@ -31,7 +30,8 @@ static bool same(const struct view *a, const struct view *b)
 static bool share_memory(const struct view *a, const struct view *b)
 {
     uintptr_t x = (uintptr_t)a->data, y = (uintptr_t)b->data;
-    return x < y + (uintptr_t)b->rows * b->ld * isa_dtype_bytes(b->dtype) && y < x + (uintptr_t)a->rows * a->ld * isa_dtype_bytes(a->dtype);
+    return x < y + (uintptr_t)b->rows * b->ld * isa_dtype_bytes(b->dtype) &&
+           y < x + (uintptr_t)a->rows * a->ld * isa_dtype_bytes(a->dtype);
 }
 
 /* as cuBLASLt wants results and what goes with them; no sum */
@@ -43,8 +43,8 @@ static bool fits(const struct view *v)
 static bool fits_forward(const struct kernel_args *k, const struct kernel_args *act)
 {
     const struct view *c = AT(k, MATMUL_NT, c), *y = AT(act, GELU, y);
-    return fits(c) && fits(y) && AT(k, MATMUL_NT, a)->dtype == DTYPE_BF16 && same(c, AT(act, GELU, x)) && !share_memory(c, y) &&
-           act->attr[ATTR(GELU, tanh)].i && !k->attr[ATTR(MATMUL_NT, fp8)].i;
+    return fits(c) && fits(y) && AT(k, MATMUL_NT, a)->dtype == DTYPE_BF16 && same(c, AT(act, GELU, x)) &&
+           !share_memory(c, y) && act->attr[ATTR(GELU, tanh)].i && !k->attr[ATTR(MATMUL_NT, fp8)].i;
 }
 
 static bool fits_backward(const struct kernel_args *k, const struct kernel_args *act)
@@ -88,15 +88,16 @@ unsigned cuda_fused_hides(const enum op *ops, unsigned n)
     return n > 1 && ops[0] == OP_MATMUL_NN ? 0 : n;
 }
 
-/* apart: the product alone; joined: with the last instruction; call: the workspace that products have, without what a bias's
- * gradient takes where it is to be added to another */
+/* apart: the product alone; joined: with the last instruction; call: the workspace that products have, without what a
+ * bias's gradient takes where it is to be added to another */
 struct join {
     struct product apart, joined;
     struct cuda_call call;
     bool adds;
 };
 
-static bool join(const enum op *ops, const struct kernel_args *const *args, unsigned n, const struct cuda_call *c, struct join *j)
+static bool join(const enum op *ops, const struct kernel_args *const *args, unsigned n, const struct cuda_call *c,
+                 struct join *j)
 {
     const struct kernel_args *last = args[n - 1];
     j->call = *c;
@@ -144,7 +145,8 @@ static struct product_plan *plan_for(const struct join *j, bool measure)
 {
     const struct product_plan *alone = product_plan_get(&j->call, &j->apart, measure);
     struct product_plan *both = alone ? product_plan_get(&j->call, &j->joined, measure) : NULL;
-    bool faster = both && both->measured_us > 0 && alone->measured_us > 0 && both->measured_us < alone->measured_us + rest_us(j);
+    bool faster = both && both->measured_us > 0 && alone->measured_us > 0 &&
+                  both->measured_us < alone->measured_us + rest_us(j);
     return faster && !both->differs ? both : NULL;
 }
 
@@ -187,7 +189,8 @@ static bool sample(const struct cuda_call *c, const struct view *v, double *out)
 }
 
 /* Both on the same random operands, by the first row of what they leave; nothing is added to. */
-static bool agree(const struct join *j, const enum op *ops, const struct kernel_args *const *args, unsigned n, struct product_plan *plan)
+static bool agree(const struct join *j, const enum op *ops, const struct kernel_args *const *args, unsigned n,
+                  struct product_plan *plan)
 {
     double one[SAMPLE] = {0}, other[SAMPLE] = {0}, most = 0, worst = 0;
     struct kernel_args first = *args[0], last = *args[n - 1];
@@ -216,7 +219,8 @@ static bool agree(const struct join *j, const enum op *ops, const struct kernel_
     return worst <= 0.02 * most; /* 16 bits twice */
 }
 
-const char *cuda_fused_prepare(const enum op *ops, const struct kernel_args *const *args, unsigned n, const struct cuda_call *c)
+const char *cuda_fused_prepare(const enum op *ops, const struct kernel_args *const *args, unsigned n,
+                               const struct cuda_call *c)
 {
     struct join j;
     if (n < 2 || product_joined_fuse(ops, args, n) != n || !join(ops, args, n, c, &j))
@@ -226,13 +230,16 @@ const char *cuda_fused_prepare(const enum op *ops, const struct kernel_args *con
         plan->compared = true;
         plan->differs = !agree(&j, ops, args, n, plan);
         if (plan->differs)
-            fprintf(stderr, "llmrun: cuBLASLt's product with %s disagrees with one by one on %u x %u x %u, and is not used\n",
-                    j.joined.act == PRODUCT_BIAS_SUM ? "a bias's gradient" : "gelu", j.joined.m, j.joined.n, j.joined.k);
+            fprintf(stderr,
+                    "llmrun: cuBLASLt's product with %s disagrees with one by one on %u x %u x %u, and is not used\n",
+                    j.joined.act == PRODUCT_BIAS_SUM ? "a bias's gradient" : "gelu", j.joined.m, j.joined.n,
+                    j.joined.k);
     }
     return NULL; /* without a plan they run one by one */
 }
 
-const char *product_joined(const enum op *ops, const struct kernel_args *const *args, unsigned n, const struct cuda_call *c)
+const char *product_joined(const enum op *ops, const struct kernel_args *const *args, unsigned n,
+                           const struct cuda_call *c)
 {
     struct cuda_call one = *c;
     struct join j;

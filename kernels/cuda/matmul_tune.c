@@ -1,10 +1,11 @@
 /* Which of cuBLASLt's algorithms a product uses: measured once per device, shape and version of the library, and kept.
  *
- * Candidates are the library's own suggestions.  Each runs on the instruction's operands, filled with random numbers, a few
- * times between two events; one whose first run takes twice the best time so far gets no more.  Splits of the summed
- * dimension are allowed where partial sums meet in the workspace in a fixed order and in fp32.  The cache is a text file, one product a
- * line, appended by one write per line so that ranks may share it; lines that do not parse, or whose algorithm the library
- * refuses for the shape, count as absent.  $LLMC_CACHE, $XDG_CACHE_HOME/llmc or ~/.cache/llmc. */
+ * Candidates are the library's own suggestions.  Each runs on the instruction's operands, filled with random numbers, a
+ * few times between two events; one whose first run takes twice the best time so far gets no more.  Splits of the
+ * summed dimension are allowed where partial sums meet in the workspace in a fixed order and in fp32.  The cache is a
+ * text file, one product a line, appended by one write per line so that ranks may share it; lines that do not parse, or
+ * whose algorithm the library refuses for the shape, count as absent.  $LLMC_CACHE, $XDG_CACHE_HOME/llmc or
+ * ~/.cache/llmc. */
 
 #include "kernels/cuda/products.h"
 #include "runtime/file.h"
@@ -93,10 +94,11 @@ static void key_text(const struct cuda_libraries *l, const struct product_key *k
     snprintf(name, sizeof name, "%s", l->device_name);
     for (char *c = name; *c; c++)
         *c = *c <= ' ' ? '_' : *c;
-    snprintf(out, size, "%s sm%d x%d lt%zu m%u n%u k%u ld%u,%u,%u align%u,%u,%u type%u,%u %c%c bias%u add%u act%u,%u =", *name ? name : "device",
-             l->sm, l->multiprocessors, l->lt.cublasLtGetVersion(), k->m, k->n, k->k, k->lda, k->ldb, k->ldc, (unsigned)k->align_a,
-             (unsigned)k->align_b, (unsigned)k->align_c, (unsigned)k->dtype, (unsigned)k->dtype_c, k->ta ? 'T' : 'N', k->tb ? 'T' : 'N',
-             (unsigned)k->bias, (unsigned)k->add, (unsigned)k->act, k->ldaux);
+    snprintf(out, size, "%s sm%d x%d lt%zu m%u n%u k%u ld%u,%u,%u align%u,%u,%u type%u,%u %c%c bias%u add%u act%u,%u =",
+             *name ? name : "device", l->sm, l->multiprocessors, l->lt.cublasLtGetVersion(), k->m, k->n, k->k, k->lda,
+             k->ldb, k->ldc, (unsigned)k->align_a, (unsigned)k->align_b, (unsigned)k->align_c, (unsigned)k->dtype,
+             (unsigned)k->dtype_c, k->ta ? 'T' : 'N', k->tb ? 'T' : 'N', (unsigned)k->bias, (unsigned)k->add,
+             (unsigned)k->act, k->ldaux);
 }
 
 static uint64_t line_sum(const char *text, size_t n)
@@ -207,7 +209,8 @@ static int describe_eight(const struct cuda_libraries *l, const struct product *
 {
     int8_t fast = !p->gradient;
     int bad = l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_A_SCALE_POINTER, &p->scale_b, sizeof p->scale_b);
-    bad = bad ? bad : l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_B_SCALE_POINTER, &p->scale_a, sizeof p->scale_a);
+    bad = bad ? bad
+              : l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_B_SCALE_POINTER, &p->scale_a, sizeof p->scale_a);
     return bad ? bad : l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_FAST_ACCUM, &fast, sizeof fast);
 }
 
@@ -253,7 +256,8 @@ static int describe(const struct cuda_libraries *l, const struct product *p, str
     if (p->bias.data && !bad)
         bad = l->lt.cublasLtMatmulDescSetAttribute(plan->desc, LT_BIAS_TYPE, &type, sizeof type);
     if (p->act && !bad)
-        bad = l->lt.cublasLtMatmulDescSetAttribute(plan->desc, product_aux_attribute(p->act), &p->aux.data, sizeof p->aux.data);
+        bad = l->lt.cublasLtMatmulDescSetAttribute(plan->desc, product_aux_attribute(p->act), &p->aux.data,
+                                                   sizeof p->aux.data);
     if (p->act == PRODUCT_BIAS_SUM) /* of the result's type, which is the default */
         return bad;
     if (p->act && !bad)
@@ -264,7 +268,8 @@ static int describe(const struct cuda_libraries *l, const struct product *p, str
 static int preferences(const struct cuda_libraries *l, const struct product_key *k, size_t workspace_bytes, void **out)
 {
     uint64_t workspace = workspace_bytes < WORKSPACE_PRODUCT ? workspace_bytes : WORKSPACE_PRODUCT;
-    uint32_t schemes = LT_SUMS_IN_FP32 | (k->dtype_c == DTYPE_F32 ? LT_SUMS_IN_RESULT : 0), align[4] = {k->align_b, k->align_a, k->align_c, k->align_c};
+    uint32_t schemes = LT_SUMS_IN_FP32 | (k->dtype_c == DTYPE_F32 ? LT_SUMS_IN_RESULT : 0),
+             align[4] = {k->align_b, k->align_a, k->align_c, k->align_c};
     int bad = l->lt.cublasLtMatmulPreferenceCreate(out);
     bad = bad ? bad : l->lt.cublasLtMatmulPreferenceSetAttribute(*out, LT_MAX_WORKSPACE, &workspace, sizeof workspace);
     bad = bad ? bad : l->lt.cublasLtMatmulPreferenceSetAttribute(*out, LT_REDUCTION_SCHEMES, &schemes, sizeof schemes);
@@ -284,8 +289,8 @@ static bool wait_for(const struct cuda_runtime *r, cuda_event e)
 }
 
 /* microseconds of one of n runs, negative if one fails */
-static float time_runs(const struct cuda_call *c, const struct product *p, struct product_plan *plan, int n, cuda_event from,
-                       cuda_event to)
+static float time_runs(const struct cuda_call *c, const struct product *p, struct product_plan *plan, int n,
+                       cuda_event from, cuda_event to)
 {
     const struct cuda_runtime *r = c->libraries->runtime;
     float ms = -1;
@@ -320,12 +325,14 @@ static void measure_candidates(const struct cuda_call *c, const struct product *
     *plan = best;
 }
 
-static void measure(const struct cuda_call *c, const struct product *p, struct product_plan *plan, const struct lt_result *found, int n)
+static void measure(const struct cuda_call *c, const struct product *p, struct product_plan *plan,
+                    const struct lt_result *found, int n)
 {
     const struct cuda_runtime *r = c->libraries->runtime;
     cuda_event from = NULL, to = NULL;
-    if (!r || (!p->eight && (product_fill(c, &p->a, 1) || product_fill(c, &p->b, 2))) || (p->c.add && product_fill(c, &p->c, 3)) ||
-        (p->bias.data && product_fill(c, &p->bias, 4)) || (p->act == PRODUCT_GELU_SLOPE && product_fill(c, &p->aux, 5)))
+    if (!r || (!p->eight && (product_fill(c, &p->a, 1) || product_fill(c, &p->b, 2))) ||
+        (p->c.add && product_fill(c, &p->c, 3)) || (p->bias.data && product_fill(c, &p->bias, 4)) ||
+        (p->act == PRODUCT_GELU_SLOPE && product_fill(c, &p->aux, 5)))
         return;
     if (!r->EventCreateWithFlags(&from, CUDA_EVENT_PLAIN) && !r->EventCreateWithFlags(&to, CUDA_EVENT_PLAIN))
         measure_candidates(c, p, plan, found, n, from, to);
@@ -344,8 +351,9 @@ static bool suggested(const struct cuda_call *c, struct product_plan *plan, stru
     const struct cuda_libraries *l = c->libraries;
     void *preference = NULL;
     int bad = preferences(l, &plan->key, c->workspace_bytes, &preference);
-    bad = bad ? bad : l->lt.cublasLtMatmulAlgoGetHeuristic(l->lt_handle, plan->desc, plan->layout_a, plan->layout_b, plan->layout_c,
-                                                           plan->layout_c, preference, CANDIDATES, found, n);
+    bad = bad ? bad
+              : l->lt.cublasLtMatmulAlgoGetHeuristic(l->lt_handle, plan->desc, plan->layout_a, plan->layout_b,
+                                                     plan->layout_c, plan->layout_c, preference, CANDIDATES, found, n);
     if (preference)
         l->lt.cublasLtMatmulPreferenceDestroy(preference);
     for (int i = 0; i < *n && !bad; i++)
@@ -363,8 +371,8 @@ static bool choose(const struct cuda_call *c, const struct product *p, struct pr
     struct lt_result found[CANDIDATES], checked;
     int n = 0;
     if (file_find(l, plan) && plan->workspace_bytes <= c->workspace_bytes &&
-        !l->lt.cublasLtMatmulAlgoCheck(l->lt_handle, plan->desc, plan->layout_a, plan->layout_b, plan->layout_c, plan->layout_c,
-                                       &plan->algo, &checked) &&
+        !l->lt.cublasLtMatmulAlgoCheck(l->lt_handle, plan->desc, plan->layout_a, plan->layout_b, plan->layout_c,
+                                       plan->layout_c, &plan->algo, &checked) &&
         checked.workspace_bytes <= plan->workspace_bytes)
         return true;
     plan->measured_us = 0;
@@ -414,7 +422,8 @@ struct product_plan *product_plan_get(const struct cuda_call *c, const struct pr
     plan->key = key;
     if (describe(l, p, plan) || !choose(c, p, plan, by_time)) {
         plan_free(l, plan);
-        snprintf(l->error, sizeof l->error, "cuBLASLt has no algorithm for a product of %u x %u x %u", p->m, p->n, p->k);
+        snprintf(l->error, sizeof l->error, "cuBLASLt has no algorithm for a product of %u x %u x %u", p->m, p->n,
+                 p->k);
         return NULL;
     }
     l->products->plan[l->products->nplans++] = plan;

@@ -22,7 +22,7 @@ struct product {
     bool ta, tb;
     /* a is a gradient: in 8 bits it is E5M2, and cuBLASLt may not use its fast accumulation */
     bool gradient;
-    bool eight;                    /* a and b are in 8 bits, whatever their dtype says, divided by these: */
+    bool eight;                     /* a and b are in 8 bits, whatever their dtype says, divided by these: */
     const float *scale_a, *scale_b; /* on the device */
     uint32_t m, n, k;
     enum product_act act;
@@ -33,7 +33,8 @@ struct product {
 struct product_key {
     uint32_t m, n, k, lda, ldb, ldc, ldaux;
     uint16_t align_a, align_b, align_c;
-    uint8_t dtype, dtype_c, ta, tb, bias, add, act, spare[1]; /* dtype: that of 8 bits is PRODUCT_EIGHT or PRODUCT_EIGHT_GRADIENT */
+    uint8_t dtype, dtype_c, ta, tb, bias, add, act,
+        spare[1]; /* dtype: that of 8 bits is PRODUCT_EIGHT or PRODUCT_EIGHT_GRADIENT */
 };
 enum { PRODUCT_EIGHT = 100, PRODUCT_EIGHT_GRADIENT };
 /* a product prepared for cuBLASLt: descriptors live as long as the libraries are open */
@@ -42,7 +43,7 @@ struct product_plan {
     void *desc, *layout_a, *layout_b, *layout_c; /* in cuBLASLt's column-major sense, whose a is our b */
     struct lt_algo algo;
     size_t workspace_bytes;
-    float measured_us; /* 0 = cuBLASLt's first suggestion, not measured */
+    float measured_us;      /* 0 = cuBLASLt's first suggestion, not measured */
     bool compared, differs; /* for an act: compared with the single instructions; the results differ */
 };
 
@@ -58,14 +59,15 @@ const char *product_launch(const struct cuda_call *c, const struct product *p, s
 
 /* Launches the kernels that quantise operands to 8 bits, in the workspace: out is the product of these, rest the
  * remaining call. */
-const char *product_fp8(const struct cuda_call *c, const struct product *p, const struct workspace_fp8 *w, struct product *out,
-                        struct cuda_call *rest);
+const char *product_fp8(const struct cuda_call *c, const struct product *p, const struct workspace_fp8 *w,
+                        struct product *out, struct cuda_call *rest);
 /* NULL: this call multiplies in 8 bits, with its operands as *w says; "": that is not asked for; else why not */
 const char *product_fp8_plan(enum op op, const struct kernel_args *k, int sm, struct workspace_fp8 *w);
 
 /* The product as it is run, and the call for it: in 8 bits, with the quantising kernels launched, or unchanged.
  * fill: operands get random numbers first.  NULL: fine. */
-const char *product_operands(enum op op, const struct cuda_call *c, bool fill, struct product *p, struct cuda_call *rest);
+const char *product_operands(enum op op, const struct cuda_call *c, bool fill, struct product *p,
+                             struct cuda_call *rest);
 /* compute capability of the device; without libraries, in tests, Hopper's */
 int product_sm(const struct cuda_call *c);
 
@@ -78,7 +80,8 @@ const char *product_fill(const struct cuda_call *c, const struct view *v, uint32
 
 /* matmul_joined.c: fused.h's functions for products and the instructions fused with them; args[0] is the product */
 unsigned product_joined_fuse(const enum op *ops, const struct kernel_args *const *args, unsigned n);
-const char *product_joined(const enum op *ops, const struct kernel_args *const *args, unsigned n, const struct cuda_call *c);
+const char *product_joined(const enum op *ops, const struct kernel_args *const *args, unsigned n,
+                           const struct cuda_call *c);
 
 const char *attention_check(enum op op, const struct kernel_args *k);
 const char *grouped_check(enum op op, const struct kernel_args *k);
@@ -90,7 +93,8 @@ bool cudnn_attention_alone(enum op op, const struct cuda_call *c, const char **w
 /* builds the plan if cuDNN can serve it */
 void cudnn_attention_prepare(enum op op, const struct cuda_call *c);
 /* log-sum-exps of a view [rows][heads] <-> dense [sequences][heads][rows of a sequence] */
-const char *attention_statistics(const struct cuda_call *c, const struct view *lse, float *dense, uint32_t sequence, bool to_dense);
+const char *attention_statistics(const struct cuda_call *c, const struct view *lse, float *dense, uint32_t sequence,
+                                 bool to_dense);
 
 #ifdef __cplusplus
 }

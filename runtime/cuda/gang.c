@@ -1,9 +1,9 @@
-/* The players on GPUs, and a gang's device: one allocation for the arenas of its ranks, workspaces and staged words; a stream
- * per rank and queue.
+/* The players on GPUs, and a gang's device: one allocation for the arenas of its ranks, workspaces and staged words; a
+ * stream per rank and queue.
  *
- * Layout of the allocation: arenas, each of its device part alone (host buffers come first in an arena and lie in pinned
- * memory), then workspaces, one per stream that runs kernels, then staged words.  Pinned memory: per rank its progress
- * words, staged words, step block and metrics; then host parts of arenas. */
+ * Layout of the allocation: arenas, each of its device part alone (host buffers come first in an arena and lie in
+ * pinned memory), then workspaces, one per stream that runs kernels, then staged words.  Pinned memory: per rank its
+ * progress words, staged words, step block and metrics; then host parts of arenas. */
 
 #include "runtime/cuda/gang_inside.h"
 
@@ -53,7 +53,8 @@ static void describe(const struct exec *e, char *out, size_t size)
     snprintf(out + used, size - used, ", %s, replayed %s", g->s.meet->name, modes[g->s.replay]);
     used = strlen(out);
     if (g->noted)
-        snprintf(out + used, size - used, "; %u product%s of a step not in fp8: %s", g->noted, g->noted == 1 ? "" : "s", g->note);
+        snprintf(out + used, size - used, "; %u product%s of a step not in fp8: %s", g->noted, g->noted == 1 ? "" : "s",
+                 g->note);
 }
 
 /* the larger of both programs: what is in front of an arena's device part */
@@ -75,7 +76,8 @@ static uint64_t arena_bytes(const struct exec *e)
     return most;
 }
 
-/* what the plan itself has for kernels on the compute queue, where both its programs keep it; NULL: it was made for no GPU */
+/* what the plan itself has for kernels on the compute queue, where both its programs keep it; NULL: it was made for no
+ * GPU */
 static const struct buffer *workspace_buffer(const struct exec *e, enum routine which)
 {
     const struct program *p = e->play[which].p;
@@ -98,7 +100,8 @@ static void measure_workspaces(struct gang *g, struct gang_rank *r)
                 exec_make_meeting(r->e, &r->e->play[w], i, &m);
             else
                 exec_resolve(r->e, p, i, &k);
-            size_t bytes = meets ? g->s.meet->workspace_bytes(&m) : g->s.plugin->workspace_bytes(p->insns[i].op, &k, g->sm);
+            size_t bytes = meets ? g->s.meet->workspace_bytes(&m)
+                                 : g->s.plugin->workspace_bytes(p->insns[i].op, &k, g->sm);
             bytes = round_up(bytes, ALIGN);
             size_t *most = &r->workspace_bytes[p->insns[i].queue];
             *most = bytes > *most ? bytes : *most;
@@ -320,7 +323,8 @@ static struct gang_rank *rank_of(const struct exec *e)
     return &e->s.gang->ranks[e->s.gang->s.nccl ? 0 : e->s.world->rank];
 }
 
-/* with NCCL the gang is this rank's alone, and the first rank makes the id by which they meet, unless it came over the network */
+/* with NCCL the gang is this rank's alone, and the first rank makes the id by which they meet, unless it came over the
+ * network */
 static void take_rank(struct gang *g, const struct exec *e)
 {
     const struct world *w = e->s.world;
@@ -395,7 +399,8 @@ enum status gang_copy(struct exec *e, uint64_t at, uint64_t bytes, bool to_devic
     return STATUS_WORLD;
 }
 
-/* Streams that hang would make freeing hang: after a failure only what cannot block is given back, the process ends soon. */
+/* Streams that hang would make freeing hang: after a failure only what cannot block is given back, the process ends
+ * soon. */
 static bool drained(struct gang *g)
 {
     int64_t end = world_now_ns() + 2000000000;
@@ -446,7 +451,8 @@ static void free_device(struct gang *g)
         g->cu->FreeHost(g->pinned);
 }
 
-/* The leader gives the device back when all others have come to their end, and they wait for it: it uses what is theirs. */
+/* The leader gives the device back when all others have come to their end, and they wait for it: it uses what is
+ * theirs. */
 static void leave(struct exec *e)
 {
     struct gang *g = e->s.gang;
@@ -497,9 +503,24 @@ static void report(const struct exec *e, json_t *out)
                                   c->replayed ? json_real((double)c->issue_ns / (double)c->replayed) : json_null()));
 }
 
-const struct player player_d2d = {.transport = "d2d", .threads = true, .computes = true, .shared_bytes = shared_bytes,
-                                  .admit = admit, .open = join, .close = leave, .run = run, .copy = gang_copy,
-                                  .describe = describe, .report = report};
-const struct player player_nccl = {.transport = "nccl", .computes = true, .shared_bytes = shared_bytes,
-                                   .admit = admit, .open = join, .close = leave, .run = run, .copy = gang_copy,
-                                   .describe = describe, .report = report};
+const struct player player_d2d = {.transport = "d2d",
+                                  .threads = true,
+                                  .computes = true,
+                                  .shared_bytes = shared_bytes,
+                                  .admit = admit,
+                                  .open = join,
+                                  .close = leave,
+                                  .run = run,
+                                  .copy = gang_copy,
+                                  .describe = describe,
+                                  .report = report};
+const struct player player_nccl = {.transport = "nccl",
+                                   .computes = true,
+                                   .shared_bytes = shared_bytes,
+                                   .admit = admit,
+                                   .open = join,
+                                   .close = leave,
+                                   .run = run,
+                                   .copy = gang_copy,
+                                   .describe = describe,
+                                   .report = report};

@@ -60,9 +60,9 @@ struct gang_setup {
     const struct cuda_plugin *plugin;
     const struct nccl_functions *nccl; /* NULL with d2d */
     const struct meet_ops *meet;
-    struct world *world;               /* outlives the gang; open before ranks come */
-    int device;                        /* -1: the device with the rank's index in its node */
-    uint32_t n;                        /* ranks of this process: all, or with NCCL one */
+    struct world *world; /* outlives the gang; open before ranks come */
+    int device;          /* -1: the device with the rank's index in its node */
+    uint32_t n;          /* ranks of this process: all, or with NCCL one */
     enum replay replay;
     bool deterministic;
     double watchdog_s, connect_s; /* connect_s: time limit for making all communicators */

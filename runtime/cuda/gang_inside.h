@@ -31,7 +31,7 @@ struct stretch { /* consecutive instructions of the compute queue that depend on
     uint32_t first, last; /* positions in the queue's order */
     cuda_graph_exec graph;
 };
-struct gang_play { /* one program on streams */
+struct gang_play {        /* one program on streams */
     uint32_t n;           /* instructions */
     cuda_event *event;    /* by instruction: event recorded after it; NULL if nobody waits for it */
     const int32_t **data; /* by instruction: staged, on the device */
@@ -42,7 +42,7 @@ struct gang_play { /* one program on streams */
     uint32_t *run_of; /* by instruction: its run, or NONE */
     /* by instruction: how many one launch executes, starting with it; 0: an earlier launch executes it */
     uint8_t *fused;
-    uint32_t *place;  /* by instruction of the compute queue: its position there */
+    uint32_t *place; /* by instruction of the compute queue: its position there */
 };
 struct gang_rank {
     struct exec *e;
@@ -86,9 +86,9 @@ struct gang {
     cuda_event *stamps; /* traced step: two per entry */
     bool failed, capturing;
     _Atomic uint32_t joined, left, freed; /* ranks that have joined, that have left; set once the device is released */
-    uint32_t first; /* the first rank's number */
+    uint32_t first;                       /* the first rank's number */
     int sm;
-    uint32_t noted; /* number of instructions of the first rank's step that do not run as their attributes ask */
+    uint32_t noted;   /* number of instructions of the first rank's step that do not run as their attributes ask */
     const char *note; /* why the first of them does not */
     struct gang_counts counts;
 };
@@ -114,8 +114,8 @@ void gang_stage_fill(struct gang *g, struct gang_rank *r, enum routine which);
 
 /* gang_issue.c */
 enum status gang_issue(struct gang *g, enum routine which);
-void gang_call(const struct gang *g, const struct gang_rank *r, enum routine which, uint32_t insn, struct kernel_args *k,
-               struct cuda_call *c);
+void gang_call(const struct gang *g, const struct gang_rank *r, enum routine which, uint32_t insn,
+               struct kernel_args *k, struct cuda_call *c);
 
 /* prepares calls that execute several instructions, after all single ones; NULL: fine */
 const char *gang_prepare_fused(const struct gang *g, const struct gang_rank *r, enum routine which);

@@ -29,16 +29,15 @@ static const char *cuda_text(const struct gang *g, int error)
     return error ? g->cu->GetErrorString(error) : NULL;
 }
 
-void gang_call(const struct gang *g, const struct gang_rank *r, enum routine which, uint32_t i,
-               struct kernel_args *k, struct cuda_call *c)
+void gang_call(const struct gang *g, const struct gang_rank *r, enum routine which, uint32_t i, struct kernel_args *k,
+               struct cuda_call *c)
 {
     const struct program *p = r->e->play[which].p;
     uint8_t queue = p->insns[i].queue;
     *k = (struct kernel_args){.scratch = NULL};
     exec_resolve(r->e, p, i, k);
     *c = (struct cuda_call){
-        k,           r->stream[queue], r->workspace[queue], r->workspace_bytes[queue], r->play[which].data[i],
-        g->libraries};
+        k, r->stream[queue], r->workspace[queue], r->workspace_bytes[queue], r->play[which].data[i], g->libraries};
 }
 
 /* copies between host and device need no kernel */
@@ -47,8 +46,7 @@ static bool is_plain_copy(const struct insn *in, const struct kernel_args *k)
     return in->op == OP_COPY && in->queue == QUEUE_COPY && k->operand[0].dtype == k->operand[1].dtype;
 }
 
-static const char *launch_kernel(const struct gang *g, const struct gang_rank *r, enum routine which,
-                                 uint32_t i)
+static const char *launch_kernel(const struct gang *g, const struct gang_rank *r, enum routine which, uint32_t i)
 {
     const struct insn *in = &r->e->play[which].p->insns[i];
     struct kernel_args k;
@@ -58,12 +56,14 @@ static const char *launch_kernel(const struct gang *g, const struct gang_rank *r
         return g->s.plugin->launch(in->op, &c);
     const struct view *y = &k.operand[OPND(COPY, y)], *x = &k.operand[OPND(COPY, x)];
     size_t bytes = isa_dtype_bytes(y->dtype);
-    return cuda_text(g, g->cu->Memcpy2DAsync(y->data, y->ld * bytes, x->data, x->ld * bytes, y->cols * bytes,
-                                             y->rows, CUDA_COPY_DEFAULT, c.stream));
+    return cuda_text(g, g->cu->Memcpy2DAsync(y->data, y->ld * bytes, x->data, x->ld * bytes, y->cols * bytes, y->rows,
+                                             CUDA_COPY_DEFAULT, c.stream));
 }
 
-/* the instruction at a place of the compute queue, with those behind it that the same launch does; or only its preparation */
-static const char *call_fused(const struct gang *g, const struct gang_rank *r, enum routine which, uint32_t place, bool prepare)
+/* the instruction at a place of the compute queue, with those behind it that the same launch does; or only its
+ * preparation */
+static const char *call_fused(const struct gang *g, const struct gang_rank *r, enum routine which, uint32_t place,
+                              bool prepare)
 {
     const struct play *play = &r->e->play[which];
     const uint32_t *order = play->order + play->first[QUEUE_COMPUTE] + place;
@@ -106,7 +106,8 @@ const char *gang_load(struct gang *g)
                 uint32_t n = play->p->insns[i].queue == QUEUE_COMPUTE ? gp->fused[i] : 1;
                 if (insn_is_meeting(&play->p->insns[i]))
                     continue;
-                const char *why = n > 1 ? launch_fused(g, &g->ranks[r], which, gp->place[i]) : launch_kernel(g, &g->ranks[r], which, i);
+                const char *why = n > 1 ? launch_fused(g, &g->ranks[r], which, gp->place[i])
+                                        : launch_kernel(g, &g->ranks[r], which, i);
                 if (why)
                     return why;
             }
@@ -141,15 +142,13 @@ static const char *stamp(const struct issue *is, cuda_stream stream, uint32_t en
     return cuda_text(is->g, is->g->cu->EventRecord(is->g->stamps[2 * is->at + end], stream));
 }
 
-static const char *record_event(const struct gang *g, const struct gang_rank *r, enum routine which,
-                                uint32_t i)
+static const char *record_event(const struct gang *g, const struct gang_rank *r, enum routine which, uint32_t i)
 {
     cuda_event e = r->play[which].event[i];
     return e ? cuda_text(g, g->cu->EventRecord(e, r->stream[r->e->play[which].p->insns[i].queue])) : NULL;
 }
 
-static const char *mark(const struct gang *g, const struct gang_rank *r, enum routine which, uint32_t i,
-                        uint32_t word)
+static const char *mark(const struct gang *g, const struct gang_rank *r, enum routine which, uint32_t i, uint32_t word)
 {
     return g->s.plugin->mark(&r->mark[word], i + 1, r->stream[r->e->play[which].p->insns[i].queue]);
 }
@@ -181,11 +180,11 @@ static const char *issue_stretch(struct issue *is, struct gang_rank *r, struct s
     return cuda_text(g, g->cu->GraphLaunch(s->graph, r->stream[QUEUE_COMPUTE]));
 }
 
-#define STEP(call)                                                                                           \
-    do {                                                                                                     \
-        const char *step_why_ = (call);                                                                      \
-        if (step_why_)                                                                                       \
-            return step_why_;                                                                                \
+#define STEP(call)                                                                                                     \
+    do {                                                                                                               \
+        const char *step_why_ = (call);                                                                                \
+        if (step_why_)                                                                                                 \
+            return step_why_;                                                                                          \
     } while (0)
 
 static const char *issue_kernel(struct issue *is, const struct gang_entry *entry)
@@ -306,9 +305,9 @@ static enum status issue_all(struct issue *is)
             return gang_refused(g, entry->rank, is->which, entry->insn, why);
         for (uint32_t j = 0; j < n; j++) {
             const struct gang_rank *r = &g->ranks[entry[j].rank];
-            atomic_store_explicit(&g->s.world->ranks[g->first + entry[j].rank]
-                                       .head[r->e->play[is->which].p->insns[entry[j].insn].queue],
-                                  entry[j].insn, memory_order_relaxed);
+            atomic_store_explicit(
+                &g->s.world->ranks[g->first + entry[j].rank].head[r->e->play[is->which].p->insns[entry[j].insn].queue],
+                entry[j].insn, memory_order_relaxed);
         }
     }
     why = join_streams(g);
@@ -376,8 +375,7 @@ static const char *write_inputs(struct gang *g, enum routine which)
             continue;
         bytes = STEP_WORDS * sizeof(double);
         memcpy(pinned_block(r), exec_buffer(r->e, which, BUFFER_BLOCK), bytes);
-        STEP(cuda_text(g,
-                       g->cu->MemcpyAsync(block, pinned_block(r), bytes, CUDA_COPY_DEFAULT, gang_origin(g))));
+        STEP(cuda_text(g, g->cu->MemcpyAsync(block, pinned_block(r), bytes, CUDA_COPY_DEFAULT, gang_origin(g))));
     }
     return NULL;
 }
@@ -390,11 +388,11 @@ static const char *read_metrics(struct gang *g, enum routine which)
         const void *metrics = device_of(&g->ranks[i], which, BUFFER_METRICS, &bytes),
                    *scale = device_of(&g->ranks[i], which, BUFFER_SCALE, &bytes);
         if (metrics)
-            STEP(cuda_text(g, g->cu->MemcpyAsync(pinned_metrics(&g->ranks[i]), metrics,
-                                                 METRIC_WORDS * sizeof(double), CUDA_COPY_DEFAULT,
-                                                 gang_origin(g))));
+            STEP(cuda_text(g, g->cu->MemcpyAsync(pinned_metrics(&g->ranks[i]), metrics, METRIC_WORDS * sizeof(double),
+                                                 CUDA_COPY_DEFAULT, gang_origin(g))));
         if (scale)
-            STEP(cuda_text(g, g->cu->MemcpyAsync(pinned_scale(&g->ranks[i]), scale, words, CUDA_COPY_DEFAULT, gang_origin(g))));
+            STEP(cuda_text(
+                g, g->cu->MemcpyAsync(pinned_scale(&g->ranks[i]), scale, words, CUDA_COPY_DEFAULT, gang_origin(g))));
     }
     return NULL;
 }
@@ -420,11 +418,10 @@ static enum status issue_hooked(struct issue *is)
             TRY(gang_wait(g, is->which));
             struct kernel_args k = {.scratch = NULL};
             exec_resolve(e, p, entry->insn, &k);
-            const struct operand *o =
-                &p->operands[in->operand + (in->op == OP_SGD ? OPND(SGD, g) : OPND(ADAMW, g))];
+            const struct operand *o = &p->operands[in->operand + (in->op == OP_SGD ? OPND(SGD, g) : OPND(ADAMW, g))];
             if (in->op != OP_BIAS_MOVE)
-                TRY(gang_copy(g->ranks[entry->rank].e, p->buffers[o->buffer].offset,
-                              p->buffers[o->buffer].bytes, false));
+                TRY(gang_copy(g->ranks[entry->rank].e, p->buffers[o->buffer].offset, p->buffers[o->buffer].bytes,
+                              false));
             e->hook(e->hook_context, p, entry->insn, &k);
         }
         is->at = at;
@@ -479,8 +476,7 @@ enum status gang_issue(struct gang *g, enum routine which)
     struct gang_step *step = &g->step[which];
     const struct exec *e = g->ranks[0].e;
     bool first = step->done == 0, hooked = e->hook != NULL && which == ROUTINE_TRAIN;
-    struct issue is = {
-        .g = g, .which = which, .traced = which == ROUTINE_TRAIN && e->play[which].trace != NULL};
+    struct issue is = {.g = g, .which = which, .traced = which == ROUTINE_TRAIN && e->play[which].trace != NULL};
     is.stretches = g->s.replay == REPLAY_SEGMENTS && !first && !is.traced && !hooked;
     is.fused = !hooked; /* a hook looks at operands before each instruction */
     const char *why = write_inputs(g, which);
@@ -513,7 +509,8 @@ enum status gang_issue(struct gang *g, enum routine which)
     if (is.traced)
         read_stamps(g, &is, start);
     for (uint32_t i = 0; i < g->s.n; i++) {
-        double *metrics = exec_buffer(g->ranks[i].e, which, BUFFER_METRICS), *scale = exec_buffer(g->ranks[i].e, which, BUFFER_SCALE);
+        double *metrics = exec_buffer(g->ranks[i].e, which, BUFFER_METRICS),
+               *scale = exec_buffer(g->ranks[i].e, which, BUFFER_SCALE);
         if (metrics)
             memcpy(metrics, pinned_metrics(&g->ranks[i]), METRIC_WORDS * sizeof *metrics);
         if (scale)

@@ -57,9 +57,9 @@ static enum status make_events(struct gang *g, struct gang_rank *r, enum routine
     return STATUS_OK;
 }
 
-/* A stretch may begin where an instruction waits, and ends where one is waited for: then nothing that it needs comes while
- * it runs, and nobody waits for its middle.  Communications, which come on this queue where the job wants no overlap, are in
- * none: they are launched for all their members at once. */
+/* A stretch may begin where an instruction waits, and ends where one is waited for: then nothing that it needs comes
+ * while it runs, and nobody waits for its middle.  Communications, which come on this queue where the job wants no
+ * overlap, are in none: they are launched for all their members at once. */
 static void find_stretches(struct gang_play *gp, const struct play *play)
 {
     const uint32_t *order = play->order + play->first[QUEUE_COMPUTE];
@@ -132,8 +132,8 @@ static bool may_fuse(const struct gang *g, const struct gang_rank *r, const stru
            (hidden >= n || gang_dies(play->p, order[hidden], order[n - 1]));
 }
 
-/* Neighbours on the compute queue that one launch can do.  As in a stretch nothing may come between them from outside: only
- * the first waits, only the last is waited for. */
+/* Neighbours on the compute queue that one launch can do.  As in a stretch nothing may come between them from outside:
+ * only the first waits, only the last is waited for. */
 static void find_fused(const struct gang *g, const struct gang_rank *r, struct gang_play *gp, const struct play *play)
 {
     const uint32_t *order = play->order + play->first[QUEUE_COMPUTE];
@@ -178,7 +178,8 @@ static bool is_staged(const struct exec *e, enum routine which, enum op op)
 static size_t staged_bytes(const struct program *p, const struct insn *in)
 {
     const struct operand *o = &p->operands[in->operand];
-    uint64_t rows = o[0].buffer != NONE ? o[0].rows : o[1].rows, words = in->op == OP_ROUTE ? rows * o[0].cols : 2 * rows;
+    uint64_t rows = o[0].buffer != NONE ? o[0].rows : o[1].rows,
+             words = in->op == OP_ROUTE ? rows * o[0].cols : 2 * rows;
     return (size_t)((words * sizeof(int32_t) + 255) / 256 * 256);
 }
 
@@ -233,7 +234,8 @@ static enum status check_meetings(const struct gang *g, enum routine which, stru
     for (uint32_t at = 0, n; at < step->n; at += n) {
         n = 1;
         uint32_t c = step->order[at].channel;
-        while (at + n < step->n && c != NONE && step->order[at + n].seq == step->order[at].seq && step->order[at + n].channel == c)
+        while (at + n < step->n && c != NONE && step->order[at + n].seq == step->order[at].seq &&
+               step->order[at + n].channel == c)
             n++;
         const struct exec *e = g->ranks[step->order[at].rank].e;
         if (c == NONE || g->s.nccl || n == e->s.channels->list[c].nmembers)
@@ -297,13 +299,14 @@ static void stage_routes(const struct exec *e, const struct kernel_args *k, cons
 {
     const struct view *index = &k->operand[OPND(ROUTE, index)];
     int64_t sequence = k->attr[ATTR(ROUTE, sequence)].i, start = k->attr[ATTR(ROUTE, start)].i;
-    int64_t sample = k->attr[ATTR(ROUTE, sample)].i + (int64_t)block[STEP_SAMPLE], first = k->attr[ATTR(ROUTE, first)].i;
+    int64_t sample = k->attr[ATTR(ROUTE, sample)].i + (int64_t)block[STEP_SAMPLE],
+            first = k->attr[ATTR(ROUTE, first)].i;
     int64_t shift = k->attr[ATTR(ROUTE, shift)].i;
     for (uint32_t i = 0; i < index->rows; i++) {
         int64_t row = start + i, within = row % sequence;
         int64_t place = first + within + (within >= sequence / 2 ? shift : 0);
-        const uint16_t *given = routing_at(e->s.routing, k->attr[ATTR(ROUTE, layer)].i, (uint64_t)(sample + row / sequence),
-                                           (uint64_t)place);
+        const uint16_t *given = routing_at(e->s.routing, k->attr[ATTR(ROUTE, layer)].i,
+                                           (uint64_t)(sample + row / sequence), (uint64_t)place);
         for (uint32_t j = 0; j < index->cols; j++)
             out[(size_t)i * index->cols + j] = given ? given[j] : 0;
     }

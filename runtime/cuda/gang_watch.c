@@ -1,9 +1,9 @@
 /* Waiting for the device, and giving up.
  *
  * Waiting is polling: of the origin stream, of the communicators' errors, of the other processes' failures, and of the
- * progress words that streams write as they come to communications.  Whoever finds trouble first says so once for the whole
- * run, naming the rank and the instruction: of a call that was refused that very one, of an error or a silence on the
- * device the earliest communication that has begun and not ended. */
+ * progress words that streams write as they come to communications.  Whoever finds trouble first says so once for the
+ * whole run, naming the rank and the instruction: of a call that was refused that very one, of an error or a silence on
+ * the device the earliest communication that has begun and not ended. */
 
 #include "runtime/cuda/gang_inside.h"
 
@@ -57,7 +57,8 @@ static enum status blame(struct gang *g, enum routine which, const char *why)
         }
     if (insn == NONE) { /* no communication is under way: some kernel */
         for (uint32_t r = 0; r < g->s.n; r++) {
-            uint32_t mark = ((const volatile uint32_t *)g->ranks[r].mark)[MARK_COMPUTE], seq = seq_of(g, r, which, mark);
+            uint32_t mark = ((const volatile uint32_t *)g->ranks[r].mark)[MARK_COMPUTE],
+                     seq = seq_of(g, r, which, mark);
             if (mark && seq < least) {
                 least = seq;
                 rank = r;

@@ -55,11 +55,11 @@ enum status nccl_load(struct nccl_functions *f, struct error *error)
     if (!library)
         return error_set(error, STATUS_WORLD, "--transport nccl needs NCCL: %s", dlerror());
         /* POSIX says that a void * from dlsym() holds a function's address */
-#define LOAD(name, parameters)                                                                               \
-    {                                                                                                        \
-        void *symbol = dlsym(library, "nccl" #name);                                                         \
-        missing = symbol || missing ? missing : "nccl" #name;                                                \
-        memcpy(&f->name, &symbol, sizeof symbol);                                                            \
+#define LOAD(name, parameters)                                                                                         \
+    {                                                                                                                  \
+        void *symbol = dlsym(library, "nccl" #name);                                                                   \
+        missing = symbol || missing ? missing : "nccl" #name;                                                          \
+        memcpy(&f->name, &symbol, sizeof symbol);                                                                      \
     }
     NCCL_FUNCTIONS(LOAD)
     LOAD(GetErrorString, )

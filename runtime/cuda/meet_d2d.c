@@ -2,7 +2,8 @@
  * members in member order, so that results equal those of the CPU's shared memory bit by bit.
  *
  * The first member's stream does the work: it waits until all members have come (an event each), works, and all go on
- * after it (one event).  So nobody's operand is touched before its stream has come to the meeting, nor after it has left. */
+ * after it (one event).  So nobody's operand is touched before its stream has come to the meeting, nor after it has
+ * left. */
 
 #include "runtime/cuda/gang.h"
 
@@ -65,8 +66,8 @@ static int make_seat(const struct meet *m, struct seat *seat, uint32_t n)
 }
 
 /* rows from `from` to rows at `to`; widths are equal */
-static int copy_rows(const struct meet *m, const struct view *y, uint32_t to, const struct view *x, uint32_t from, uint32_t rows,
-                     cuda_stream stream)
+static int copy_rows(const struct meet *m, const struct view *y, uint32_t to, const struct view *x, uint32_t from,
+                     uint32_t rows, cuda_stream stream)
 {
     size_t size = isa_dtype_bytes(x->dtype);
     uint8_t *out = (uint8_t *)y->data + (size_t)to * y->ld * size;
@@ -75,7 +76,8 @@ static int copy_rows(const struct meet *m, const struct view *y, uint32_t to, co
         return 0;
     if (x->ld == x->cols && y->ld == y->cols)
         return m->plugin->runtime->MemcpyAsync(out, in, rows * x->cols * size, CUDA_COPY_DEFAULT, stream);
-    return m->plugin->runtime->Memcpy2DAsync(out, y->ld * size, in, x->ld * size, x->cols * size, rows, CUDA_COPY_DEFAULT, stream);
+    return m->plugin->runtime->Memcpy2DAsync(out, y->ld * size, in, x->ld * size, x->cols * size, rows,
+                                             CUDA_COPY_DEFAULT, stream);
 }
 
 static const char *sum_parts(const struct meet *m, const struct meet_part *parts, uint32_t n, cuda_stream stream)
@@ -194,6 +196,7 @@ static void d2d_abort(struct meet *m)
 
 const struct meet_ops *meet_d2d(void)
 {
-    static const struct meet_ops d2d = {"d2d", d2d_open, d2d_close, d2d_workspace_bytes, d2d_launch, d2d_poll, d2d_abort};
+    static const struct meet_ops d2d = {"d2d",      d2d_open, d2d_close, d2d_workspace_bytes,
+                                        d2d_launch, d2d_poll, d2d_abort};
     return &d2d;
 }

@@ -1,17 +1,18 @@
 /* Ranks on GPUs of their own, by NCCL.
  *
  * A communicator serves one group on one queue, or one directed pair of pipeline neighbours, so that operations of a
- * communicator are always on one stream.  All are split from one world in an order that every rank works out alike from the
- * plan: the list of (channel, queue) is sorted, and each goes into the first round in which none of its members is busy; a
- * round is one ncclCommSplit of the world, with the list's index as colour.  So a few rounds make thousands of communicators.
+ * communicator are always on one stream.  All are split from one world in an order that every rank works out alike from
+ * the plan: the list of (channel, queue) is sorted, and each goes into the first round in which none of its members is
+ * busy; a round is one ncclCommSplit of the world, with the list's index as colour.  So a few rounds make thousands of
+ * communicators.
  *
- * All are non-blocking (NCCL user guide, "Fault tolerance"): a call may say that it is in progress, and then the communicator
- * is polled, with a deadline, before it is used again; errors come out of ncclCommGetAsyncError, and whoever sees one aborts
- * all.  The device memory comes from ncclMemAlloc and is registered with every communicator as a whole, so that operands of
- * ranks of one role lie at equal offsets from the registered start.
+ * All are non-blocking (NCCL user guide, "Fault tolerance"): a call may say that it is in progress, and then the
+ * communicator is polled, with a deadline, before it is used again; errors come out of ncclCommGetAsyncError, and
+ * whoever sees one aborts all.  The device memory comes from ncclMemAlloc and is registered with every communicator as
+ * a whole, so that operands of ranks of one role lie at equal offsets from the registered start.
  *
- * NCCL knows no gaps between rows.  An operand that has some, as the keys and values beside the queries have, goes through
- * the stream's workspace, packed before and unpacked afterwards by copies on that stream. */
+ * NCCL knows no gaps between rows.  An operand that has some, as the keys and values beside the queries have, goes
+ * through the stream's workspace, packed before and unpacked afterwards by copies on that stream. */
 
 #include "runtime/cuda/gang.h"
 #include "runtime/cuda/nccl_comm.h"
@@ -67,7 +68,8 @@ static uint8_t *slots_used(const struct program *p, uint8_t *used)
     return used;
 }
 
-static void mark_channels(const struct meet_setup *s, uint32_t rank, const struct program *p, const uint8_t *used, uint8_t *marks)
+static void mark_channels(const struct meet_setup *s, uint32_t rank, const struct program *p, const uint8_t *used,
+                          uint8_t *marks)
 {
     for (uint32_t slot = 0; slot < p->nslots; slot++)
         for (uint32_t q = 0; q < NQUEUES; q++) {
@@ -180,7 +182,8 @@ static uint32_t member_index(const struct channel *c, uint32_t rank)
 }
 
 /* one split of the world: this rank's communicator of the round, if it has any */
-static const char *split_round(struct meet *m, const struct meet_setup *s, const struct key *keys, uint32_t nkeys, uint32_t round)
+static const char *split_round(struct meet *m, const struct meet_setup *s, const struct key *keys, uint32_t nkeys,
+                               uint32_t round)
 {
     struct nccl_config config = nccl_config_new("llmc");
     struct comm *c = &m->comms[m->ncomms]; /* NCCL writes it when it is made, perhaps after this call has given up */
@@ -373,8 +376,8 @@ static size_t dense_bytes(const struct view *v)
     return (bytes + 511) / 512 * 512;
 }
 
-/* Where x and y are packed: y at the workspace's beginning; x in its own part of a gathered y, in y's place where it is y,
- * else behind it.  A packed x of its own has that much. */
+/* Where x and y are packed: y at the workspace's beginning; x in its own part of a gathered y, in y's place where it is
+ * y, else behind it.  A packed x of its own has that much. */
 static bool gives(const struct meeting *g)
 {
     return g->op != OP_RECV && !is_dense(&g->x);
@@ -398,7 +401,8 @@ static size_t nccl_workspace_bytes(const struct meeting *g)
 static int copy_rows(const struct meet *m, const struct view *to, const struct view *from, cuda_stream stream)
 {
     size_t size = isa_dtype_bytes(to->dtype);
-    return m->cu->Memcpy2DAsync(to->data, to->ld * size, from->data, from->ld * size, to->cols * size, to->rows, CUDA_COPY_DEFAULT, stream);
+    return m->cu->Memcpy2DAsync(to->data, to->ld * size, from->data, from->ld * size, to->cols * size, to->rows,
+                                CUDA_COPY_DEFAULT, stream);
 }
 
 /* the part with operands that have no gaps, x's elements packed */
@@ -417,7 +421,8 @@ static const char *pack(const struct meet *m, const struct meet_part *p, struct 
     if (is_one_operand(g->op) && receives(g))
         out->m.x = out->m.y;
     else if (gives(g) && g->op == OP_ALL_GATHER)
-        out->m.x.data = (uint8_t *)out->m.y.data + (size_t)g->self * g->x.rows * g->x.cols * isa_dtype_bytes(g->x.dtype);
+        out->m.x.data = (uint8_t *)out->m.y.data +
+                        (size_t)g->self * g->x.rows * g->x.cols * isa_dtype_bytes(g->x.dtype);
     else if (gives(g))
         out->m.x.data = at;
     if (!gives(g))
@@ -470,6 +475,7 @@ static const char *nccl_poll(struct meet *m)
 
 const struct meet_ops *meet_nccl(void)
 {
-    static const struct meet_ops nccl = {"nccl", nccl_open, nccl_close, nccl_workspace_bytes, nccl_launch, nccl_poll, nccl_abort};
+    static const struct meet_ops nccl = {"nccl",      nccl_open, nccl_close, nccl_workspace_bytes,
+                                         nccl_launch, nccl_poll, nccl_abort};
     return &nccl;
 }

@@ -26,9 +26,9 @@ static void describe(int device, char *out, size_t size)
     if (cudaGetDeviceProperties(&p, device) != cudaSuccess)
         snprintf(out, size, "no properties of device %d", device);
     else
-        snprintf(out, size, "%s, sm_%d%d, %d multiprocessors, %.1f GiB, driver %d.%d, CUDA %d.%d", p.name, p.major, p.minor,
-                 p.multiProcessorCount, (double)p.totalGlobalMem / 0x1p30, driver / 1000, driver % 1000 / 10, version / 1000,
-                 version % 1000 / 10);
+        snprintf(out, size, "%s, sm_%d%d, %d multiprocessors, %.1f GiB, driver %d.%d, CUDA %d.%d", p.name, p.major,
+                 p.minor, p.multiProcessorCount, (double)p.totalGlobalMem / 0x1p30, driver / 1000, driver % 1000 / 10,
+                 version / 1000, version % 1000 / 10);
 }
 
 static const char *open_libraries(struct cuda_libraries **out, int device, bool deterministic)
@@ -47,20 +47,21 @@ static const char *open_libraries(struct cuda_libraries **out, int device, bool 
 }
 
 extern const struct cuda_plugin llmrun_cuda;
-__attribute__((visibility("default"))) const struct cuda_plugin llmrun_cuda = {.fingerprint = isa_fingerprint,
-                                                                              .runtime = &runtime,
-                                                                              .describe = describe,
-                                                                              .open = open_libraries,
-                                                                              .close = cuda_libraries_close,
-                                                                              .check = cuda_check,
-                                                                              .workspace_bytes = cuda_workspace_bytes,
-                                                                              .note = cuda_note,
-                                                                              .prepare = cuda_prepare,
-                                                                              .launch = cuda_kernel,
-                                                                              .fuse = cuda_fuse,
-                                                                              .fused_workspace_bytes = cuda_fused_workspace_bytes,
-                                                                              .fused_hides = cuda_fused_hides,
-                                                                              .prepare_fused = cuda_fused_prepare,
-                                                                              .launch_fused = cuda_fused,
-                                                                              .sum = cuda_sum,
-                                                                              .mark = cuda_mark};
+__attribute__((visibility("default")))
+const struct cuda_plugin llmrun_cuda = {.fingerprint = isa_fingerprint,
+                                        .runtime = &runtime,
+                                        .describe = describe,
+                                        .open = open_libraries,
+                                        .close = cuda_libraries_close,
+                                        .check = cuda_check,
+                                        .workspace_bytes = cuda_workspace_bytes,
+                                        .note = cuda_note,
+                                        .prepare = cuda_prepare,
+                                        .launch = cuda_kernel,
+                                        .fuse = cuda_fuse,
+                                        .fused_workspace_bytes = cuda_fused_workspace_bytes,
+                                        .fused_hides = cuda_fused_hides,
+                                        .prepare_fused = cuda_fused_prepare,
+                                        .launch_fused = cuda_fused,
+                                        .sum = cuda_sum,
+                                        .mark = cuda_mark};

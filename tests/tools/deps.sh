@@ -37,6 +37,7 @@ find_missing() {
     library cunit || echo libcunit1-dev
     if [ $with_clang = yes ]; then
         has clang || echo clang
+        has clang-format || echo clang-format
         ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-"$(uname -m)".a >/dev/null 2>&1 || echo libclang-rt-14-dev
     fi
 }

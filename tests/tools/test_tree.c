@@ -39,6 +39,15 @@ static void test_shape(void)
     run_script("tests/tools/shape.sh --check ${LLMC_BUILD:-build}");
 }
 
+static void test_format(void)
+{
+    int status = system("tests/tools/format.sh");
+    bool untried = WIFEXITED(status) && WEXITSTATUS(status) == 77;
+    if (untried)
+        test_skip("there is no clang-format 14");
+    CU_ASSERT(untried || status == 0);
+}
+
 static void test_files(void)
 {
     run_script("tests/tools/files.sh");
@@ -74,6 +83,7 @@ void suite_tree(void)
     CU_pSuite s = CU_add_suite("tree", NULL, NULL);
     CU_add_test(s, "includes follow the map", test_layers);
     CU_add_test(s, "functions fit, folders need each other one way", test_shape);
+    CU_add_test(s, "one formatting", test_format);
     CU_add_test(s, "no mutable file-scope data", test_globals);
     CU_add_test(s, "no function without a use", test_unused);
     CU_add_test(s, "files have one owner", test_files);
