@@ -12,7 +12,7 @@
  * passes.  Of one: what it leaves from F to B, and what its F and its B find in places for copies; end: the most while
  * its gradients are converted, if they are; uses of gathered parameters in B; since, makes, converts: as in struct
  * moments_block. */
-#define MOMENTS_RUNS 8
+#define MOMENTS_RUNS 16
 struct moments_run {
     const struct cost_lives *lives;
     double times, keep, places[2], end, made, scattered, part, part_behind, uses, since;
