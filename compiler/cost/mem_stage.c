@@ -412,7 +412,9 @@ static void walk_stage(const struct cost_rooms *x, uint32_t stage, double places
 
 static void copy_stage(struct moments_stage *to, const struct moments_stage *from)
 {
-    memcpy(to, from, offsetof(struct moments_stage, blocks) + from->nblocks * sizeof *from->blocks);
+    memcpy(to, from, offsetof(struct moments_stage, runs));
+    memcpy(to->runs, from->runs, from->nruns * sizeof *from->runs);
+    memcpy(to->blocks, from->blocks, from->nblocks * sizeof *from->blocks);
 }
 
 /* Most stages are as many layers of one kind as others; what such ones come to is remembered. */
