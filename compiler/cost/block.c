@@ -1,12 +1,13 @@
-/* A layer, the embedding or the head as one rank runs it: seconds and exposed transfers, by rules per operator; keep.c
- * adds bytes and parameters.
+/* The seconds and the exposed transfers of a layer, the embedding or the head as one rank runs it, by rules per
+ * operator; keep.c adds bytes and parameters.
  *
- * Recomputation adds the operators that it runs again to the backward.  Tensor-parallel transfers are exposed in
- * forward; in backward the gather of a product's input runs beside its input gradient, and the reduction of that
- * gradient beside the weight gradient, as far as the profile's stack does so.  Context parallelism by ring hides its
- * transfers behind attention, up to its length.  What an asked-for overlap leaves exposed is the profile's, but for
- * llmrun's own, whose plans cut rows into parts that travel by themselves (decision_cuts()): there it follows from the
- * order of kernels and transfers.  A block takes at least the host's time to launch its kernels. */
+ * Recomputation adds the operators that it repeats to the backward pass.  Tensor-parallel transfers are exposed in
+ * the forward pass; in the backward pass the all-gather of a product's input runs beside the product for its input
+ * gradient, and the reduction of that gradient beside the product for the weight gradient, as far as the profile's
+ * stack does so.  Ring context parallelism hides its transfers behind attention, up to its length.  What remains
+ * exposed where the user asks for overlap is the profile's, except for llmrun, whose plans cut rows into parts that
+ * are transferred separately (decision_cuts()): there it follows from the order of kernels and transfers.  A block
+ * takes at least the host's time to launch its kernels. */
 
 #include "compiler/cost/block_private.h"
 
@@ -35,7 +36,7 @@ double block_value_bytes(const struct block *b, uint32_t v)
     return b->element * (value->class == CLASS_COLS ? b->tokens * cols : b->rows * (double)value->cols);
 }
 
-/* forward and backward kernels, n of one and nb of the other; again: forward runs once more under recomputation */
+/* Adds seconds of n forward and nb backward kernels; again: the forward kernels run once more in recomputation. */
 void block_add_time(struct block *b, double forward, double n, double backward, double nb, bool again)
 {
     b->out.forward_s += forward;
@@ -53,18 +54,21 @@ void block_add_again(struct block *b, double seconds, double n)
     b->backward_kernels += n;
 }
 
-/* exposed transfers that either kind of backward pass has where it makes gradients of inputs */
+/* Adds exposed transfers of the backward pass, which the pass for input gradients has as well where the backward
+ * pass is split. */
 void block_add_backward_comm(struct block *b, double seconds)
 {
     b->out.backward_comm_s += seconds;
     b->out.input_comm_s += seconds;
 }
 
-/* Other stacks run all again that is named, in full what backward reads on, or all of a block. */
+/* Other stacks recompute everything that is named; with full recomputation they also repeat what the backward pass
+ * does not need, if their profile says so. */
 bool block_recomputes(const struct block *b, const struct opr *o)
 {
     enum recompute recompute = b->d->recompute;
-    if (recompute == RECOMPUTE_NONE || o - b->e->oprs >= b->e->again) /* not: a prediction module's head */
+    if (recompute == RECOMPUTE_NONE || o - b->e->oprs >= b->e->again) /* a prediction module's head is never
+                                                                       * recomputed */
         return false;
     if (b->c->profile->allocator > 0.5 && recompute == RECOMPUTE_SELECTIVE)
         return backward_names(b->e, o, b->d->parts);
@@ -81,8 +85,9 @@ static double weights_cols(const struct block *b, const struct opr *o, double *i
     return rows;
 }
 
-/* Seconds of making an operand of m rows 8 bits wide.  One that is gathered over tp is converted in shares before; on
- * Hopper, whose products take both operands along the inner dimension, the whole is transposed after. */
+/* Seconds of converting an operand of m rows to 8 bits.  One that is gathered over tp is converted in shards before
+ * the gather; on Hopper, whose products take both operands along the inner dimension, the whole is transposed
+ * afterwards. */
 static double operand_s(const struct block *b, double m, double cols, bool gathered)
 {
     const struct cost *c = b->c;
@@ -97,13 +102,13 @@ static double stream_s(const struct block *b, enum op op, double bytes)
     return cost_stream_of_s(b->c, op, bytes, b->element < 4);
 }
 
-/* joined.c: what of so many bytes an instruction need not move where its neighbour has them */
+/* joined.c: of these bytes, those that an instruction need not move when its neighbour has them. */
 static double joined(const struct block *b, bool neighbours, double bytes)
 {
     return neighbours && cost_joins(b->c) ? bytes : 0;
 }
 
-/* the operator of this block that makes a value; NULL: it comes from elsewhere */
+/* The operator of this block that makes a value; NULL: it comes from another block. */
 static const struct opr *maker(const struct block *b, uint32_t value)
 {
     for (const struct opr *o = b->e->oprs; o < b->e->oprs + b->e->noprs; o++)
@@ -112,7 +117,7 @@ static const struct opr *maker(const struct block *b, uint32_t value)
     return NULL;
 }
 
-/* is the gradient of its output the residual stream's, which others add to? */
+/* Is the gradient of its output that of the residual stream, to which others add? */
 static bool copied(const struct block *b, const struct opr *o)
 {
     bool read = false;
@@ -126,7 +131,7 @@ static bool copied(const struct block *b, const struct opr *o)
     return read && expand_puts_off(b->e, o);
 }
 
-/* the three products of m rows, n outputs and k inputs */
+/* Adds the seconds of the three products of m rows, n outputs and k inputs. */
 static void add_products(const struct block *b, bool head, const uint32_t parts[3], double m, double n, double k,
                          double seconds[3])
 {
@@ -140,7 +145,7 @@ static void add_products(const struct block *b, bool head, const uint32_t parts[
     }
 }
 
-/* an operator's forward kernels into the walk, and what of them runs again */
+/* Adds an operator's forward kernels to the walk, and those of them that are recomputed. */
 static void forward_kernels(struct block *b, const struct opr *o, double forward_s, double again_s)
 {
     if (block_on_own_rows(b, o)) {
@@ -162,14 +167,17 @@ static void linear(struct block *b, const struct opr *o)
     if (head)
         out = (double)expand_padded_vocab(c->job->model.vocab, b->d->tp);
     const struct opr_value *y = &b->e->values[o->out];
-    double m = b->tokens, n = out, k = in, keys = y->kv < tp ? (double)y->keys / fmax(1, y->kv) : 0; /* by themselves */
+    double m = b->tokens, n = out, k = in, keys = y->kv < tp ? (double)y->keys / fmax(1, y->kv) : 0; /* kept separate
+                                                                                                      * from the
+                                                                                                      * other columns */
     if (first->split == SPLIT_ROWS)
         n = head ? out / tp : expand_own_cols(y, b->d->tp);
     else if (first->split == SPLIT_COLS)
         k /= tp;
     else
         m = b->rows;
-    /* under fp8 the head stays in half precision; elsewhere products convert their input, and backward the gradient */
+    /* under fp8 the head stays in half precision; other products convert their input and, in the backward pass, the
+     * gradient */
     bool fp8 = !head && c->job->train.precision == DT_FP8;
     double seconds[3] = {0}; /* by product */
     uint32_t parts[3];
@@ -177,7 +185,7 @@ static void linear(struct block *b, const struct opr *o)
     add_products(b, head, parts, m, n - keys, k, seconds);
     if (keys > 0)
         add_products(b, head, parts, m, keys, k, seconds);
-    bool whole = first->split != SPLIT_NONE && tp > 1 && b->d->sp; /* one side of the product is gathered */
+    bool whole = first->split != SPLIT_NONE && tp > 1 && b->d->sp; /* one operand of the product is gathered */
     uint32_t f = parts[PRODUCT_FORWARD], x = parts[PRODUCT_INPUT];
     double forward = seconds[PRODUCT_FORWARD] + (fp8 ? f * operand_s(b, m / f, k, whole && !o->row_parallel) : 0);
     double input = seconds[PRODUCT_INPUT] + (fp8 ? x * operand_s(b, m / x, n, whole && o->row_parallel) : 0);
@@ -199,7 +207,7 @@ static void linear(struct block *b, const struct opr *o)
     walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | (expand_puts_off(b->e, o) ? WALK_W : WALK_I), weight + bias);
 }
 
-/* Kernels of llmrun's router that take as long as they take to start: logits, places, loads of experts and their
+/* Seconds of the kernels of llmrun's router whose time is their launch: logits, places, the experts' loads and their
  * balance. */
 static double router_launches_s(const struct block *b, const struct moe *m)
 {
@@ -207,7 +215,7 @@ static double router_launches_s(const struct block *b, const struct moe *m)
                                           : 0;
 }
 
-/* loads of experts, of whole sequences for the balance loss, where several ranks have parts of them */
+/* Seconds of reducing the experts' loads for the balance loss, where several ranks hold parts of a sequence. */
 static double balance_s(const struct block *b, const struct moe *m)
 {
     double bytes = 8.0 * m->experts * b->d->microbatch;
@@ -217,7 +225,8 @@ static double balance_s(const struct block *b, const struct moe *m)
     return fmax(tp, cost_collective_s(b->c, OP_ALL_REDUCE, bytes, AXIS_BIT(AXIS_CP)));
 }
 
-/* Its input was just added up, here or at the end of the block before; its two gradients follow one another. */
+/* Its input was just summed, here or at the end of the previous block; the kernels for its two gradients follow each
+ * other. */
 static void norm(struct block *b, const struct opr *o, double in, double out)
 {
     bool rms = b->c->job->model.norm.kind == NORM_RMS;
@@ -239,7 +248,8 @@ double block_act_s(const struct block *b, enum act act, bool back, double bytes)
     return stream_s(b, ops[act][back], bytes);
 }
 
-/* Behind a product's output, and its gradient behind that product's input's: what stays is x or y alone. */
+/* When GELU directly follows a product, and its gradient follows that product's input gradient, only x or only y is
+ * moved. */
 static void act(struct block *b, const struct opr *o, double in, double out)
 {
     const struct opr *made = maker(b, o->in[0]);
@@ -249,9 +259,9 @@ static void act(struct block *b, const struct opr *o, double in, double out)
                    block_recomputes(b, o));
 }
 
-/* Fused: maximum, sum and the gradient in place, half of it in backward; two small reductions of row statistics.
- * Without these, of ranks that share a vocabulary, it is one call; the gradient is in it where the schedule lets it
- * follow. */
+/* Fused: maximum, sum and the gradient in place, half of it in the backward pass; two small reductions of row
+ * statistics. Where ranks do not share a vocabulary it is one call without these reductions, which includes the
+ * gradient where the schedule runs the backward pass directly after it. */
 static void loss(struct block *b)
 {
     const struct cost *c = b->c;
@@ -276,7 +286,7 @@ static void stream(struct block *b, const struct opr *o)
     case OPR_ROPE:
         block_add_time(b, stream_s(b, OP_ROPE, 2 * in), 1, stream_s(b, OP_ROPE, 2 * in), 1, block_recomputes(b, o));
         break;
-    case OPR_HEADNORM: /* in and out also hold the other half */
+    case OPR_HEADNORM: /* in and out include the other half */
         block_add_time(b, cost_stream_s(c, in + out) / 2, 1, cost_stream_s(c, 3 * out) / 2 + cost_stream_s(c, out), 2,
                        block_recomputes(b, o));
         break;
@@ -329,11 +339,12 @@ static void stream(struct block *b, const struct opr *o)
     }
 }
 
-/* Seconds of kernels with the waits for a host that launches them and the transfers between them as it goes: all of it
- * takes at least as long as the host, and more where both are alike, because small kernels then wait for the host while
- * large ones let it run ahead.  Runs of one model with growing microbatches (vTrain's, tp 1 to 8, one node and many)
- * follow the root of the sum of squares.  A host that waits for each kernel in turn never runs ahead (BLOOM's runs on
- * more than 160 GPUs, which hung otherwise: its chronicles, "dealing with JZ hanging on the large model"). */
+/* Seconds of kernels when a host launches them as it goes and they wait for it and for the transfers between them.
+ * They take at least as long as the host does, and more where both times are similar, because small kernels then
+ * wait for the host while large ones let it run ahead.  Runs of one model with growing microbatches (vTrain's, tp 1
+ * to 8, one node and many) follow the root of the sum of squares.  A host that waits for each kernel in turn never
+ * runs ahead (BLOOM's runs on more than 160 GPUs, which hung otherwise: its chronicles, "dealing with JZ hanging on
+ * the large model"). */
 static double waits(const struct profile *p, double kernels_s, double transfers_s, double host_s)
 {
     double device_s = kernels_s + transfers_s;
@@ -342,9 +353,9 @@ static double waits(const struct profile *p, double kernels_s, double transfers_
     return sqrt(device_s * device_s + host_s * host_s) - transfers_s;
 }
 
-/* What passes do not hide of their transfers; other stacks hide in F, B and I what their profiles say.  With rows to
- * experts on a queue of their own less may be exposed, as much as there is apart.  Without them F waits for all that is
- * not a ring's. */
+/* Sets the transfers that the passes do not hide.  Other stacks hide in F, B and I what their profiles say.  With
+ * rows to experts on a queue of their own less may be exposed; the difference goes to the apart_ fields.  Without
+ * that queue F waits for all transfers except those of a ring. */
 static void expose(struct block *b, const struct walk_strand strand[NPASSES], bool layer)
 {
     struct cost_block *out = &b->out;
@@ -363,8 +374,9 @@ static void expose(struct block *b, const struct walk_strand strand[NPASSES], bo
     out->apart_input_s = fmin(out->apart_backward_s, out->input_comm_s);
 }
 
-/* Schedules in pairs run one microbatch's transfers beside another one's kernels.  How many, pairs.c says for a
- * decision's stages, and never more than this, which is what hides of one more block in a row of them. */
+/* Schedules in pairs run the transfers of one microbatch beside the kernels of another.  pairs.c computes how much
+ * of them is hidden for a decision's stages; it never exceeds this, which is what one more block in a row of blocks
+ * hides. */
 static void hide(struct arena *a, struct block *b, const struct walk_strand strand[NPASSES])
 {
     double both_s = b->out.forward_comm_s + b->out.backward_comm_s,
@@ -380,7 +392,8 @@ static void hide(struct arena *a, struct block *b, const struct walk_strand stra
     b->out.backward_hidden_s = hidden * b->out.backward_comm_s;
 }
 
-/* an operator that is neither a product nor attention nor experts: kernels, and what they wait for */
+/* Adds an operator that is neither a product nor attention nor experts: its kernels, and the transfers they wait
+ * for. */
 static void plain(struct block *b, const struct opr *o)
 {
     const struct cost_block before = b->out, *now = &b->out;
@@ -388,7 +401,7 @@ static void plain(struct block *b, const struct opr *o)
     bool own = block_on_own_rows(b, o);
     stream(b, o);
     bool runs_again = now->again_s > before.again_s;
-    if (own) { /* as many kernels instead of one */
+    if (own) { /* one kernel for each part instead of a single one */
         double more_s = (b->runs - 1) * b->c->device.launch_s;
         b->out.forward_s += more_s * (b->forward_kernels - forward_kernels_before);
         b->out.again_s += runs_again ? more_s * (b->forward_kernels - forward_kernels_before) : 0;
@@ -405,7 +418,7 @@ static void plain(struct block *b, const struct opr *o)
     forward_kernels(b, o, now->forward_s - before.forward_s, again_s);
     walk_forward(&b->walk, WALK_BLOCK, 0, now->forward_comm_s - before.forward_comm_s,
                  runs_again && o->kind == OPR_ROUTER);
-    if (o->kind == OPR_EMBED && b->d->sp && b->d->tp > 1) { /* with the weights' gradients */
+    if (o->kind == OPR_EMBED && b->d->sp && b->d->tp > 1) { /* together with the weight gradients */
         double bytes = b->tokens * b->element * (double)b->c->job->model.width / b->runs;
         walk_add(&b->walk, WALK_BLOCK, 0, WALK_B | WALK_W,
                  b->runs * cost_collective_s(b->c, OP_ALL_GATHER, bytes, AXIS_BIT(AXIS_TP)));
@@ -418,7 +431,7 @@ static void plain(struct block *b, const struct opr *o)
         walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | late, backward_s);
 }
 
-/* conversions in front of an operator's backward kernels, and behind its forward ones */
+/* Add the conversions before an operator's backward kernels, and after its forward kernels. */
 static void convert_back(struct block *b, uint32_t i)
 {
     struct cost_conversions s = cost_conversions(b->c, b->d, b->e, b->words, i);
@@ -437,7 +450,7 @@ static void convert(struct block *b, uint32_t i)
     forward_kernels(b, &b->e->oprs[i], s.forward_s, s.again_s);
 }
 
-/* all operators, into b->out and b->walk */
+/* Adds all operators to b->out and b->walk. */
 static void make(struct arena *a, const struct cost *c, const struct expansion *e, bool layer, struct block *b)
 {
     const struct decision *d = c->decision;
@@ -462,7 +475,7 @@ static void make(struct arena *a, const struct cost *c, const struct expansion *
     if (b->d->recompute != RECOMPUTE_NONE)
         b->plan = backward_new(a, e, backward_again(b->d->recompute, b->d->parts), decision_exchanges_heads(d));
     b->words = cost_words(a, c, b->d, e, layer);
-    double kept_s = 0; /* of forward, to where the last value is kept */
+    double kept_s = 0; /* forward seconds up to the last kept value */
     for (uint32_t i = 0; i < e->noprs; i++) {
         const struct opr *o = &e->oprs[i];
         double before_s = b->out.forward_s + b->out.forward_comm_s;
@@ -480,7 +493,8 @@ static void make(struct arena *a, const struct cost *c, const struct expansion *
         if (b->words)
             convert(b, i);
         double after_s = b->out.forward_s + b->out.forward_comm_s;
-        if (o->kind == OPR_LINEAR || o->kind == OPR_EXPERTS) /* the products out of experts come behind it */
+        if (o->kind == OPR_LINEAR || o->kind == OPR_EXPERTS) /* the experts' down projection comes after their last
+                                                              * kept value */
             kept_s = before_s + (o->kind == OPR_EXPERTS ? 1 - 1.0 / o->nweights : 0) * (after_s - before_s);
     }
     block_flush_own(b);
