@@ -1,15 +1,15 @@
-/* What lies on a rank for actions to come and of those before: inputs that the stage in front has sent, gradients that
- * the stage behind has, and what is not known to be sent yet.
+/* What waits in a rank's memory for other actions: inputs received from the previous stage, gradients received from
+ * the next stage, and outputs whose send is not known to be complete.
  *
- * Receives have a queue of their own, in the order in which things come while the schedule runs, and each waits for a
- * place: there are as many as are taken at a time in that run (compiler/lower/rings.c).  So something may be there as
- * soon as all that comes before it has a place, and it has.  A gradient's place is also what its stage sends on.  That
- * a send is over is known to whoever waits for a later one: a receive into its place, what needs what comes there, and
- * a stage's next output.  All forwards are taken to be as long, backwards twice that, and two actions that run together
- * end together.
+ * Receives have a queue of their own, in the order in which data arrive while the schedule runs, and each waits for
+ * a place; there are as many places as are taken at one time in that run (compiler/lower/rings.c).  So data may have
+ * arrived as soon as everything that arrives earlier has a place, and they have one.  The place of a gradient is
+ * also the one that its stage sends from.  A send is known to be complete by whatever waits for a later one: a
+ * receive into its place, an action that needs what arrives there, and a stage's next output.  All forward passes
+ * are assumed to take equally long, backward passes twice that, and two actions that run together to end together.
  *
- * Schedules that have a name are followed once through a search, for as few microbatches as show all.  Linear in the
- * actions of all ranks, and of each in its stages. */
+ * Schedules that have a name are followed once per search, with as few microbatches as show the whole pattern.
+ * Cost: linear in the actions of all ranks, and for each action in the number of its rank's stages. */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/cost/moments_private.h"
@@ -24,8 +24,9 @@
 struct clock {
     const struct decision *d;
     const struct schedule *s;
-    const struct pipeline_stage *seconds; /* by stage; NULL: not known */
-    double *end[2];                       /* of F, and of B or I, by stage and microbatch; INFINITY: not yet */
+    const struct pipeline_stage *seconds; /* by stage; NULL: unknown */
+    double *end[2];                       /* end times of F, and of B or I, by stage and microbatch; INFINITY: not
+                                           * known yet */
 };
 
 static double *end_of(const struct clock *x, bool back, uint32_t stage, uint32_t microbatch)
@@ -33,7 +34,7 @@ static double *end_of(const struct clock *x, bool back, uint32_t stage, uint32_t
     return &x->end[back][(size_t)stage * x->s->microbatches + microbatch];
 }
 
-/* when what an action needs is there, besides its own rank's */
+/* The time at which what an action needs from other ranks is available. */
 static double ready(const struct clock *x, const struct action *a)
 {
     if (a->kind == 'F')
@@ -41,11 +42,11 @@ static double ready(const struct clock *x, const struct action *a)
     return a->kind == 'W' || a->stage + 1 == x->d->nstages ? 0 : *end_of(x, true, a->stage + 1, a->microbatch);
 }
 
-/* of two that run together the first one needs nothing of the second, and its end is taken to be theirs if that does
- * not wait */
+/* Duration of an action.  Of two that run together, the first needs nothing of the second; the end of both is taken
+ * as its end, unless the second has to wait. */
 static double takes(const struct clock *x, const struct action *t, bool second)
 {
-    const struct action *f = second ? t - 1 : t; /* of a pair */
+    const struct action *f = second ? t - 1 : t; /* the first action of a pair */
     if (!x->seconds)
         return t->kind == 'O' ? 0 : t->pair || second ? 3 : t->kind == 'B' ? 2 : 1;
     if (t->pair || second)
@@ -87,21 +88,21 @@ static void run_all(struct arena *a, struct clock *x)
 
 /* ---- what comes when ---- */
 
-/* of a stage of the rank: inputs, or gradients */
+/* what arrives for a stage of the rank: inputs, or gradients */
 struct comes {
-    const double *when; /* when the other stage has made them, by microbatch; NULL: there are none */
-    bool here;          /* it is the rank's own stage that makes them, and nothing travels */
+    const double *when; /* the times at which the other stage has made them, by microbatch; NULL: there are none */
+    bool here;          /* one of the rank's own stages makes them, and nothing is transferred */
     uint32_t places, n; /* n: received so far */
-    uint32_t *known;    /* sends that are known to be over once it has come, by microbatch */
+    uint32_t *known;    /* number of sends that are known to be complete once it has arrived, by microbatch */
 };
 struct rank {
     const struct clock *clock;
     uint32_t rank, m, nstages;
     struct comes comes[2][DECISION_MOST_VPP];
-    uint32_t *at[2][DECISION_MOST_VPP]; /* the action that is F, or B or I, by microbatch */
-    bool sends[2][DECISION_MOST_VPP];   /* does what it makes travel? */
-    uint32_t *sent;                     /* sends of the actions before, by action */
-    int32_t *change;                    /* of what has come, by action */
+    uint32_t *at[2][DECISION_MOST_VPP]; /* index of the action that is F, or B or I, by microbatch */
+    bool sends[2][DECISION_MOST_VPP];   /* is what it makes transferred? */
+    uint32_t *sent;                     /* number of sends of the actions before, by action */
+    int32_t *change;                    /* change of the number of items that wait, by action */
 };
 
 static void find_stages(struct arena *a, struct rank *x)
@@ -141,8 +142,8 @@ static void find_actions(struct arena *a, struct rank *x)
     }
 }
 
-/* As many places for what comes for a stage's passes as are taken at a time, until its backward pass is over, or what
- * that sends is on its way. */
+/* Finds the number of places for what arrives for a stage's passes: as many as are taken at one time, until its
+ * backward pass is over or, where that sends from the place, has begun to send. */
 static void find_places(struct rank *x)
 {
     for (int kind = 0; kind < 2; kind++)
@@ -158,7 +159,7 @@ static void find_places(struct rank *x)
         }
 }
 
-/* something lies there from the begin of an action until another one, or its end, has it */
+/* Something waits from the start of one action until another action begins to use it. */
 static void lies(struct rank *x, uint32_t from, uint32_t to)
 {
     if (from >= to)
@@ -167,7 +168,7 @@ static void lies(struct rank *x, uint32_t from, uint32_t to)
     x->change[to]--;
 }
 
-/* the next thing to come; NULL: there is none */
+/* The next thing to arrive; NULL: there is none. */
 static struct comes *next_of(struct rank *x, uint32_t *c, int *kind)
 {
     struct comes *next = NULL;
@@ -190,7 +191,7 @@ static void receive_all(struct rank *x)
     for (struct comes *y = next_of(x, &c, &kind); y; y = next_of(x, &c, &kind)) {
         uint32_t n = y->n++;
         if (n >= y->places) {
-            uint32_t last = x->at[1][c][n - y->places]; /* to have the place */
+            uint32_t last = x->at[1][c][n - y->places]; /* the action that frees the place */
             from = last + 1 > from ? last + 1 : from;
             bool sends = kind && x->sends[1][c];
             known = sends && x->sent[last] + 1 > known ? x->sent[last] + 1 : known;
@@ -200,7 +201,7 @@ static void receive_all(struct rank *x)
     }
 }
 
-/* what one of the rank's stages makes for another */
+/* Adds what one of the rank's stages makes for another one. */
 static void hand_over(struct rank *x)
 {
     for (int back = 0; back < 2; back++)
@@ -216,8 +217,8 @@ static uint32_t larger(uint32_t x, uint32_t y)
     return x > y ? x : y;
 }
 
-/* sends that are known to be over as an action begins: by what has come for it, or where nothing has by the place that
- * its gradient takes, which it sends on */
+/* Number of sends that are known to be complete as an action begins: from what has arrived for it or, where nothing
+ * has, from the place of its gradient, which it sends from. */
 static uint32_t known_by(const struct rank *x, bool back, uint32_t c, uint32_t microbatch)
 {
     const struct comes *y = &x->comes[back][c];
@@ -226,13 +227,13 @@ static uint32_t known_by(const struct rank *x, bool back, uint32_t c, uint32_t m
     return back && x->sends[1][c] && microbatch ? x->sent[x->at[1][c][microbatch - 1]] + 1 : 0;
 }
 
-/* is it one round of its order with the action behind it? */
+/* Does it form one round of the order together with the next action? */
 static bool joins(const struct clock *t, const struct action *a)
 {
     return a->pair && decision_pairs(t->d->schedule);
 }
 
-/* returns how many rounds of an order the actions are */
+/* Returns the number of rounds that the actions form. */
 static uint32_t follow(struct arena *a, const struct clock *t, uint32_t rank, uint16_t *out)
 {
     const struct schedule *s = t->s;
@@ -270,7 +271,7 @@ bool waits_are_followed(const struct decision *d)
     return d->listed || schedule_chunks(d->schedule) != 1 || order_of(d->schedule);
 }
 
-/* a schedule as a list */
+/* The schedule as a list. */
 static struct schedule *list(struct arena *a, const struct decision *d)
 {
     struct schedule *s = ARENA_NEW(a, struct schedule);
@@ -287,8 +288,8 @@ static bool loops(const struct decision *d)
     return d->schedule == SCHED_INTERLEAVED || d->schedule == SCHED_COMBINED_1F1B;
 }
 
-/* Microbatches that show all of a schedule: two rounds of chunks, or as many as are in flight, in front of what repeats
- * and behind. */
+/* The number of microbatches that show the whole pattern of a schedule: two rounds of chunks, or as many as are in
+ * flight, before and after what repeats. */
 static uint32_t microbatches_of(const struct decision *d, uint32_t group)
 {
     uint32_t most = loops(d) ? 4 * group : 4 * d->pp;
@@ -297,12 +298,12 @@ static uint32_t microbatches_of(const struct decision *d, uint32_t group)
                : most + (d->microbatches - most) % group;
 }
 
-/* of some ranks */
+/* Follows ranks from .. to - 1. */
 static void follow_all(struct arena *a, const struct decision *d, const struct pipeline_stage *seconds, uint32_t from,
                        uint32_t to, struct waits *out)
 {
     uint32_t group = !loops(d) ? 1 : d->schedule_group ? d->schedule_group : d->pp;
-    uint32_t each = (decision_pairs(d->schedule) ? 1 : loops(d) ? 2 : 3) * d->vpp; /* rounds of a microbatch */
+    uint32_t each = (decision_pairs(d->schedule) ? 1 : loops(d) ? 2 : 3) * d->vpp; /* rounds per microbatch */
     struct decision shorter = *d;
     struct arena *own = arena_new();
     shorter.microbatches = microbatches_of(d, group);

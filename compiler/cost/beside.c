@@ -1,8 +1,8 @@
-/* Memory of two actions that run together: the steps of their stages' blocks (lives_levels.c), one after the other as
- * lower_pair() of compiler/lower/lower.c has their instructions (strands.c), behind what both receive.  While a step
- * runs, the other pass lies between two of its own.
+/* Memory of two actions that run together: the steps of the blocks of their stages (lives_levels.c), interleaved in
+ * the order that lower_pair() of compiler/lower/lower.c gives their instructions (strands.c), after what both
+ * receive.  While a step of one pass runs, the other pass is between two of its own.
  *
- * Linear in steps, some nanoseconds each; what a pair of stages comes to is remembered. */
+ * Cost: linear in steps, a few nanoseconds each; results are cached by pair of stages. */
 
 #include "compiler/cost/moments_private.h"
 
@@ -14,15 +14,15 @@
 /* a pass over a stage's blocks */
 struct side {
     const struct moments_stage *stage;
-    const struct cost_levels *levels; /* of the block; NULL: behind all of them */
-    struct walk_run steps;            /* at its next one */
+    const struct cost_levels *levels; /* of the block; NULL: after the last block */
+    struct walk_run steps;            /* positioned at the next step */
     uint32_t run;
-    bool begun;  /* the block has had a step */
-    double left; /* blocks of the run behind this one */
-    double kept; /* of blocks in front of it, and what it finds besides */
+    bool begun;  /* the block has run a step */
+    double left; /* blocks of the run that come after this one */
+    double kept; /* bytes of the blocks before it, and what it finds in places for copies */
     double now;  /* bytes between two steps */
     const struct moments_shards *shards;
-    double uses; /* of gathered parameters, this block's among them */
+    double uses; /* uses of gathered parameters left, including this block's */
 };
 
 static void begin_block(struct side *x, bool back)
@@ -33,7 +33,8 @@ static void begin_block(struct side *x, bool back)
     walk_run_enter(&x->steps, x->levels->step, x->levels->n);
 }
 
-/* Of a pass that goes front to back or, `back`, back to front.  queue_s: of receives, which are asked for first. */
+/* Starts a pass, from front to back or, `back`, from back to front.  queue_s: end of the receives, which are
+ * requested first. */
 static void begin_side(struct side *x, const struct moments_stage *s, bool back, const struct moments_shards *shards,
                        double uses, double *queue_s)
 {
@@ -58,7 +59,7 @@ static void begin_side(struct side *x, const struct moments_stage *s, bool back,
     x->now = x->kept + x->levels->front;
 }
 
-/* to the next block; false: there is none */
+/* Moves to the next block; false: there is none. */
 static bool next_block(struct side *x, bool back)
 {
     const struct moments_run *r = &x->stage->runs[x->run];
@@ -80,7 +81,7 @@ static bool next_block(struct side *x, bool back)
     return true;
 }
 
-/* the next step; returns bytes while it runs, 0: it is a transfer */
+/* Runs the next step; returns the bytes while it runs, or 0 for a transfer. */
 static double take(struct side *x, double *queue_s)
 {
     const struct cost_level *bytes = &x->levels->bytes[x->steps.at - x->levels->step];
@@ -93,8 +94,8 @@ static double take(struct side *x, double *queue_s)
     return x->kept + (double)bytes->during;
 }
 
-/* Bytes of places for gathered parameters that nothing is in: while fewer uses are left than there are places, and the
- * last one's behind a pass and in one that uses none.  Without transfers beside compute parameters are gathered as
+/* Bytes of the places for gathered parameters that are empty: those beyond the uses left and, after a pass and in a
+ * pass that uses none, the one of the last use.  Where transfers do not overlap compute, parameters are gathered as
  * their block begins. */
 static double unused(const struct side *x, bool back, bool rests)
 {
@@ -114,14 +115,14 @@ static void note(double *most, double bytes)
     *most = bytes > *most ? bytes : *most;
 }
 
-/* The most of a pair while a backward pass's block comes: by what it has made, gradients of matrices (1) and of experts
- * (2); behind the last use of its parameters (4); and at its end, if its gradients are converted there.  What a ZeRO
- * level makes of these is for most_of() to say, so that levels share a pair. */
+/* The peak bytes of a pair while a block of the backward pass runs, indexed by what it has made: gradients of
+ * matrices (1), of experts (2); after the last use of its parameters (4); and at its end, if its gradients are
+ * converted there.  What a ZeRO level makes of these is left to most_of(), so that all levels share the cache. */
 enum { PHASES = 5 };
 struct met {
     double most[PHASES], end;
 };
-/* the same of a run of blocks: in those in front of the last one, and in that; of all of a pass's runs */
+/* the same for a run of blocks: the blocks before the last one, and the last one; then for all runs of a pass */
 struct run_met {
     struct met block[2];
 };
@@ -140,7 +141,7 @@ static void clear(struct pair *x, uint32_t nruns)
         x->run[k / 2].block[k % 2] = (struct met){{-INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY}, -INFINITY};
 }
 
-/* where so much of what the block makes is on its way to shards */
+/* makes: which of the gradients that the block makes are on their way to shards. */
 static struct moments_backward backward_of(const struct met *x, uint32_t makes)
 {
     struct moments_backward b = {x->most[0], -INFINITY, x->most[PHASES - 1]};
@@ -149,15 +150,15 @@ static struct moments_backward backward_of(const struct met *x, uint32_t makes)
     return b;
 }
 
-/* What a pass that is over leaves in places for copies: the next one's copies come there once those before them are
- * through. */
+/* Bytes between two steps.  A pass that has ended leaves its places for copies to the next one, whose copies are
+ * there once the earlier ones are done. */
 static double at_rest(const struct side *y, const double *queue_s)
 {
     bool later = !y->levels && y->stage->nruns && queue_s[WALK_COPY] > queue_s[WALK_COMPUTE];
     return y->now - (later ? y->stage->runs[y->run].places[1] : 0);
 }
 
-/* a step of the forward pass while the other one rests */
+/* Runs a step of the forward pass while the other one is between steps. */
 static void go_forward(struct side *x, const struct side *y, double *queue_s, double *most)
 {
     double places = x->shards->gathered > 0 ? unused(x, false, false) + unused(y, true, true) : 0;
@@ -168,7 +169,7 @@ static void go_forward(struct side *x, const struct side *y, double *queue_s, do
         next_block(x, false);
 }
 
-/* is the next step of both the forward pass's? */
+/* Is the forward pass's step the next one? */
 static bool is_forward(const double *queue_s, const struct side *x, const struct side *y)
 {
     return x->levels && walk_run_is_next(queue_s, &x->steps, &y->steps);
@@ -209,15 +210,16 @@ static void run_together(const struct moments_stage *f, const struct moments_sta
         go_forward(&x, &y, queue_s, most);
 }
 
-/* a pair of stages by its mark; most: of all that it has met */
+/* a pair of stages by its hash; most: the peak over all of run */
 struct known_pair {
     uint64_t mark;
-    struct known_pair *next; /* in the same place */
+    struct known_pair *next; /* in the same bucket */
     double most;
     struct run_met run[];
 };
 
-/* all pairs of stages that have been asked for, in a power of two of places; uses of parameters in the last orders */
+/* All pairs of stages requested so far, in a hash table whose size is a power of two; uses of parameters in recent
+ * orders. */
 #define ORDERS 4096
 struct moments_pairs {
     struct arena *arena;
@@ -261,7 +263,7 @@ static struct known_pair **place_of(struct moments_pairs *known, uint64_t mark)
     return &known->pairs[(mark ^ mark >> 32) & (known->places - 1)];
 }
 
-/* twice as many places, once there are as many pairs */
+/* Doubles the hash table once there are as many pairs as buckets. */
 static void grow(struct moments_pairs *known)
 {
     struct known_pair **old = known->pairs;
@@ -298,7 +300,7 @@ static struct known_pair *add_pair(struct moments_pairs *known, uint64_t mark, c
     return x;
 }
 
-/* of a run's last block, or of one in front of it, which finds gradients on their way */
+/* The peak bytes of a run's last block, or of the blocks before it, including gradients on their way. */
 static double at_run(const struct met *x, const struct moments_stage *b, uint32_t k, bool last,
                      const struct moments_shards *shards, const struct moments_at *at)
 {
@@ -312,18 +314,19 @@ static double at_run(const struct met *x, const struct moments_stage *b, uint32_
     double rest = moments_making(shards, before, part, scatters);
     bool sure = !shards->unsure || begins || (had && before <= shards->before + part);
     double sent = shards->blocks ? rest - place : cost_larger(rest - place, rest - shards->own + r->part);
-    double made = had ? 0 : r->made - r->scattered; /* its own gradients, as its stage's first */
+    double made = had ? 0 : r->made - r->scattered; /* its own gradients, if they are the stage's first */
     struct moments_backward own = backward_of(x, r->makes);
     double most = moments_backward(&own, sure ? before : rest, rest + made, place);
     return r->converts ? cost_larger(most, x->end + shards->sent + sent + made) : most;
 }
 
-/* Behind the block that is looked at are the gradients of others, the sums of the one before not before they are
- * converted back. */
+/* Adds the gradients of the blocks after the one that is looked at; the sums of the block directly after it only
+ * exist once they are converted back. */
 static double most_of(const struct run_met *run, const struct moments_stage *b, const struct moments_shards *shards,
                       const struct moments_at *at)
 {
-    double most = 0, behind = 0, before = 0; /* gradients of blocks behind; sums of the last one of them */
+    double most = 0, behind = 0, before = 0; /* bytes of gradients of the blocks after; of the sums of the one that
+                                              * ran last */
     for (uint32_t k = b->nruns; k-- > 0;) {
         const struct moments_run *r = &b->runs[k];
         for (int last = 1; last >= (r->times <= 1); last--) {
@@ -337,7 +340,7 @@ static double most_of(const struct run_met *run, const struct moments_stage *b, 
     return most;
 }
 
-/* of such a pair: its stages, and what of places depends on more */
+/* Hash of a pair: its stages, and whatever else its places depend on. */
 static uint64_t mark_of(const struct moments_stage *f, const struct moments_stage *b, const struct moments_shards *s,
                         const double uses[2])
 {
@@ -377,8 +380,8 @@ double moments_beside(struct moments_pairs *known, const struct moments_stage *f
 
 /* ---- places for copies ---- */
 
-/* what the places of a stage hold in front of its first layer that takes one, where an action of stage `other` is next
- * to it */
+/* What the places of a stage hold before its first layer that takes one, when an action of stage `other` runs before
+ * or after it. */
 static void share_copies_of(struct moments_stage *s, const struct moments_stage *other)
 {
     const double *leaves = other->leaves;
@@ -392,9 +395,9 @@ static void share_copies_of(struct moments_stage *s, const struct moments_stage 
     s->mark = cost_mark(s->mark, leaves, sizeof other->leaves) + same;
 }
 
-/* The last layers of the F before are on their way as one begins, those of the B behind are fetched as one ends.  Both
- * are of the same stage or, F before and B behind, of the one in front of it on its rank; of the rank's other one where
- * directions take turns. */
+/* The last layers of the previous F are being copied out as an F begins, and those of the next B are fetched as a B
+ * ends.  Both belong to the same stage or, for F before and B after, to the previous stage on its rank; to the
+ * rank's other stage where the two directions alternate. */
 void moments_share_copies(const struct decision *d, uint32_t n, struct moments_stage *stages)
 {
     uint32_t group = d->schedule_group ? d->schedule_group : d->pp;

@@ -1,12 +1,12 @@
-/* Seconds of transfers and collectives: the fastest of a group's ways for the size, or its measured curve.
+/* Seconds of transfers and collectives: of the fastest of a group's ways for the size, or by its measured curve.
  *
- * The ways are lines in bytes and sqrt(bytes), tuned per group (nccl.c); a call takes the least of at most eight.
- * Measured curves of the cluster file replace all of it for their group: time is interpolated in log(size), and
- * continued at the last point's bandwidth above and at the first point's time below.
+ * The ways are linear in bytes and sqrt(bytes), tuned per group (nccl.c); a call takes the fastest of at most eight.
+ * Measured curves of the cluster file replace all of this for their group: time is interpolated in log(size), and
+ * extrapolated with the last point's bandwidth above and the first point's time below.
  *
- * Contention that can be known beforehand is in the lines: the groups of one mask share links, NICs and uplinks evenly.
- * What overlaps in time on one NIC (gradients under activations of a pipeline) is for the caller to add up, by
- * cost_wire_s(). */
+ * Contention that is known beforehand is included: the groups of one mask share links, NICs and uplinks evenly.
+ * Transfers that overlap in time on one NIC (gradients and a pipeline's activations) are for the caller to add up,
+ * with cost_wire_s(). */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/support/units.h"
@@ -39,7 +39,7 @@ static enum cost_move move_of(enum op op)
     return op == OP_ALL_TO_ALL ? MOVE_EXCHANGE : MOVE_BROADCAST;
 }
 
-/* the fastest line for a size; NULL: the group was not tuned for the move */
+/* The fastest line for a size; NULL: the group was not tuned for the move. */
 static const struct cost_line *fastest(const struct cost_group *g, enum cost_move move, double bytes, double *seconds)
 {
     const struct cost_line *best = NULL;
@@ -55,7 +55,7 @@ static const struct cost_line *fastest(const struct cost_group *g, enum cost_mov
     return best;
 }
 
-/* the same for any group of several members */
+/* The same for any group of several members, tuning it if needed. */
 static struct cost_line choose(const struct cost *c, const struct cost_group *g, enum cost_move move, double bytes,
                                double *seconds)
 {
@@ -73,7 +73,7 @@ static const struct topo_measured *curve_of(const struct cost *c, const struct c
     return slot < 6 && g->curve[slot] ? &c->topo->measured[g->curve[slot] - 1] : NULL;
 }
 
-/* share of a group's seconds that one of its ranks has a core, where they share fewer */
+/* The share of a group's seconds for which one of its ranks occupies a core, where the ranks outnumber the cores. */
 static double turns(const struct cost *c, const struct cost_group *g)
 {
     return c->type->cores && g->n > c->type->cores ? (double)c->type->cores / g->n : 1;
@@ -154,11 +154,12 @@ double cost_dispatch_s(const struct cost *c, double bytes, double copies, uint32
     double across = nodes > 1 ? model_sets_met(nodes, copies, groups, pick) * (nodes - 1) / nodes : 0;
     double link_s = together > 1 ? bytes * inside / cost_link_bytes_s(c, g, true) : 0;
     double net_s = g->level ? bytes * across / (c->net.bytes_s[g->level] * DIRECT_NET) : 0;
-    /* forwarding inside a node runs while the next tokens arrive; a tenth of the shorter part is left over (fitted) */
+    /* forwarding inside a node overlaps the arrival of the next tokens; a tenth of the shorter part stays exposed
+     * (fitted) */
     return 50e-6 + fmax(link_s, net_s) + 0.1 * fmin(link_s, net_s);
 }
 
-/* bus bandwidth as nccl-tests counts it */
+/* The factor of bus bandwidth as nccl-tests defines it. */
 static double bus_factor(enum cost_move move, double n)
 {
     return move == MOVE_ALL_REDUCE ? 2 * (n - 1) / n : move == MOVE_BROADCAST ? 1 : (n - 1) / n;

@@ -1,8 +1,9 @@
-/* Nanoseconds of one instruction of a program, by its unit: shapes come from its operands, sizes of groups from the
- * decision's mesh.  The same kernel and transfer functions price the closed form, so the two can be compared.
+/* Nanoseconds of one instruction of a program, by its unit: shapes come from its operands, group sizes from the
+ * decision's mesh. The closed form uses the same kernel and transfer functions, so the two can be compared.
  *
- * Bytes of memory-bound instructions: every operand once, accumulated and updated ones twice; a looked-up table counts
- * the rows that are used.  At least 1 ns each, so that time orders what order is left open. */
+ * Memory-bound instructions move every operand once, and twice where it is accumulated or updated; of a table only
+ * the rows that are looked up count.  Every instruction takes at least 1 ns, so that time orders whatever order is
+ * left open. */
 
 #include "compiler/cost/cost_private.h"
 
@@ -28,9 +29,10 @@ static bool writes(const struct program *p, const struct insn *x, const struct o
     return false;
 }
 
-/* Products convert the operand that is no weight to 8 bits, both ways round at once: forward products their
- * input, those of input gradients the gradient; weight gradients find both.  Projections side by side share
- * one conversion, as long as nothing else is written where it lay. */
+/* Has an earlier product already converted this one's input?  Products convert the operand that is not a weight to 8
+ * bits, both row-wise and transposed: forward products their input, products for input gradients the output
+ * gradient; products for weight gradients find both.  Projections of one input share one conversion, as long as
+ * nothing else is written to that buffer. */
 static bool finds_converted(const struct program *p, const struct insn *x)
 {
     const struct operand *a = operand_at(p, x, OPND(MATMUL_NT, a));
@@ -55,15 +57,15 @@ static double matmul_insn_s(const struct cost *c, const struct program *p, const
     const struct operand *out = operand_at(p, x, OPND(MATMUL_NT, c)), *in = operand_at(p, x, OPND(MATMUL_NT, a));
     bool reduces_rows = x->op == OP_MATMUL_TN; /* c[m, n] = a[k, m]' b[k, n] */
     uint64_t k = reduces_rows ? in->rows : in->cols;
-    enum product product = reduces_rows ? PRODUCT_WEIGHT : PRODUCT_FORWARD; /* gradients of weights are fp32 */
+    enum product product = reduces_rows ? PRODUCT_WEIGHT : PRODUCT_FORWARD; /* weight gradients are fp32 */
     if (p->attrs[x->attr + ATTR(MATMUL_NT, fp8)].u.i == 0)
         return cost_matmul_half_s(c, product, out->rows, out->cols, k, (enum dtype)in->dtype);
     double converts = reduces_rows ? 0 : quantize_insn_s(c, p, x, (double)in->rows * in->cols);
     return converts + cost_matmul_s(c, product, out->rows, out->cols, k, (enum dtype)in->dtype);
 }
 
-/* Rows of an expert that its products take on average, not all that its blocks have room for: kernels go by the counts.
- */
+/* Rows per expert that its products process on average, not the capacity of its blocks: kernels go by the row
+ * counts. */
 static double expert_rows(const struct cost *c, uint64_t experts)
 {
     const struct decision *d = c->decision;
@@ -112,9 +114,9 @@ static double attention_insn_s(const struct cost *c, const struct program *p, co
     return cost_attention_s(c, &a, (enum dtype)q->dtype, backward);
 }
 
-/* Attention to some keys.  The kernels skip what the mask hides, so the ranks' and the steps' shares are equal: keys of
- * all ranks are the whole sequence, those of one rank a step of a ring, with the profile's speed there, merge included.
- */
+/* Seconds of attention to a part of the keys.  The kernels skip what the mask hides, so all ranks and steps take
+ * equal shares: the keys of all ranks are the whole sequence, those of one rank are one step of a ring, at the
+ * profile's ring speed, including the merge. */
 static double attention_part_s(const struct cost *c, const struct program *p, const struct insn *x)
 {
     bool backward = x->op == OP_ATTENTION_PART_I;
@@ -138,7 +140,7 @@ static double attention_part_s(const struct cost *c, const struct program *p, co
     return part * parts < sequence ? whole * part * parts / sequence / c->profile->cp_attention : whole;
 }
 
-/* of the rows of blocks that choices point at */
+/* Bytes of those rows of blocks that the choices point at. */
 static double chosen_bytes(const struct operand *rows, const struct operand *place)
 {
     return (double)place->rows * place->cols * rows->cols * isa_dtype_bytes((enum dtype)rows->dtype);
@@ -157,7 +159,7 @@ static double stream_insn_s(const struct cost *c, const struct program *p, const
     const struct isa_info *info = isa_info(x->op);
     double bytes = 0;
     if (x->op == OP_ATTENTION_MERGE)
-        return 0; /* counted with its part of attention */
+        return 0; /* included in attention_part_s() */
     size_t table = x->op == OP_EMBED ? OPND(EMBED, table) : x->op == OP_POSITION ? OPND(POSITION, table) : SIZE_MAX;
     for (size_t i = 0; i < info->noperands; i++) {
         const struct operand *o = operand_at(p, x, i);
@@ -207,8 +209,8 @@ static bool in_8_bits(const struct program *p, const struct insn *x)
     return p->attrs[x->attr + (isa_grouped(x->op) ? ATTR(GROUPED_NT, fp8) : ATTR(MATMUL_NT, fp8))].u.i != 0;
 }
 
-/* A body takes its own time, but for what joins its neighbours; products in 8 bits take two, with and without the
- * conversion. */
+/* Instructions with the same operands take the same time, except where they are fused with neighbours; products in 8
+ * bits have two times, with and without the conversion. */
 int64_t cost_insn_once(const struct cost *c, const struct program *p, uint32_t i, bool first, int64_t *known)
 {
     const struct insn *x = &p->insns[i];

@@ -1,8 +1,8 @@
 /* Step time of a decision in closed form.
  *
- * The pipeline is pipeline.c's.  Data-parallel transfers hide behind the last backward (reductions) and
- * the first forward (gathers) of their rank and behind the time that the rank waits for others there; the last and the
- * first block's stay exposed.  The optimizer streams its own shard; the slowest rank counts. */
+ * pipeline.c times the pipeline.  Data-parallel transfers hide behind the last backward pass (reductions) and the
+ * first forward pass (gathers) of their rank, and behind the time that the rank waits for others there; those of the
+ * last and of the first block stay exposed.  The optimizer streams its own shard; the slowest rank counts. */
 
 #include "compiler/cost/cost_private.h"
 
@@ -30,10 +30,10 @@ static void add_block(const struct cost *c, struct cost_stage *st, const struct 
     st->blocks += times;
 }
 
-/* Weight gradients of a microbatch that are made in half precision and added to the step's by kernels of their own:
- * read, and the step's read and written.  Products that add to fp32 gradients themselves (Megatron-LM's fused
- * accumulation) did so outside ZeRO's optimizers only: DeepSpeed's add, sharded or not, and so did sums in half
- * precision. */
+/* Adds the seconds of kernels that add a microbatch's weight gradients, made in half precision, to those of the
+ * step: they read the former, and read and write the latter.  Products that add to fp32 gradients themselves
+ * (Megatron-LM's fused accumulation) did so only outside ZeRO's optimizers: DeepSpeed adds with kernels, sharded or
+ * not, and so did stacks that sum in half precision. */
 static void add_gradients(const struct cost *c, struct cost_stage *st)
 {
     if (c->profile->gradients_added < 0.5 || (c->decision->zero == 0 && c->device.gradient_bytes > 2))
@@ -62,7 +62,7 @@ static void add_first(struct cost_stage *st, struct cost_updated x)
         st->first[empty(&st->first[0]) ? 0 : 1] = x;
 }
 
-/* buckets of matrices come piece by piece, those of experts behind a layer's others (compiler/lower/params.c) */
+/* Buckets of matrices come piece by piece, and those of experts after a layer's others (compiler/lower/params.c). */
 static void find_first(const struct cost *c, const struct cost_shape *s, const struct stage *st, struct cost_stage *sum)
 {
     if (!(c->job->wishes.offload & OFFLOAD_OPTIMIZER))
@@ -104,7 +104,8 @@ struct cost_stage cost_sum_stage(const struct cost *c, const struct cost_shape *
     return sum;
 }
 
-/* layers alone, all of one kind; then stages of as many, recomputing as many, have the same sums */
+/* Does a stage consist only of layers of one kind?  Then stages with as many layers, of which as many recompute,
+ * have equal sums. */
 static bool plain_stage(const struct cost_shape *s, const struct stage *st)
 {
     return !st->embed && !st->head && st->count && s->run[st->first] >= st->count;
@@ -143,8 +144,8 @@ static double rank_x(const struct cost_stage *st)
     return st->backward_s + st->backward_comm_s;
 }
 
-/* between two stages: what every rank of a tensor-parallel group holds alike may be sent in shares and gathered there
- */
+/* Seconds of a transfer between two stages.  Data that all ranks of a tensor-parallel group hold alike may be sent
+ * in shards and gathered at the receiver. */
 static double boundary_transfer_s(const struct cost *c, double bytes)
 {
     const struct decision *d = c->decision;
@@ -153,7 +154,7 @@ static double boundary_transfer_s(const struct cost *c, double bytes)
     return cost_transfer_s(c, bytes / d->tp) + cost_collective_s(c, OP_ALL_GATHER, bytes, AXIS_BIT(AXIS_TP));
 }
 
-/* of a stage's backward: what its last layer runs again, before the gradient of its output is needed */
+/* Seconds of a stage's backward pass before it needs the gradient of its output: its last layer's recomputation. */
 static double stage_lead_s(const struct cost_shape *s, const struct stage *st)
 {
     return st->head || !st->count ? 0 : cost_layer(s, st, st->count - 1)->again_s;
@@ -165,7 +166,7 @@ void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost
     const struct decision *d = c->decision;
     const struct wishes *w = &c->job->wishes;
     double transfer_s = d->pp > 1 ? boundary_transfer_s(c, s->boundary_bytes) : 0;
-    const struct stage *known = NULL; /* the last plain one, with its sums */
+    const struct stage *known = NULL; /* the last plain stage; its sums are below */
     struct cost_stage sums = {0};
     for (uint32_t r = 0; r < d->pp; r++) {
         ranks[r] = (struct cost_stage){0};
@@ -179,7 +180,7 @@ void cost_pipeline(const struct cost *c, const struct cost_shape *s, struct cost
                 sums = st;
             }
             add_stage(&ranks[r], &st);
-            double copy_s = cost_stage_parked(c, s, i) / cost_host_bytes_s(c); /* out beside F, in beside B */
+            double copy_s = cost_stage_parked(c, s, i) / cost_host_bytes_s(c); /* copied out beside F, back beside B */
             double x = fmax(rank_x(&st), copy_s);
             stages[i] = (struct pipeline_stage){.forward_s = fmax(rank_f(&st), copy_s),
                                                 .backward_s = x,
@@ -215,15 +216,15 @@ void cost_clear_transfers(const struct decision *d, struct pipeline_stage *stage
         stages[i].next_s = stages[i].back_s = 0;
 }
 
-/* a transfer in equal pieces, each with its own latency */
+/* Seconds of a transfer in equal pieces, each with its own latency. */
 static double pieces_s(const struct cost *c, enum op op, double bytes, double pieces, const struct cost_group *g)
 {
     return pieces * cost_group_s(c, op, bytes / pieces, g);
 }
 
-/* Seconds of one reduction and one gather of everything that a rank holds; experts: the group of theirs, where it has
- * any.  ZeRO 2 and 3 move block by block; else gradients travel in buckets of 40 million elements, of a million per
- * member where they are many (Megatron-LM's default). */
+/* Seconds of one reduction and one gather of everything that a rank holds; experts: the group that reduces their
+ * gradients, if the rank has experts.  ZeRO 2 and 3 transfer block by block; otherwise gradients travel in buckets
+ * of 40 million elements, or a million per member if that is more (Megatron-LM's default). */
 static void dp_transfers(const struct cost *c, const struct cost_stage *st, const struct cost_group *experts,
                          double *reduce, double *gather)
 {
@@ -251,8 +252,7 @@ static void dp_transfers(const struct cost *c, const struct cost_stage *st, cons
     }
 }
 
-/* seconds of one microbatch's pass in which the NICs carry other transfers than data-parallel ones, which wait for them
- */
+/* Seconds of one microbatch's pass during which the NICs carry other transfers, for which data-parallel ones wait. */
 static double nic_taken_s(const struct cost *c, double layer_comm_s)
 {
     const struct decision *d = c->decision;
@@ -264,7 +264,7 @@ static double nic_taken_s(const struct cost *c, double layer_comm_s)
     return (layers ? layer_comm_s : 0) + (d->pp > 1 ? d->vpp * cost_wire_s(c, OP_SEND, bytes, &c->next) : 0);
 }
 
-/* microbatches whose kernels data-parallel transfers of a step run beside */
+/* The number of microbatches whose kernels a step's data-parallel transfers can run beside. */
 static uint32_t passes_beside(const struct cost *c)
 {
     const struct decision *d = c->decision;
@@ -274,9 +274,9 @@ static uint32_t passes_beside(const struct cost *c)
     return group < d->microbatches ? group : d->microbatches;
 }
 
-/* Of one reduction or gather of moved_s, what can run beside kernels that take pass_s for a microbatch.  Looped stages
- * go through a group of microbatches chunk by chunk: the transfers of all chunks but one have the group's kernels of
- * the other chunks beside them, those of the last one its own last microbatch. */
+/* The seconds, of one reduction or gather of moved_s, that can run beside kernels that take pass_s per microbatch.
+ * Looped stages process a group of microbatches chunk by chunk: the transfers of all chunks but one run beside the
+ * group's kernels of the other chunks, those of the last chunk beside its own last microbatch. */
 static double dp_hides(const struct cost *c, double moved_s, double pass_s)
 {
     double passes = passes_beside(c), v = c->decision->vpp;
@@ -285,7 +285,7 @@ static double dp_hides(const struct cost *c, double moved_s, double pass_s)
     return fmin(moved_s, passes * pass_s) * (1 - 1 / v) + fmin(moved_s, pass_s) / v;
 }
 
-/* the profile's share of data-parallel transfers that stays exposed of what could hide */
+/* The share of the data-parallel transfers that could hide but stays exposed, by the profile. */
 static double dp_share(const struct cost *c)
 {
     const struct wishes *w = &c->job->wishes;
@@ -293,7 +293,8 @@ static double dp_share(const struct cost *c)
     return w->never_overlap & OVERLAP_DP ? 1 : overlaps ? c->profile->dp_overlap_shown : c->profile->dp_shown;
 }
 
-/* what a pipeline rank sums and gathers; in DualPipe two copies of the model, one from each end */
+/* The state that a pipeline rank reduces and gathers; DualPipe's ranks have two copies of the model, one from each
+ * end. */
 static struct cost_stage rank_state(const struct cost *c, const struct cost_stage *stages, uint32_t r)
 {
     struct cost_stage st = stages[r];
@@ -302,24 +303,24 @@ static struct cost_stage rank_state(const struct cost *c, const struct cost_stag
         st.matrices += other->matrices;
         st.experts += other->experts;
         st.blocks += other->blocks;
-        if (c->job->model.tied && (r == 0 || r + 1 == c->decision->pp)) /* one table for both ends */
+        if (c->job->model.tied && (r == 0 || r + 1 == c->decision->pp)) /* both ends share one table */
             st.matrices -= (double)expand_padded_vocab(c->job->model.vocab, c->decision->tp) / c->decision->tp *
                            (double)c->job->model.width;
     }
     return st;
 }
 
-/* Data-parallel transfers of the worst rank, as an estimate.  They run beside kernels as far as the stack
- * lets them: of what could hide, the profile's share stays exposed; that the last reduced and the first
- * gathered block have nothing to hide behind is left out here (moves.c has it).  Hidden ones slow the kernels
- * beside them down.  Under ZeRO 2 gradients are scattered for every microbatch, under ZeRO 3 parameters are
- * gathered twice for each. Copies on mirror ranks add theirs at the end.
+/* Estimates the data-parallel transfers of the worst rank.  They run beside kernels as far as the stack allows: of
+ * what could hide, the profile's share stays exposed.  That the last reduced and the first gathered block have
+ * nothing to hide behind is ignored here (moves.c models it).  Hidden transfers slow the kernels beside them down.
+ * Under ZeRO 2 gradients are scattered for every microbatch; under ZeRO 3 parameters are gathered twice for each.
+ * Copies on mirror ranks add theirs at the end.
  *
- * longer: from below, of these stages or of any whose forward passes make what is kept as well, and whose backward
- * passes are longer by such a forward pass at most.  More hides there and less is exposed, so what hides is taken of
- * the shorter ones, what is exposed of the longer ones. */
+ * longer: a lower bound for these stages and for any whose forward passes also do the work for kept values (kept_s),
+ * and whose backward passes are longer by at most one such forward pass.  More is hidden there and less exposed, so
+ * what is hidden is computed from the shorter passes, and what is exposed from the longer ones. */
 struct dp_transfers {
-    double exposed_s, shown_s, stolen_s; /* shown: of that, for the profile's share */
+    double exposed_s, shown_s, stolen_s; /* shown: the part of exposed_s that is due to the profile's share */
 };
 
 static struct dp_transfers dp_exposed(const struct cost *c, const struct cost_stage *stages, bool longer)
@@ -329,7 +330,7 @@ static struct dp_transfers dp_exposed(const struct cost *c, const struct cost_st
     double before_f = 0, before_x = 0, reduce = 0, gather = 0, share = dp_share(c), stolen = c->profile->stolen;
     bool mirrors = d->schedule == SCHED_DUALPIPE;
     uint32_t expert_dp = decision_expert_dp(d);
-    struct cost_group experts = {.n = 1}; /* made where some rank has experts */
+    struct cost_group experts = {.n = 1}; /* set once a rank with experts is found */
     struct cost_stage last = {0};
     for (uint32_t r = 0; r < d->pp; r++) {
         const struct cost_stage st = rank_state(c, stages, r);
@@ -369,15 +370,16 @@ static struct dp_transfers dp_exposed(const struct cost *c, const struct cost_st
 
 double cost_host_bytes_s(const struct cost *c)
 {
-    /* Grace is joined by 450 GB/s each way (NVIDIA's data sheets of GH200 and GB200), others by PCIe; 0.8 is assumed */
+    /* Grace is attached by 450 GB/s each way (NVIDIA's data sheets of GH200 and GB200), others by PCIe; 0.8 is an
+     * assumption */
     const char *model = c->type->gpu.model;
     double bytes_s = !strncmp(model, "GB", 2) || !strncmp(model, "GH", 2) ? 0.8 * 450e9 : 25e9;
     return c->type->host_bytes_s > 0 ? c->type->host_bytes_s : bytes_s;
 }
 
-/* Bytes of a gradient as the update finds it: what was summed between ranks at the end stays in the format of that sum
- * (lower_own_gradient() of compiler/lower/shard.c).  shard of n ranks that hold copies: its state is split over so
- * many. */
+/* Bytes of a gradient element when the update reads it: what is reduced between ranks at the end stays in the format
+ * of that reduction (lower_own_gradient() of compiler/lower/shard.c).  Of the n ranks that hold copies, the state is
+ * split over `shard`. */
 static double summed_bytes(const struct cost *c, uint32_t n, uint32_t shard)
 {
     const struct decision *d = c->decision;
@@ -385,8 +387,8 @@ static double summed_bytes(const struct cost *c, uint32_t n, uint32_t shard)
     return (at_end ? c->job->train.reduce : c->job->train.grads) == DT_FP32 ? 4 : 2;
 }
 
-/* bytes of a rank's share of elements as the update finds them: gradients, state, a working copy beside it; of the
- * state, what may be kept in host memory */
+/* Bytes of a rank's share of elements at the update: gradients, state, and a separate working copy; parked: of the
+ * state, what may be kept in host memory. */
 struct update_bytes {
     double gradients, state, copy, parked;
 };
@@ -397,7 +399,7 @@ static struct update_bytes update_bytes(const struct cost *c, const struct cost_
     const struct train *t = &c->job->train;
     double moment = t->moments == DT_FP32 ? 4 : 2, moments = t->optimizer == OPT_ADAMW ? 2 : t->momentum > 0 ? 1 : 0;
     double weight = t->master == DT_FP32 ? 4 : 2;
-    bool apart = t->master != train_working(t); /* from the working copy, which is written beside */
+    bool apart = t->master != train_working(t); /* separate from the working copy, which the update writes too */
     uint32_t shard = d->zero ? decision_expert_shard(d) : 1;
     double dense = x->matrices / d->shard, experts = x->experts / shard, own = dense + experts;
     return (struct update_bytes){
@@ -415,8 +417,8 @@ static double updated_s(const struct cost *c, const struct update_bytes *x, doub
     return cost_stream_of_s(c, op, x->gradients + 2 * x->state + x->copy, x->copy > 0) + buckets * c->device.launch_s;
 }
 
-/* The state comes and goes on one queue: that of the first two buckets comes ahead, before the norm is known, and the
- * first one's is updated before anything else moves. */
+/* Fetching and returning the state share one queue.  That of the first two buckets is fetched before the norm is
+ * known, and the first bucket is updated before anything else moves. */
 static void fetch_state(const struct cost *c, const struct cost_stage *st, double parked, struct pipeline_update *u)
 {
     const struct update_bytes first = update_bytes(c, &st->first[0]), second = update_bytes(c, &st->first[1]);
@@ -429,12 +431,13 @@ struct pipeline_update cost_rank_update(const struct cost *c, const struct cost_
 {
     const struct cost_stage st = rank_state(c, ranks, r);
     const struct update_bytes x = update_bytes(c, &(struct cost_updated){st.matrices, st.experts});
-    double buckets = st.blocks * (st.experts > 0 ? 3 : 1) + 2; /* launches */
+    double buckets = st.blocks * (st.experts > 0 ? 3 : 1) + 2; /* number of launches */
     struct pipeline_update u = {.norm_s = cost_stream_of_s(c, OP_SQNORM, x.gradients, c->job->train.grads != DT_FP32) +
                                           buckets * c->device.launch_s};
     u.last_norm_s = u.norm_s / buckets;
     u.update_s = updated_s(c, &x, buckets);
-    if (decision_skews(c->job, c->decision)) /* foretells what the next step begins with */
+    if (decision_skews(c->job, c->decision)) /* also computes in advance the parameters that the next step begins
+                                              * with */
         u.update_s += cost_stream_s(c, x.gradients + x.state + x.copy) + buckets * c->device.launch_s;
     if (c->job->wishes.offload & OFFLOAD_OPTIMIZER)
         fetch_state(c, &st, x.parked, &u);
@@ -456,7 +459,7 @@ double cost_agree_s(const struct cost *c)
     return cost_collective_s(c, OP_ALL_REDUCE, 16, AXES_WORLD) + 2 * c->device.launch_s;
 }
 
-/* The optimizer's part is from below: of the first stage's rank, whose update all wait for, and the least norm. */
+/* optimizer_s is a lower bound: the update of the first stage's rank, which all wait for, and the least norm. */
 void cost_tail(const struct cost *c, const struct cost_stage *ranks, struct estimate *e)
 {
     double norm_s = INFINITY;
@@ -525,8 +528,8 @@ struct cost_body cost_body(const struct cost *c, const struct cost_stage *ranks)
     x.compute_s = c->crowd * compute / d->pp * d->microbatches;
     x.comm_s = c->crowd * comm / d->pp * d->microbatches;
     x.least_s = c->crowd > 1 ? x.compute_s + x.comm_s : 0;
-    /* Everyone waits for the slowest node at every synchronisation, and for the host at the step's seam.  A node that
-     * is slow on a stage with slack holds nobody up. */
+    /* Everyone waits for the slowest node at every synchronisation, and for the host between two steps.  A node that
+     * is slow on a stage with slack delays nobody. */
     double straggle = c->profile->straggle, slack = slowest * d->pp / (compute + comm) - 1;
     x.slow = fmax(cost_slow_least(c), straggle * log2(fmax(1, d->nnodes)) - slack);
     return x;
@@ -542,7 +545,7 @@ void cost_items(const struct cost_body *x, double pipeline_s, double free_s, str
     e->tp_comm_s = x->comm_s;
     e->pp_comm_s = fmax(0, pipeline_s - free_s);
     e->bubble_s = fmax(0, pipeline_s - e->compute_s - e->tp_comm_s - e->pp_comm_s);
-    /* what overlapped pairs hide of it is not seen */
+    /* transfers that overlapped pairs hide are not exposed */
     e->tp_comm_s = fmin(e->tp_comm_s, fmax(0, pipeline_s - e->compute_s - e->pp_comm_s));
     e->compute_s *= 1 + x->slow;
     e->bubble_s *= 1 + x->slow;

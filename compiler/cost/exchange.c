@@ -1,11 +1,11 @@
-/* Rows to experts that lie on several nodes: straight to every expert's rank, or once per node and spread there
- * (compiler/lower/moe.c); which of the two a decision takes, and what each costs.
+/* Rows to experts on several nodes are sent either straight to every expert's rank, or once per node and spread
+ * there (compiler/lower/moe.c).  Here: which of the two a decision takes, and what each costs.
  *
- * Straight, k rows of a token travel among all expert ranks, most of them between nodes.  Once per node, as many rows
- * as a token meets nodes (model_sets_met(), with room as blocks have it) travel among the ranks with the same number on
- * each node, and then k rows over the links of a node, one after the other.  The faster one for a microbatch's rows in
- * one layer is taken, of whole blocks and by plain all-to-all: that is how llmrun moves them, whatever stack a profile
- * describes. */
+ * Straight, the k rows of a token travel among all expert ranks, most of them between nodes.  Once per node, as many
+ * rows as a token has nodes to visit (model_sets_met(), times the capacity of the blocks) travel among the ranks
+ * with the same number on each node, and then k rows over the links of a node, one transfer after the other.  The
+ * faster way for a microbatch's rows in one layer is taken, for whole blocks and plain all-to-all: that is how
+ * llmrun sends them, whatever stack a profile describes. */
 
 #include "compiler/cost/cost_private.h"
 
@@ -18,7 +18,7 @@ void cost_split_experts(struct cost *c)
     c->near = c->far = (struct cost_group){.n = 1};
     if (nodes == 1 || d->ep < 4)
         return;
-    if (!nodes) { /* a node's ranks must lie on it in every group */
+    if (!nodes) { /* the ranks that form a node's part must be on one node in every group */
         uint64_t domain = (uint64_t)c->type->gpus * (c->type->scale_up.span > 1 ? c->type->scale_up.span : 1);
         if (!c->ep.level || together < 2 || d->ep % together || d->ep == together ||
             domain % mesh_run(&c->mesh, (uint64_t)together * d->etp) ||
@@ -30,13 +30,13 @@ void cost_split_experts(struct cost *c)
     c->far = cost_expert_group(c, nodes, d->ep / nodes * d->etp);
 }
 
-/* what blocks of experts' rows have room for, over the mean; 0: all that can come */
+/* Capacity of blocks of experts' rows, as a multiple of the mean; 0: room for all that can arrive. */
 static double room_of(const struct cost *c)
 {
     return c->decision->room > 0 ? c->decision->room : cost_usual_room(c->job, &c->type->gpu);
 }
 
-/* rows of `tokens` tokens that travel between nodes, as a stack's blocks have room for them */
+/* The rows of `tokens` tokens that travel between nodes, by the capacity of a stack's blocks. */
 static double far_rows(const struct cost *c, const struct profile *stack, const struct moe *m, double tokens)
 {
     double nodes = c->far.n, met = model_sets_met(nodes, m->active, m->groups, m->pick);
@@ -61,7 +61,7 @@ static double near_s(const struct cost *c, const struct moe *m, double tokens, d
     return cost_group_s(c, OP_ALL_TO_ALL, tokens * m->active * cost_rows_moved(c, m) * row_bytes, &c->near);
 }
 
-/* what the rows that came to a node pass through memory more often */
+/* Seconds of the additional passes through memory of the rows that arrived at a node. */
 static double copies_s(const struct cost *c, const struct moe *m, double tokens, double row_bytes)
 {
     return cost_stream_s(c, 2 * far_rows(c, c->profile, m, tokens) * row_bytes);
@@ -97,12 +97,12 @@ struct cost_exchange cost_exchange(const struct cost *c, const struct moe *m, do
     double dispatch = cost_dispatch_s(c, moved / m->active * row_bytes, m->active, m->groups, m->pick, &c->ep, stack);
     struct cost_exchange x = {.way_s = dispatch};
     if (c->ep.level == COST_FLOOR && ours &&
-        !stack) { /* on no nodes yet: no slower than either way, without what starts them */
+        !stack) { /* no nodes are assigned yet: a lower bound of both ways, without their start-up time */
         double once = cost_floor_dispatch_s(c, tokens * row_bytes, m->active, m->groups, m->pick, c->ep.n);
         x.way_s = fmin(dispatch, 0.9 * fmax(0, once - 50e-6));
         return x;
     }
-    uint32_t nodes = stack || !ours ? 1 : cost_exchange_nodes(c); /* other stacks do what their profile says */
+    uint32_t nodes = stack || !ours ? 1 : cost_exchange_nodes(c); /* other stacks send as their profile says */
     if (nodes > 1) {
         double choices = 4 * m->active * far_rows(c, c->profile, m, tokens);
         double far = far_s(c, m, tokens, row_bytes), near = near_s(c, m, tokens, row_bytes);
@@ -110,13 +110,13 @@ struct cost_exchange cost_exchange(const struct cost *c, const struct moe *m, do
         x.far_s = far;
         x.copies_s = copies_s(c, m, tokens, row_bytes);
         x.rows = far_rows(c, c->profile, m, tokens);
-        /* choices and their weights go once, with the counts of rows within the node; gradients of the weights come
-         * back */
+        /* choices and their weights are sent once, and the row counts within the node; gradients of the weights are
+         * sent back */
         x.forward_s = 2 * cost_group_s(c, OP_ALL_TO_ALL, choices, &c->far) +
                       cost_group_s(c, OP_ALL_TO_ALL, 4.0 * m->experts / nodes, &c->near);
         x.backward_s = cost_group_s(c, OP_ALL_TO_ALL, choices, &c->far) +
                        2 * cost_group_s(c, OP_ALL_TO_ALL, 4 * moved, &c->near);
-    } else if (ours) { /* counts; in backward rows' weights and their gradients: latency mostly */
+    } else if (ours) { /* row counts; in the backward pass the rows' weights and their gradients: mostly latency */
         x.forward_s = cost_group_s(c, OP_ALL_TO_ALL, 4 * m->experts, &c->ep);
         x.backward_s = 2 * cost_group_s(c, OP_ALL_TO_ALL, 4 * moved, &c->ep);
     }
@@ -130,12 +130,13 @@ double cost_usual_room(const struct job *job, const struct topo_gpu *gpu)
     return topo_is_cpu(gpu) ? 0 : 1.5 * job->train.imbalance;
 }
 
-/* Rows that travel to experts and that their activations go over, for each that is expected on average: llmrun's blocks
- * travel whole, of so much room, other stacks send what there is. */
+/* Rows that are sent to experts, and that their activations hold, for each row expected on average: llmrun's blocks
+ * travel whole, with their capacity; other stacks send the rows that there are. */
 static double rows_of(const struct cost *c, const struct profile *stack, const struct moe *m, double room)
 {
     const struct decision *d = c->decision;
-    double local = (double)m->experts / d->ep, all = fmin(m->active, local) * d->ep / m->active; /* all that can come */
+    double local = (double)m->experts / d->ep, all = fmin(m->active, local) * d->ep / m->active; /* the most that can
+                                                                                                  * arrive */
     if (stack->allocator > 0.5 || m->capacity > 0)
         return fmin(c->job->train.imbalance, all);
     return room > 0 ? fmin(room, all) : all;

@@ -1,14 +1,13 @@
-/* A layer, the embedding or the head as one rank holds it: bytes from forward to backward, temporaries, and
+/* The bytes of a layer, the embedding or the head on one rank: kept from forward to backward, temporaries, and
  * parameters, by rules per operator.
  *
- * Which values live from forward to backward follows from who reads them there: norms, products and
- * activations need their input, attention its input, output and log-sum-exp, the loss its logits.  Everything
- * else is a temporary. Recomputation takes values off that list.  For a dense layer of GPT with dropout and
- * unfused attention that gives sbh (34 + 5as/h), split over tp as in equations 1 to 6 of Korthikanti et al.
- * 2022.
+ * Which values are kept from the forward to the backward pass follows from what the latter reads: norms, products
+ * and activation functions need their input, attention its input, output and log-sum-exp, the loss its logits.
+ * Everything else is a temporary. Recomputation takes values off that list.  For a dense GPT layer with dropout and
+ * unfused attention this gives sbh (34 + 5as/h), split over tp as in equations 1 to 6 of Korthikanti et al. 2022.
  *
- * What a stack does otherwise is in its profile: dropout's masks, scores, logits in fp32, gradients of
- * vocabulary matrices made whole. */
+ * What a stack does differently is in its profile: masks of dropout, attention scores, logits in fp32, whole
+ * gradients of vocabulary matrices. */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/model/backward.h"
@@ -21,15 +20,15 @@ struct keep {
     const struct expansion *e;
     enum recompute recompute; /* of this block: the embedding and the head are never recomputed */
     uint32_t parts;
-    double element, tokens, rows; /* tokens of a microbatch here; rows of a TOKENS value (split under SP) */
+    double element, tokens, rows; /* tokens of a microbatch on this rank; rows of a TOKENS value (split under SP) */
     uint8_t *kept;                /* by value */
-    const uint8_t *eight;         /* of llmrun, where it keeps 8 bits: of which values */
-    double gradients;             /* most bytes of gradient temporaries of one operator */
+    const uint8_t *eight;         /* by value, for llmrun where it keeps 8 bits: number of parts in 8 bits; else NULL */
+    double gradients;             /* the most bytes of gradient temporaries of any operator */
     double sequence;
-    double spared; /* what recomputation takes off extra */
-    double eager;  /* copies of operators that are not fused */
-    double stack;  /* of extra: what llmrun does not keep */
-    double extra;  /* kept besides values: statistics, log-sum-exp, masks, routing */
+    double spared; /* bytes that recomputation takes off `extra` */
+    double eager;  /* bytes of copies that unfused operators keep */
+    double stack;  /* of extra: bytes that llmrun does not keep */
+    double extra;  /* bytes kept besides values: statistics, log-sum-exp, masks, routing */
     struct cost_block *out;
 };
 
@@ -42,7 +41,7 @@ static double value_bytes(const struct keep *b, uint32_t v)
     return b->element * (value->class == CLASS_COLS ? b->tokens * cols : b->rows * (double)value->cols);
 }
 
-/* values that backward reads, by operator kind; kept: by value */
+/* Marks the values that the backward pass reads, by operator kind; kept: by value. */
 static void find_kept(const struct expansion *e, uint8_t *kept)
 {
     memset(kept, 0, e->nvalues);
@@ -62,16 +61,16 @@ static bool recomputes(const struct keep *b, uint32_t part)
     return b->recompute == RECOMPUTE_FULL || (b->recompute == RECOMPUTE_SELECTIVE && (b->parts & part));
 }
 
-/* our own stack rounds as products read and keeps 16 bits, unless it is asked for 8 */
+/* llmrun rounds to 8 bits when products read and keeps 16 bits, unless the job asks it to keep 8 */
 static bool keeps_fp8(const struct keep *b)
 {
     return b->c->job->train.precision == DT_FP8 && (b->c->buffers->allocator > 0.5 || b->c->job->train.fp8_kept);
 }
 
-#define EIGHT_OF_SIXTEEN (33.0 / 64) /* with a scale for 128 */
+#define EIGHT_OF_SIXTEEN (33.0 / 64) /* with one scale per 128 numbers */
 
-/* bytes of a value from forward to backward: fp8 stacks keep what only products read as they read it, and where that is
- * asked for what gates read (DeepSeek-V3 report, section 3.3.3) */
+/* Bytes of a value from forward to backward.  fp8 stacks keep values that only products read in the format they are
+ * read in and, where the job asks for it, also those that gates read (DeepSeek-V3 report, section 3.3.3). */
 static double kept_bytes(const struct keep *b, uint32_t v)
 {
     bool products = keeps_fp8(b);
@@ -97,17 +96,16 @@ static void experts(struct keep *b, const struct opr *o)
     double kept = fp8 * in + (b->c->job->train.fp8_kept ? less : 1) * hidden * parts +
                   (recomputes(b, PART_MOE_ACT) ? 0 : fp8 * hidden);
     double far = cost_far_rows(b->c, m, b->tokens / d->tp);
-    kept += 8 * far * m->active; /* of rows that came to the node: places of their choices, and weights */
+    kept += 8 * far * m->active; /* of rows that arrived at this node: the places of their choices, and the weights */
     b->extra += recomputes(b, PART_MOE) ? 0 : kept;
     b->spared += recomputes(b, PART_MOE) ? kept : 0;
-    /* rows that came, their gradients, the same at home; the activation weighted, its gradient twice, that of its
-     * inputs */
+    /* rows that arrived, their gradients, and the same on the sender's side; the weighted activation, its gradient
+     * twice, and the gradients of its inputs */
     b->gradients = fmax(b->gradients, (d->ep > 1 ? 3 : 2) * in + 2 * b->element * far * h + hidden * (parts + 3));
 }
 
-/* Scores of unfused attention: the softmax's output and, with dropout, its mask and its output (Korthikanti
- * et al., section 4.1: 2as^2b + as^2b + 2as^2b); fused attention keeps one fp32 statistic per row and head.
- */
+/* Scores of unfused attention: the softmax's output and, with dropout, its mask and its output (Korthikanti et al.,
+ * section 4.1: 2as^2b + as^2b + 2as^2b); fused attention keeps one fp32 statistic per row and head. */
 static void attention(struct keep *b, const struct opr *o)
 {
     const struct attn *t = o->attn;
@@ -124,12 +122,13 @@ static void attention(struct keep *b, const struct opr *o)
         b->extra += scores;
         b->stack += scores - 4 * rows;
     }
-    /* attention to exchanged heads keeps its output in its own layout too: the product behind it reads the local one */
+    /* attention with exchanged heads also keeps its output in its own layout: the following product reads the local
+     * one */
     if (decision_exchanges_heads(b->c->decision) && !recomputes(b, PART_CORE_ATTN))
         b->extra += value_bytes(b, o->out);
 }
 
-/* key heads of a rank */
+/* The number of key heads of a rank. */
 static double own_keys(const struct opr *o, uint32_t tp)
 {
     return (double)o->attn->kv / model_key_parts(o->attn->kv, tp);
@@ -141,7 +140,7 @@ static void operator(struct keep *b, uint32_t i)
     double in = value_bytes(b, o->in[0]), in2 = value_bytes(b, o->in[1]), out = value_bytes(b, o->out);
     const struct profile *p = b->c->buffers;
     const struct decision *d = b->c->decision;
-    double mask = p->dropout > 0.5 ? out / b->element : 0; /* one byte an element */
+    double mask = p->dropout > 0.5 ? out / b->element : 0; /* one byte per element */
     switch (o->kind) {
     case OPR_NORM:
         b->extra += 4 * b->rows * (b->c->job->model.norm.kind == NORM_LAYER ? 2 : 1);
@@ -196,8 +195,8 @@ static void operator(struct keep *b, uint32_t i)
     }
 }
 
-/* PyTorch's example of selective checkpointing: of the products, in order, every second one is run again;
- * attention's outputs are kept; everything else is run again */
+/* Is the last product of operator i kept?  PyTorch's example of selective checkpointing recomputes every second
+ * product, in order, keeps attention's outputs, and recomputes everything else. */
 static bool keeps_product(const struct keep *b, uint32_t i)
 {
     uint32_t products = 0;
@@ -206,13 +205,13 @@ static bool keeps_product(const struct keep *b, uint32_t i)
     return products % 2;
 }
 
-/* does 'recompute selective' without parts mean every second product here, as in PyTorch's example? */
+/* Does 'recompute selective' without parts mean every second product, as in PyTorch's example? */
 static bool recomputes_products(const struct cost *c, const struct decision *d)
 {
     return c->buffers->selective_products > 0.5 && d->recompute == RECOMPUTE_SELECTIVE && d->parts == PART_CORE_ATTN;
 }
 
-/* the same over values: of a stacked product (q, k and v; gate and up) the kept share by columns */
+/* The bytes kept in that case; of a stacked product (q, k and v; gate and up) the kept share by columns. */
 static double selective_bytes(struct keep *b)
 {
     const struct expansion *e = b->e;
@@ -226,7 +225,7 @@ static double selective_bytes(struct keep *b)
         double all = 0, kept = 0;
         for (uint32_t w = 0; w < o->nweights; w++)
             all += (double)e->weights[o->weight + w].rows;
-        bool last = keeps_product(b, i); /* of this operator's products; they alternate backwards from it */
+        bool last = keeps_product(b, i); /* of the operator's last product; going backwards they alternate */
         for (uint32_t w = o->nweights; w-- > 0; last = !last)
             kept += last ? (double)e->weights[o->weight + w].rows : 0;
         bytes += all > 0 ? value_bytes(b, o->out) * kept / all : 0;
@@ -234,8 +233,8 @@ static double selective_bytes(struct keep *b)
     return bytes;
 }
 
-/* Values that selective recomputation makes again.  Of other stacks than llmrun attention to exchanged heads keeps its
- * output. */
+/* Unmarks the values that selective recomputation recomputes.  With other stacks than llmrun, attention with
+ * exchanged heads keeps its output. */
 static void forget(struct arena *a, struct keep *b)
 {
     const struct decision *d = b->c->decision;
@@ -248,7 +247,7 @@ static void forget(struct arena *a, struct keep *b)
 static void count_weights(struct keep *b)
 {
     const struct decision *d = b->c->decision;
-    double split[2] = {0}; /* matrices whole on every rank, split over tp */
+    double split[2] = {0}; /* elements of matrices whole on every rank, and split over tp */
     bool early[2] = {false};
     for (uint32_t i = 0; i < b->e->noprs; i++) {
         const struct opr *o = &b->e->oprs[i];
@@ -291,7 +290,7 @@ static double kept_values(const struct keep *b)
     return bytes;
 }
 
-/* what the operators of a prediction module's head keep, which are never run again */
+/* The bytes that the operators of a prediction module's head keep, which are never recomputed. */
 static double kept_behind(struct arena *a, struct keep *b)
 {
     const struct expansion *e = b->e;
@@ -311,9 +310,9 @@ static double kept_behind(struct arena *a, struct keep *b)
     return kept_values(&head);
 }
 
-/* The loss of a stack that makes it from copies: nothing of the logits stays, the softmax and its gradient
- * count as temporaries of the head.  In the head's backward live the logits' gradient, the matrix's whole
- * gradient where the stack makes one, and the stream's gradient and gathered input. */
+/* The loss of a stack that computes it from copies: nothing of the logits is kept, and the softmax and its gradient
+ * are temporaries of the head.  The head's backward pass holds the logits' gradient, the whole gradient of the
+ * matrix where the stack makes one, and the gradient and the gathered input of the residual stream. */
 static void loss_buffers(struct keep *b)
 {
     const struct profile *p = b->c->buffers;
@@ -339,8 +338,8 @@ static void loss_buffers(struct keep *b)
     }
 }
 
-/* Gradients of products' outputs, and their inputs where those are only computed again.  The loss's gradient lies in
- * the logits. */
+/* Bytes from I to W: gradients of products' outputs, and inputs of products where these are recomputed.  The loss's
+ * gradient is in the logits' buffer. */
 static double late_bytes(struct arena *a, const struct keep *b)
 {
     double bytes = 0;
@@ -357,7 +356,7 @@ static double late_bytes(struct arena *a, const struct keep *b)
     return bytes;
 }
 
-/* of kept values those that products read, whose weights' gradients come later */
+/* Of the kept values, bytes of those that products read whose weight gradients are made by W. */
 static double waits_bytes(struct arena *a, const struct keep *b)
 {
     double bytes = 0;

@@ -1,12 +1,12 @@
-/* Bytes over a block's passes as llmrun has them: what the forward pass leaves, and the fullest moments of the forward
+/* Bytes over the passes of a block as llmrun runs them: what the forward pass leaves, and the peaks of the forward
  * pass, of the backward pass, and of its two halves.
  *
- * The instructions of a piece are followed with what they read and write, as the rules of compiler/lower have them; a
- * store is live from a write that needs nothing of what is there to the last access before the next such write, as
- * placement has it (compiler/place/lives.c).  What a backward pass finds live at its begin is what the forward pass
- * leaves.  Parameters and their gradients are the rank's (mem.c).
+ * The instructions of a piece are followed with what they read and write, by the rules of compiler/lower.  A store
+ * is live from a write that needs none of its contents to the last access before the next such write, as in
+ * placement (compiler/place/lives.c).  What is live at the start of a backward pass is what the forward pass must
+ * leave.  Parameters and their gradients belong to the rank (mem.c).
  *
- * Cost: linear in the instructions of a piece, some hundred. */
+ * Cost: linear in the instructions of a piece, a few hundred. */
 
 #include "compiler/cost/lives.h"
 
@@ -68,7 +68,8 @@ void lives_uses(struct lives *l)
     lives_takes(l, 1);
 }
 
-/* an empty instruction of a transfer at a place of the list, with room for n touches; the first of them */
+/* Inserts an empty instruction of a transfer into the list, with n empty touches; returns the index of the first of
+ * them. */
 static uint32_t insert(struct lives *l, uint32_t at, uint32_t n)
 {
     uint32_t first = at < l->pass.insns.n ? l->pass.insns.at[at].touch : (uint32_t)l->pass.touches.n,
@@ -92,7 +93,8 @@ static uint32_t insert(struct lives *l, uint32_t at, uint32_t n)
     return first;
 }
 
-/* What brought it is over before the last instruction, and so are the transfers before: they have one queue. */
+/* The transfer that brought the store is over before the last instruction, and so are all earlier transfers, because
+ * they share one queue. */
 static void settle(struct lives *l, uint32_t store)
 {
     uint32_t n = l->nmoving;
@@ -146,7 +148,7 @@ void lives_update(struct lives *l, uint32_t store)
     touch(l, store, true, true);
 }
 
-/* behind the last instruction that writes a store, or uses it */
+/* The index after the last instruction that writes a store, or that uses it. */
 static uint32_t made_at(const struct lives *l, uint32_t store, bool used)
 {
     for (uint32_t i = (uint32_t)l->pass.insns.n; i-- > 0;) {
@@ -163,7 +165,7 @@ void lives_transfer(struct lives *l, uint32_t to, uint32_t from, bool early)
     uint32_t at = (uint32_t)l->pass.insns.n;
     if (early) {
         uint32_t there = made_at(l, from, false),
-                 free = to + 1 < l->stores.n ? made_at(l, to, true) : 0; /* the last one is new */
+                 free = to + 1 < l->stores.n ? made_at(l, to, true) : 0; /* the last store is new */
         at = there > l->queue_at ? there : l->queue_at;
         at = free > at ? free : at;
     }
@@ -173,7 +175,7 @@ void lives_transfer(struct lives *l, uint32_t to, uint32_t from, bool early)
     if (from == NONE)
         return;
     l->pass.touches.at[k + 1] = (struct lives_touch){from, .reads = true};
-    if (l->nmoving == LIVES_MOVING) /* the oldest is over by now */
+    if (l->nmoving == LIVES_MOVING) /* the oldest transfer is over by now */
         memmove(l->moving, l->moving + 1, --l->nmoving * sizeof *l->moving);
     l->moving[l->nmoving].to = to;
     l->moving[l->nmoving++].from = from;
@@ -271,7 +273,7 @@ uint32_t lives_gradient(struct lives *l, uint32_t v, bool *adds)
     return l->gradient[v];
 }
 
-/* a write, or one that adds to what is there */
+/* A write; adds: it adds to what is there. */
 void lives_give(struct lives *l, uint32_t store, bool adds)
 {
     touch(l, store, adds, true);
@@ -310,7 +312,7 @@ static uint32_t *nones(struct lives *l, uint32_t n)
     return x;
 }
 
-/* no temporaries yet */
+/* Starts a pass without temporaries. */
 static void begin_pass(struct lives *l, uint32_t halves)
 {
     const struct expansion *e = l->e;
@@ -363,7 +365,7 @@ static void backward(struct lives *l)
     }
 }
 
-/* What the first products of a W read is there as I ends, so that it is gathered beside the last of it. */
+/* What the first products of a W read is available as I ends, so it is gathered beside the last kernels of I. */
 static void begin_weights(struct lives *l)
 {
     double cols = (double)l->c->job->model.width;
@@ -376,7 +378,7 @@ static void begin_weights(struct lives *l)
     }
 }
 
-/* bytes of a set of stores; parked: of those in host memory between a layer's passes, which fit what offload takes */
+/* Bytes of a set of stores; parked: only of those that are in host memory between a layer's passes. */
 static double sum_of(const struct lives *l, const bool *set, bool parked)
 {
     double bytes = 0;
@@ -424,8 +426,8 @@ static void park(struct lives *l, struct cost_parked x, uint32_t store)
         l->each[l->nparked++] = x;
 }
 
-/* What goes to host memory behind F, though it may be made again before anything reads it, and what of it W has copied
- * back: values that it reads (compiler/lower/park.c). */
+/* Finds what is copied to host memory after F, even where it is recomputed before anything reads it, and of that
+ * what W has copied back: the values that it reads (compiler/lower/park.c). */
 static void find_copied(struct lives *l, struct cost_lives *out)
 {
     bool *all = ARENA_ARRAY(l->arena, bool, l->stores.n), *read = ARENA_ARRAY(l->arena, bool, l->stores.n);
@@ -447,7 +449,8 @@ static void find_copied(struct lives *l, struct cost_lives *out)
     out->fetched_input = l->plan.weighs[0] ? out->parked_input : 0;
 }
 
-/* All passes, and then from the back: what a pass finds live at its begin is what the one before must leave. */
+/* Records all passes, and then goes backwards: what is live at the start of a pass is what the one before must
+ * leave. */
 static void follow(struct lives *l, struct cost_lives *out)
 {
     struct lives_pass f, b, i, w;
@@ -540,7 +543,7 @@ static void follow_block(struct arena *a, const struct cost *c, const struct dec
     *nparked = l.nparked;
 }
 
-/* of the same shape as c's decision; its recomputation may be another */
+/* For a decision of the same shape as c's; its recomputation may differ. */
 static void follow_later(struct arena *a, const struct cost *c, const struct cost_lives_later *later,
                          struct arena *levels, struct cost_parked *each, uint32_t *nparked, struct cost_lives *out)
 {

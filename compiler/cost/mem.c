@@ -1,14 +1,14 @@
-/* Bytes of a decision: persistent buffers by ZeRO level, activations of the microbatches in flight,
- * temporaries and boundary buffers.
+/* Bytes of a decision: persistent buffers by ZeRO level, activations of the microbatches in flight, temporaries and
+ * boundary buffers.
  *
- * llmrun places buffers once: rings of activations as deep as the schedule has microbatches in flight, beside
- * them the fullest temporaries.  The placed arena is the truth; this steers the search.  Other stacks
- * allocate through the step; the fullest moment is then the loss (all that the rank keeps, and the loss's
- * temporaries) or the backward of a layer (the same without the head's, and what that layer makes again and
- * takes for gradients).  What their allocator holds back, their communicators and their context are lines of
- * the estimate, by the profile.
+ * llmrun places buffers once: rings of activations as deep as the schedule has microbatches in flight and, beside
+ * them, the largest temporaries.  The placed arena is exact; this model steers the search.  Other stacks allocate
+ * during the step.  Their peak is either at the loss (everything that the rank keeps, and the loss's temporaries) or
+ * in the backward pass of a layer (the same without the head's part, plus what that layer recomputes and its
+ * gradients).  What their allocator holds back, their communicators and their context are separate lines of the
+ * estimate, by the profile.
  *
- * Microbatches in flight are pipeline_live.c's. */
+ * pipeline_live.c counts the microbatches in flight. */
 
 #include "compiler/cost/mem.h"
 
@@ -47,12 +47,13 @@ const struct cost_block *cost_layer(const struct cost_shape *s, const struct sta
 /* what one pipeline rank holds */
 struct holding {
     double dense, experts; /* parameter elements, buckets padded */
-    double made, part;     /* as of a block; of the largest */
-    double largest;        /* of one block: gathered at a time under zero 3 */
+    double made, part;     /* as in struct cost_held; of the largest block */
+    double largest;        /* elements of one block, which ZeRO 3 gathers at a time */
     double keep, temporary;
-    double head_keep, head_temporary; /* of the head: no longer there in a layer's backward */
-    const double *loss;               /* temporaries of the head by enum cost_loss, NULL: one way only */
-    double shapes;                    /* elements of one block's distinct matrices, the most of all */
+    double head_keep, head_temporary; /* bytes of the head, which are free again in a layer's backward pass */
+    const double *loss;               /* bytes of the head's temporaries by enum cost_loss; NULL: there is one way
+                                       * only */
+    double shapes;                    /* elements of one block's distinct matrices, the largest of all blocks */
 };
 
 double cost_padded(const struct cost_rooms *x, double elements)
@@ -77,7 +78,8 @@ struct cost_held cost_held_block(const struct cost_rooms *x, const struct cost_b
     h.largest = (shards ? own : 0) + (spreads ? h.experts : 0);
     h.made = late ? 0 : h.largest;
     h.part = late ? 0 : (shards ? own / d->shard : 0) + (spreads ? h.experts / x->expert_shard : 0);
-    if (x->least && b->early) { /* whole and not scattered under some schedule: half of them at least are more then */
+    if (x->least && b->early) { /* under some schedules they stay whole and are not scattered: at least half of them
+                                 * count more then */
         h.made /= 4;
         h.part = 0;
     }
@@ -117,7 +119,7 @@ static void hold_layers(const struct cost_rooms *x, struct holding *h, const str
     }
 }
 
-/* the same of the head */
+/* The same for the head. */
 static void hold_head(const struct cost *c, struct holding *h, const struct cost_block *head,
                       const struct cost_held *own)
 {
@@ -161,7 +163,8 @@ double cost_stage_late(const struct cost *c, const struct cost_shape *s, uint32_
     return late;
 }
 
-/* stages of a rank, and which; DualPipe's ranks have two copies of the model, one from each end */
+/* The number of stages of rank r, and the j-th of them; DualPipe's ranks hold two copies of the model, one from each
+ * end of the pipeline. */
 uint32_t cost_rank_stages(const struct decision *d)
 {
     return d->schedule == SCHED_DUALPIPE ? 2 : d->vpp;
@@ -192,8 +195,8 @@ double cost_stage_parked(const struct cost *c, const struct cost_shape *s, uint3
     return bytes;
 }
 
-/* With activations in host memory: two places for a layer that is worked on, and again for the second of a pair of
- * actions; of each microbatch in flight a stage's input, and what is kept beside layers. */
+/* With activations in host memory: two places for the layer that is being processed, and two more for the second of
+ * a pair of actions; for each microbatch in flight, a stage's input and what is kept outside layers. */
 static double rank_keep_parked(const struct cost *c, const struct cost_shape *s, uint32_t r)
 {
     const struct decision *d = c->decision;
@@ -258,7 +261,7 @@ static double dtype_bytes(enum dtype_name d)
     return d == DT_FP32 ? 4 : 2;
 }
 
-/* share of what a caching allocator would like to hold that it cannot give back: blocks in part used */
+/* the share of what a caching allocator holds that it cannot give back: partly used blocks */
 #define ALLOCATOR_LEAST 0.1
 
 static void set_widths(struct cost_rooms *x)
@@ -268,13 +271,14 @@ static void set_widths(struct cost_rooms *x)
     x->parameter = dtype_bytes(t->precision);
     x->made = dtype_bytes(t->grads);
     x->reduced = c->buffers->allocator < 0.5 ? dtype_bytes(t->reduce) : x->made;
-    /* after its last microbatch a stage's gradient is converted, with few of them before another stage's is made */
+    /* after its last microbatch a stage's gradient is converted; with few microbatches, before another stage's is
+     * made */
     bool apart = c->decision->zero < 2 && c->decision->microbatches <= c->decision->pp;
     x->gradient = apart ? cost_smaller(x->made, x->reduced) : x->made;
     if (x->least && c->decision->zero < 2)
         x->made = x->reduced = x->gradient;
     bool foretells = c->buffers->allocator < 0.5 &&
-                     decision_skews(c->job, c->decision); /* a copy that is not changed yet */
+                     decision_skews(c->job, c->decision); /* it keeps a copy that is not updated yet */
     x->state = t->master == train_working(t) && !foretells ? 0 : dtype_bytes(t->master);
     if (c->decision->zero >= 3 && c->buffers->master_shards > 0.5) {
         x->parameter = cost_larger(x->parameter, dtype_bytes(t->master));
@@ -286,13 +290,13 @@ static void set_widths(struct cost_rooms *x)
         x->place = x->state;
         x->state = 0;
     }
-    /* an optimizer that shards its state reduces half-precision gradients after the step's last backward; Megatron's
-     * adds each to its fp32 one as it comes */
+    /* an optimizer that shards its state reduces half-precision gradients after the step's last backward pass;
+     * Megatron's adds each of them to its fp32 gradient as it arrives */
     x->copy = t->precision != DT_FP32 && t->grads == DT_FP32 && c->decision->zero == 1 ? c->buffers->gradient_copy_bytes
                                                                                        : 0;
 }
 
-/* kinds of transfers that a rank takes part in, each with buffers of its own */
+/* The number of kinds of transfers that a rank takes part in, each of which has buffers of its own. */
 static uint32_t communicators(const struct cost *c)
 {
     const struct decision *d = c->decision;
@@ -304,7 +308,7 @@ static uint32_t communicators(const struct cost *c)
     n += d->pp > 1 ? 2 : 0; /* to both neighbours */
     n += d->ep > 1 ? 2 : 0; /* dispatch, and the experts' reduction */
     n += d->ep > 1 && c->buffers->allocator < 0.5 && cost_exchange_nodes(c) > 1; /* dispatch between nodes and within */
-    n += d->tp > 1 && (d->pp > 1 || d->dp > 1); /* the model-parallel group, for norms */
+    n += d->tp > 1 && (d->pp > 1 || d->dp > 1); /* the model-parallel group, for gradient norms */
     return n;
 }
 
@@ -313,8 +317,8 @@ double cost_gathered_places(const struct cost_rooms *x, double uses)
     return cost_smaller(x->ahead + 1, uses);
 }
 
-/* The same of our own stack: places for pieces that are gathered; two for a microbatch's gradients, and for a rank's
- * parts of them. */
+/* Bytes of llmrun's own buffers for shards: places for pieces that are gathered; two for a microbatch's gradients,
+ * and two for this rank's parts of them. */
 static double own_shard_buffers(const struct cost_rooms *x, const struct holding *h)
 {
     const struct decision *d = x->c->decision;
@@ -326,7 +330,7 @@ static double own_shard_buffers(const struct cost_rooms *x, const struct holding
     return bytes;
 }
 
-/* what a layer or the head gathers of sharded parameters, and the gradients on their way to shards */
+/* Bytes of the sharded parameters that a layer or the head gathers, and of the gradients on their way to shards. */
 static double shard_buffers(const struct cost *c, const struct holding *h)
 {
     const struct decision *d = c->decision;
@@ -343,14 +347,14 @@ uint64_t cost_memory_limit(const struct job *job, const struct topo_gpu *gpu)
     if (cost_buffers(job)->context_gib <= 0)
         return decision_gpu_bytes(job, gpu);
     struct topo_gpu whole =
-        *gpu; /* what its stack takes beside tensors is itemised: nothing is kept unless asked for */
+        *gpu; /* what its stack takes beside tensors is itemised: nothing is reserved unless the user asks for it */
     struct job asked = *job;
     whole.reserve_bytes = 0;
     asked.wishes.frees = true;
     return decision_gpu_bytes(&asked, &whole);
 }
 
-/* lines of the estimate of rank r of another stack than llmrun from what it holds */
+/* Fills in the lines of the estimate of rank r from what it holds, for other stacks than llmrun. */
 static void fill_lines(const struct cost_rooms *x, const struct holding *h, uint32_t r, struct estimate *e)
 {
     const struct cost *c = x->c;
@@ -376,8 +380,8 @@ static void fill_lines(const struct cost_rooms *x, const struct holding *h, uint
     e->context_bytes = (uint64_t)(p->context_gib * (1 << 30));
     e->peak_bytes = e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes + e->activation_bytes +
                     e->buffer_bytes + e->communicator_bytes + e->context_bytes;
-    /* A caching allocator gives back what it holds for nothing when the device has no more.  The optimizer's buckets
-     * live as long as it does; under ZeRO 2 and 3 they are those that shard_buffers() counts. */
+    /* A caching allocator gives unused memory back when the device has no more.  The optimizer's buckets live as
+     * long as the optimizer does; under ZeRO 2 and 3 they are those that shard_buffers() counts. */
     double in_part = p->allocator_share * (activations + buffers), held = in_part, taken = x->copy * all;
     *(d->zero < 2 ? &taken : &held) += p->held_gib * (1 << 30);
     double free_bytes = x->limit - (double)e->peak_bytes - taken;
@@ -385,9 +389,9 @@ static void fill_lines(const struct cost_rooms *x, const struct holding *h, uint
     e->peak_bytes += e->allocator_bytes;
 }
 
-/* The gradient of the embedding's table is one with that of a tied head or of prediction modules, whose backward passes
- * are the first to add to it: where both ends are on a rank, it begins there; else each end has its own, and the two
- * are summed. */
+/* The gradient of the embedding's table is shared with that of a tied head or of prediction modules, whose backward
+ * passes are the first to add to it.  Where both ends of the pipeline are on one rank, it begins there; otherwise
+ * each end has its own, and the two are reduced. */
 static void share_tables(struct cost_rooms *x)
 {
     const struct model *m = &x->c->job->model;
@@ -434,7 +438,7 @@ static void init_rooms(struct cost_rooms *x, const struct cost *c, const struct 
     x->head = cost_held_block(x, &s->head, s->head.matrices, m->predict);
     if (m->predict) {
         x->predict = cost_held_block(x, &s->predict, s->predict.matrices, false);
-        if (x->predict.largest > 0) /* with the head's matrix and the embedding's table */
+        if (x->predict.largest > 0) /* including the head's matrix and the embedding's table */
             x->predict.largest += cost_padded(x, s->embed.matrices) + (m->tied ? 0 : cost_padded(x, s->head.matrices));
     }
     share_tables(x);
@@ -465,7 +469,7 @@ double cost_layer_buffers(const struct cost_rooms *x, uint32_t kind, double temp
     return LEAST_OWN * (temporary + 4 * boundary + own_shard_buffers(x, &h));
 }
 
-/* all blocks but the head, which may be the embedding */
+/* What all blocks hold except the head, which may share the embedding's table. */
 static struct holding hold_model(const struct cost *c, const struct cost_shape *s)
 {
     const struct stage all = {.count = c->job->model.nlayers};
@@ -502,8 +506,7 @@ static void take_least(struct estimate *e)
     e->peak_bytes -= before - e->activation_bytes - e->buffer_bytes;
 }
 
-/* what is no more than least_bytes need not be told apart from that, nor what is more than most_bytes from anything
- * that is */
+/* Estimates rank r.  Results of at most least_bytes need not be exact, and neither need those above most_bytes. */
 static void rooms_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, uint64_t least_bytes,
                        uint64_t most_bytes, struct estimate *e)
 {
@@ -516,7 +519,7 @@ static void rooms_rank(const struct cost_rooms *x, uint32_t r, struct own_stages
     }
     struct holding h = hold_rank(x, r);
     fill_lines(x, &h, r, e);
-    /* where memory is short: a loss over split logits, then a fused one and fused operators */
+    /* where memory is short: first a loss over split logits, then a fused loss and fused operators */
     for (int k = 0; k < 2 && (double)e->peak_bytes > x->limit; k++) {
         if (h.loss)
             h.head_temporary = cost_smaller(h.head_temporary, h.loss[k ? LOSS_LEAST : LOSS_SPLIT]);
@@ -558,7 +561,7 @@ bool cost_rooms_fullest(const struct cost_rooms *x, uint64_t most_bytes, struct 
     struct own_stages own, *known = x->known ? x->known : &own;
     own.n = 0;
     for (uint32_t r = 0; r < x->c->decision->pp; r++) {
-        struct estimate rank = *e; /* times stay */
+        struct estimate rank = *e; /* keeps the times */
         rooms_rank(x, r, known, r ? fullest.peak_bytes : 0, most_bytes, &rank);
         if (r == 0 || rank.peak_bytes > fullest.peak_bytes)
             fullest = rank;

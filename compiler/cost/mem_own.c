@@ -1,15 +1,15 @@
-/* Memory of llmrun, whose programs place every buffer before the step: what outlives the step, and the fullest moment
- * of the rank's order of actions (moments.c) by what each block takes while it runs (lives.c).
+/* Memory of llmrun, whose programs place every buffer before the step: what persists between steps, and the peak
+ * over the rank's order of actions (moments.c), from what each block takes while it runs (lives.c).
  *
- * Placement puts buffers on the same bytes where their lives do not meet, so the most that lives at a time is close to
- * what it comes to. */
+ * Placement lets buffers share bytes where their live ranges do not overlap, so the peak of live bytes is close to
+ * the size of the arena. */
 
 #include "compiler/cost/mem.h"
 
 #include <math.h>
 
-/* A rank's blocks take two places in turns.  Copies have a queue of their own, in the order of time, so that a place is
- * taken again as soon as it is free, by whatever comes next. */
+/* Bytes of the places for copies from host memory.  A rank's blocks take two places in turn.  Copies have a queue of
+ * their own, in order of time, so that a place is taken again as soon as it is free, by whatever comes next. */
 static double places_of(const struct cost_rooms *x, uint32_t r)
 {
     const struct decision *d = x->c->decision;
@@ -37,7 +37,7 @@ static void join_sums(struct own_sums *all, const struct own_sums *x)
     all->workspace = cost_larger(all->workspace, x->workspace);
 }
 
-/* bytes of a place that the rank's blocks gather their parameters in */
+/* Bytes of one place that the rank's blocks gather their parameters in. */
 static double gathered_of(const struct cost_rooms *x, uint32_t r)
 {
     const struct decision *d = x->c->decision;
@@ -49,13 +49,14 @@ static double gathered_of(const struct cost_rooms *x, uint32_t r)
     return most * (x->c->job->train.precision == DT_FP32 ? 4 : 2);
 }
 
-/* State that lies in host memory is fetched to one of two places, of a size for each bucket's, in the order of updates.
- * A bucket's copies wait for the update two buckets before, and the one two behind is the first that waits for them: so
- * four may have theirs at a time, and gradients of those that are updated are gone. */
+/* Optimizer state that is in host memory is fetched into one of two places, each of the size of its bucket's, in the
+ * order of updates.  A bucket's copies wait for the update two buckets earlier, and the bucket two later is the
+ * first that waits for them. So four buckets may have state on the device at a time, while the gradients of those
+ * already updated are free. */
 struct updates {
-    double place, last[3], gradient; /* bytes of state of the last three; of the last one's gradient */
-    double done, first,
-        most; /* gradients up to the last one; state of the first two; the most, less gradients that are gone */
+    double place, last[3], gradient; /* bytes of state of the last three buckets; of the last one's gradient */
+    double done, first, most; /* bytes of gradients up to the last bucket; of state of the first two; the peak, less the
+                               * gradients that are free by then */
     uint32_t n;
 };
 
@@ -75,7 +76,8 @@ static void add_update(struct updates *u, double elements, double gradient)
     u->done += gradient;
 }
 
-/* of a rank; the first three of equal blocks have all there is, and the most gradients */
+/* The updates of a rank.  Of equal blocks, the first three are enough: they reach the peak of state with the most
+ * gradients. */
 static struct updates updates_of(const struct cost_rooms *x, uint32_t r)
 {
     const struct decision *d = x->c->decision;
@@ -98,7 +100,8 @@ static struct updates updates_of(const struct cost_rooms *x, uint32_t r)
     return u;
 }
 
-/* gradients on their way to shards: what is made lies in two places, or in one if it is converted into two others */
+/* Gradients on their way to shards: they are made in two places in turn or, if they are converted, made in one and
+ * converted into two others. */
 static struct moments_shards shards_made(const struct cost_rooms *x, const struct own_sums *h)
 {
     bool shards = x->c->decision->zero >= 2, blocks = x->c->job->wishes.never_overlap & OVERLAP_DP;
@@ -121,7 +124,7 @@ static struct moments_shards shards_made(const struct cost_rooms *x, const struc
                                    .apart = decision_exchanges_apart(x->c->job, x->c->decision)};
 }
 
-/* between stages on different ranks, and between passes */
+/* Adds the stage's transfers from and to stages on other ranks, and what waits between its passes. */
 static void add_transfers(const struct cost_rooms *x, uint32_t stage, struct moments_stage *s)
 {
     const struct decision *d = x->c->decision;
@@ -159,12 +162,12 @@ static const struct pipeline_stage *stage_seconds(struct arena *a, const struct 
     return times.stages;
 }
 
-/* Bytes of activations and buffers that a rank needs at least to need more than so many in all, or that it may have
- * without that; fixed: of all else. */
+/* The bytes of activations and buffers with which a rank needs more than all_bytes in all (more), or with which it
+ * does not; fixed: bytes of everything else. */
 static double left_of(const struct cost_rooms *x, uint64_t all_bytes, double fixed, bool more)
 {
     double bytes = (double)all_bytes - fixed - (double)x->communicator_bytes - x->c->buffers->context_gib * (1 << 30);
-    return more ? (x->least ? bytes / LEAST_OWN : bytes) + 64 : bytes - 64; /* sums of whole bytes */
+    return more ? (x->least ? bytes / LEAST_OWN : bytes) + 64 : bytes - 64; /* margin for sums rounded to whole bytes */
 }
 
 void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *known, uint64_t least_bytes,
@@ -194,7 +197,7 @@ void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *kn
     const struct updates updates = updates_of(x, r);
     for (uint32_t j = 0; j < cost_rank_stages(d); j++)
         shards_of.fetched = stages[j].copies[0] > 0 ? updates.first
-                                                    : shards_of.fetched; /* else nothing before holds it back */
+                                                    : shards_of.fetched; /* otherwise no earlier copy delays it */
     if (places > 0 && decision_pairs(d->schedule))
         moments_share_copies(d, cost_rank_stages(d), stages);
     shards_of.gathered = gathered_of(x, r);

@@ -1,5 +1,5 @@
-/* Memory of llmrun's stages: what each block holds, and the most of its passes (lives.c), as sums of blocks front to
- * back.  Equal blocks are one run, and equal stages one stage. */
+/* Memory of llmrun's stages: what each block holds, and the peak of its passes (lives.c), as sums over the blocks
+ * from front to back.  Equal blocks form one run, and equal stages are computed once. */
 
 #include "compiler/cost/mem.h"
 
@@ -19,7 +19,7 @@ static void add_sums(struct own_sums *h, const struct cost_held *x, double times
     h->workspace = cost_larger(h->workspace, workspace);
 }
 
-/* The table of a tied model is one where both ends are on a rank. */
+/* A tied model has one table where both ends of the pipeline are on one rank. */
 static const struct cost_held *head_held(const struct cost_rooms *x, struct cost_held *h)
 {
     const struct cost *c = x->c;
@@ -61,22 +61,23 @@ bool cost_next_run(struct cost_runs *r, struct cost_run *out)
 struct stage_walk {
     const struct cost_rooms *x;
     struct moments_stage *out;
-    struct moments_sums front; /* of the blocks in front */
+    struct moments_sums front; /* sums over the blocks before */
     bool received;             /* the next block's input is the stage's, which stays on the device */
-    double places;             /* on the device, of what blocks keep in host memory */
-    double near[2], near_left; /* what the last two layers so far take of them; the last one, of what W needs */
-    uint32_t nlayers, npieces; /* layers so far; blocks of the rank's stages */
+    double places;             /* bytes of the places on the device for what blocks keep in host memory */
+    double near[2], near_left; /* bytes that the last two layers so far take of the places; that W needs of the last
+                                * one */
+    uint32_t nlayers, npieces; /* layers so far; blocks of the rank's stages so far */
     bool paired;               /* two actions run beside one another */
 };
 
-/* the most of what a run of blocks takes at its ends, where the sums of others change evenly along it */
+/* Raises *most to the larger value of a run's two ends; between them the sums of other blocks change linearly. */
 static void at_ends(double *most, double first, double each, double times)
 {
     *most = cost_larger(*most, cost_larger(first, first + each * (times - 1)));
 }
 
-/* A run of blocks, or more of what the last one has that there is room for.  What its passes find in places for copies
- * is of the blocks in front: in F on the way to host memory, in B fetched by then. */
+/* Adds a run of blocks or, where there is no room, extends the last one.  What its passes find in the places for
+ * copies belongs to the blocks before it: in F on the way to host memory, in B already fetched. */
 static void add_run(struct moments_stage *s, const struct cost_lives *v, const struct moments_block *m, double near)
 {
     if (s->nruns == MOMENTS_RUNS) {
@@ -101,9 +102,9 @@ bool cost_converts(const struct cost_rooms *x)
     return x->reduced < x->made || x->reduced > x->made;
 }
 
-/* Gradients of a block behind its last microbatch: those of its matrices are converted, and then those of its experts,
- * as far as ranks have sums of them; or, `late`, those that are only summed behind all actions.  made, after: bytes
- * before and behind; the most of them meanwhile. */
+/* Gradients of a block after its last microbatch: those of its matrices are converted, and then those of its
+ * experts, if they are reduced between ranks; or, with `late`, those that are only reduced after all actions.  made,
+ * after: bytes before and after; returns the most bytes during the conversion. */
 static double convert(const struct cost_rooms *x, const struct cost_held *h, bool late, double *made, double *after)
 {
     double most = *made = *after = x->made * (h->gradients[0] + h->gradients[1] + h->gradients[2] + h->begun);
@@ -132,7 +133,7 @@ static void add_moments(struct moments_sums *to, const struct moments_sums *x, d
     }
 }
 
-/* what one more run of blocks of a stage adds to the last one that there is room for */
+/* Merges a run of blocks of a stage into the last one that there is room for. */
 static void merge_block(struct moments_block *to, const struct moments_block *b)
 {
     double all = to->times + b->times;
@@ -168,8 +169,8 @@ static void merge_block(struct moments_block *to, const struct moments_block *b)
         *most[k] = cost_larger(*most[k], *own[k]);
 }
 
-/* The most of a pass at moments of a set (cost_lives.backward_of), less the gradients that it lacks then: its matrices'
- * and its experts'. */
+/* The peak bytes of a pass over the moments of a set (cost_lives.backward_of), less the gradients of matrices and of
+ * experts that do not exist at the moment. */
 static double without(const double of[8], uint32_t set, const double gradients[2])
 {
     double most = -INFINITY;
@@ -179,7 +180,7 @@ static double without(const double of[8], uint32_t set, const double gradients[2
     return most;
 }
 
-/* made: what its gradients on their way are of, matrices (1) or experts (2) */
+/* made: its gradients on their way to shards are of matrices (1) or experts (2). */
 static struct moments_backward backward_of(const struct cost_lives *v, uint32_t made, const double gradients[2],
                                            double parked)
 {
@@ -191,13 +192,13 @@ static struct moments_backward backward_of(const struct cost_lives *v, uint32_t 
                                      .used = without(v->backward_of, 0xf0, gradients) + parked};
 }
 
-/* what the layers in front take of the places that a block leaves */
+/* Bytes that the layers before take of the places that a block leaves free. */
 static double near_of(const struct stage_walk *w, const struct cost_block *b)
 {
     return w->near[0] + (b->lives->kind == LIVES_LAYER ? 0 : w->near[1]);
 }
 
-/* of a run of blocks: what each leaves, and its passes */
+/* A run of blocks: what each of them leaves, and its passes. */
 static void block_of(const struct stage_walk *w, const struct cost_block *b, const struct cost_lives *v,
                      const struct cost_held *h, double times, struct moments_block *to)
 {
@@ -246,8 +247,9 @@ static void block_of(const struct stage_walk *w, const struct cost_block *b, con
     to->first_input = without(v->input_of, 0xff, now) + parked;
 }
 
-/* Front to back; what a stage's later blocks hold is then known as a sum less those in front.  Backward passes come
- * from the back: of what is kept they find the blocks in front, and of gradients those behind. */
+/* Adds blocks from front to back; what a stage's later blocks hold is then the total less those before.  Backward
+ * passes go from back to front: they find what the blocks before them keep, and the gradients of the blocks after
+ * them. */
 static void add_blocks(struct stage_walk *w, const struct cost_block *b, const struct cost_lives *v,
                        const struct cost_held *h, double times)
 {
@@ -284,8 +286,8 @@ static void add_blocks(struct stage_walk *w, const struct cost_block *b, const s
     w->received = false;
 }
 
-/* Those of equal layers by themselves that find another kind in front of them, or a stage's first one, whose input is
- * no copy. */
+/* Adds equal layers, but those separately that follow a layer of another kind, and a stage's first one, whose input
+ * is no copy. */
 static void add_layers(struct stage_walk *w, const struct cost_block *b, const struct cost_lives *v,
                        const struct cost_held *h, double times)
 {
@@ -334,7 +336,7 @@ static void begin_stage(struct moments_stage *out)
     out->backward = (struct moments_backward){-INFINITY, -INFINITY, -INFINITY};
 }
 
-/* uses since gradients were last sent to shards, by blocks back to front */
+/* Finds the uses since gradients were last sent to shards, by blocks from back to front. */
 static void find_since(struct moments_stage *s)
 {
     double since = INFINITY, behind = 0, part = 0;
@@ -405,7 +407,7 @@ static void walk_stage(const struct cost_rooms *x, uint32_t stage, double places
         add_both(&w, sums, run.b, run.held, run.times);
     sums->dense += copied;
     sums->dense_vectors = cost_padded(x, sums->vectors[0]) +
-                          cost_padded(x, sums->vectors[1]); /* a bucket each, on every rank whole */
+                          cost_padded(x, sums->vectors[1]); /* one bucket each, whole on every rank */
     end_stage(&w, sums, copied);
     *npieces = w.npieces;
 }
@@ -417,12 +419,12 @@ static void copy_stage(struct moments_stage *to, const struct moments_stage *fro
     memcpy(to->blocks, from->blocks, from->nblocks * sizeof *from->blocks);
 }
 
-/* Most stages are as many layers of one kind as others; what such ones come to is remembered. */
+/* Most stages have as many layers of the same kind as others; the results for these are cached. */
 void cost_own_stage(const struct cost_rooms *x, uint32_t stage, double places, uint32_t *npieces,
                     struct own_stages *known, struct moments_stage *out, struct own_sums *sums)
 {
     const struct stage *st = &x->c->decision->stages[stage];
-    uint32_t kind = st->count ? x->s->kind[st->first] : 0; /* an empty stage may begin behind the last layer */
+    uint32_t kind = st->count ? x->s->kind[st->first] : 0; /* an empty stage may begin after the last layer */
     bool usual = known && !st->embed && !st->head && st->count && x->s->run[st->first] >= st->count;
     for (uint32_t i = 0; usual && i < known->n && i < OWN_STAGES; i++) {
         const struct own_stage *k = &known->at[i];

@@ -1,9 +1,9 @@
-/* The fullest moment of a pipeline rank: its order of actions, as compiler/schedule writes it (orders.c), with bytes
- * instead of names.
+/* The peak memory of a pipeline rank: follows its order of actions, as compiler/schedule writes it (orders.c), in
+ * bytes.
  *
- * An order is stretches of a few actions that repeat.  What a rank holds changes evenly along a stretch, so its first
- * round and its last one are looked at, and its second one, where the first has made gradients.  Cost: a few
- * nanoseconds for each action that is looked at: tens per rank, and all of them where a schedule is listed. */
+ * An order consists of stretches of a few actions that repeat.  What a rank holds changes linearly along a stretch,
+ * so its first and its last round are looked at, and the second one where the first has made gradients.  Cost: a few
+ * nanoseconds for each action that is looked at: tens per rank, but all of them where a schedule is a list. */
 
 #include "compiler/cost/moments_private.h"
 
@@ -24,22 +24,22 @@ static inline void look(struct order *x, double bytes)
         x->most = (struct moments){all, x->held, x->gradients};
 }
 
-/* would that be no more than the fullest moment so far? */
+/* Would that be at most the peak so far? */
 static inline bool is_less(const struct order *x, double bytes)
 {
     return x->held + x->gradients + bytes <= x->most.bytes;
 }
 
-/* places for parameters while as many uses of them follow as there are places, or more; of actions beside others, from
- * the first such pair to the last */
+/* Bytes of the places for gathered parameters, if at least as many uses follow as there are places; from the first
+ * pair of actions to the last, including the places of the pairs' other actions. */
 static inline double places(const struct order *x)
 {
     const struct moments_shards *s = x->shards;
     return s->gathered * (s->places + (x->pairs_left && x->pairs_left < x->pairs ? s->places_beside : 0));
 }
 
-/* what lies in places of actions beside others between two pairs: the next one's first parameters, which were asked for
- * ahead */
+/* Bytes that the places of the pairs' other actions hold between two pairs: the next one's first parameters, which
+ * were prefetched. */
 static inline double between_pairs(const struct order *x)
 {
     const struct moments_shards *s = x->shards;
@@ -47,20 +47,20 @@ static inline double between_pairs(const struct order *x)
                                                                         : 0;
 }
 
-/* does an action find fewer uses left than there are places, or places for copies back that need not be full? */
+/* Are fewer uses left than there are places, or may places for copies from host memory be empty? */
 static inline bool runs_out(const struct order *x)
 {
     return (x->shards->gathered > 0 && x->uses < x->shards->places) || x->copying;
 }
 
-/* are gradients on their way waited for by an action that takes gathered parameters? */
+/* Does an action that takes gathered parameters wait for gradients on their way? */
 static inline bool waits(const struct order *x)
 {
     return x->made_uses < INFINITY && x->made > x->part;
 }
 
-/* Is the first use of an action one with the last one of that before?  F and B meet in a stage's last block, B and F in
- * its first one. */
+/* Does the first use of an action share its parameters with the last use of the action before?  F and B meet in a
+ * stage's last block, B and F in its first one. */
 static inline bool shared(const struct order *x, uint32_t used, uint32_t c, bool back)
 {
     const struct moments_stage *s = &x->stages[c];
@@ -68,7 +68,7 @@ static inline bool shared(const struct order *x, uint32_t used, uint32_t c, bool
     return used == 2 * c + !back ? meets : used == 2 * c + back && s->uses[back] <= 1;
 }
 
-/* Gradients on their way are waited for with the first parameters that are asked for behind them. */
+/* Gradients on their way have arrived when the first parameters that were requested after them have. */
 static inline void await_made(struct order *x, bool shares)
 {
     if (x->made_uses + shares <= 0 && x->made > x->part) {
@@ -77,7 +77,8 @@ static inline void await_made(struct order *x, bool shares)
     }
 }
 
-/* an action that takes gathered parameters; is its first use one with the last one before? */
+/* Begins an action that takes gathered parameters; returns whether its first use shares them with the last use
+ * before. */
 static inline bool begin_uses(struct order *x, uint32_t c, bool back)
 {
     if (x->shards->gathered <= 0)
@@ -91,14 +92,14 @@ static inline bool begin_uses(struct order *x, uint32_t c, bool back)
     return shares;
 }
 
-/* an action that takes gathered parameters, and copies back from host memory */
+/* Counts the uses of gathered parameters and the copies from host memory of an action. */
 static inline void use(struct order *x, const struct moments_stage *s, bool back, bool shares)
 {
     x->uses -= s->uses[back] - shares;
     x->copies -= back ? s->copies[0] : 0;
 }
 
-/* an action, and what of it stays should the next one use the same parameters */
+/* Looks at an action, and notes its peak for the case that the next one uses the same parameters. */
 static void look_at(struct order *x, const struct action_at *a)
 {
     const struct moments_stage *s = &x->stages[a->stage];
@@ -113,8 +114,8 @@ static void look_at(struct order *x, const struct action_at *a)
         x->between = (struct moments){others + bytes, a->held, a->gradients};
 }
 
-/* at once, or once the next action is known, whose copies from host memory begin as soon as there is a place for them
- */
+/* Looks at an action at once or, with copies from host memory, once the next action is known, whose copies begin as
+ * soon as there is a place for them. */
 static void look_soon(struct order *x, char kind, uint32_t c, const struct moments_at *at)
 {
     const struct action_at a = {kind, c, x->held + between_pairs(x), x->gradients, *at};
@@ -125,7 +126,7 @@ static void look_soon(struct order *x, char kind, uint32_t c, const struct momen
         look_at(x, &a);
 }
 
-/* the action before, in front of the next one */
+/* Looks at the previous action, given the next one. */
 static void look_before(struct order *x, const struct action_of *next)
 {
     struct action_at *a = &x->before;
@@ -140,7 +141,7 @@ static void look_before(struct order *x, const struct action_of *next)
     x->pending = false;
 }
 
-/* what a forward takes from its last transfer on, behind its uses of parameters but the last one */
+/* Notes the bytes of a forward pass from its last transfer on, after all its uses of parameters but the last one. */
 static void note_moved(struct order *x, const struct moments_stage *s)
 {
     const struct moments_shards *shards = x->shards;
@@ -169,7 +170,8 @@ static void forward(struct order *x, uint32_t c)
     x->held += s->keep + s->sent;
 }
 
-/* the next step's first forwards while gradients are still needed, should they have to be clipped */
+/* Looks at the next step's first forward passes while the gradients still exist, because these may have to be
+ * clipped. */
 static void look_early(struct order *x)
 {
     double held = x->held;
@@ -187,8 +189,8 @@ static bool had(const struct order *x, uint32_t c, bool weights)
     return x->begun[weights] >> c & 1;
 }
 
-/* Gradients on their way behind a B or W of a stage.  Sums that are a stage's first are not waited for until their
- * place, one of two, is needed again. */
+/* Bytes of gradients on their way after a B or W of a stage.  Sums that are a stage's first are not waited for until
+ * their place, one of two, is needed again. */
 static double left_made(struct order *x, const struct moments_stage *s, bool settled, char kind)
 {
     const struct moments_shards *shards = x->shards;
@@ -206,7 +208,7 @@ static double left_made(struct order *x, const struct moments_stage *s, bool set
     return settled ? left + (before < 1 ? before : 1) * shards->own : shards->own;
 }
 
-/* behind a B or W of a stage */
+/* Updates the state after a B or W of a stage. */
 static void note_made(struct order *x, uint32_t c, char kind)
 {
     const struct moments_stage *s = &x->stages[c];
@@ -224,7 +226,7 @@ static void note_made(struct order *x, uint32_t c, char kind)
         x->made_uses -= s->since;
 }
 
-/* B or W, whatever it finds; shares: its first use of parameters is the last one before */
+/* Looks at a B or W in any situation; shares: its first use of parameters is the last one before. */
 static void look_made(struct order *x, uint32_t c, char kind, bool shares)
 {
     const struct moments_stage *s = &x->stages[c];
@@ -271,7 +273,7 @@ static void input(struct order *x, uint32_t c)
     use(x, s, true, shares);
     if (early && is_less(x, s->input + places(x) + x->made + x->shards->fetched))
         ;
-    else if (early && !runs_out(x) && !waits(x) && s->uses[1] >= s->uses[0]) /* else a block leaves a place free */
+    else if (early && !runs_out(x) && !waits(x) && s->uses[1] >= s->uses[0]) /* otherwise a block leaves a place free */
         look(x, s->input + places(x) + x->made);
     else
         look_soon(x, 'I', c,
@@ -293,7 +295,8 @@ static void weight(struct order *x, uint32_t c)
     note_made(x, c, 'W');
 }
 
-/* uses behind a pair of the places of its forward, and of its backward, which have others */
+/* Counts the uses after a pair: those of the places of its forward pass, and those of its backward pass, which has
+ * other places. */
 static void uses_behind(const struct order *x, uint32_t b, double uses[2])
 {
     double pairs = x->pairs_left > 1 ? (double)(x->pairs_left - 1) : 0;
@@ -301,7 +304,7 @@ static void uses_behind(const struct order *x, uint32_t b, double uses[2])
     uses[0] = larger(0, x->uses - uses[1]);
 }
 
-/* the most of a pair, or more where even that is less than the fullest moment so far */
+/* The peak bytes of a pair, or an upper bound where even that is below the peak so far. */
 static double beside(struct order *x, uint32_t f, uint32_t b, bool first, double places)
 {
     const struct moments_stage *s = &x->stages[b];
@@ -318,7 +321,7 @@ static double beside(struct order *x, uint32_t f, uint32_t b, bool first, double
     return moments_beside(x->remembered, &x->stages[f], s, x->shards, &at, uses, others, less) + places;
 }
 
-/* a forward beside a backward, at equal shares of their time */
+/* Runs a forward beside a backward pass; both progress at the same fraction of their time. */
 static void both(struct order *x, uint32_t f, uint32_t b)
 {
     const struct moments_stage *s = &x->stages[b];
@@ -331,7 +334,7 @@ static void both(struct order *x, uint32_t f, uint32_t b)
     use(x, s, true, false);
     look(x, beside(x, f, b, first, shards->gathered * (shards->places + shards->places_beside)) -
                 (first && had(x, b, false) ? s->early : 0));
-    x->used = 2 * f; /* the backward's parameters lie elsewhere */
+    x->used = 2 * f; /* the backward pass's parameters are in other places */
     x->between.bytes = 0;
     note_made(x, b, 'B');
     x->pairs_left -= x->pairs_left > 0;
@@ -340,14 +343,14 @@ static void both(struct order *x, uint32_t f, uint32_t b)
 
 /* ---- stretches ---- */
 
-/* inputs of forwards to come that are there */
+/* Bytes of inputs that have arrived for later forward passes. */
 static double inputs_waiting(struct order *x, bool forward)
 {
     x->to_come -= forward;
     return (x->ahead < x->to_come ? x->ahead : x->to_come) * x->stages[0].arrives;
 }
 
-/* what lies there while the k-th action runs */
+/* Bytes that wait for other actions while the k-th action runs. */
 static inline double waits_at(const struct order *x, uint32_t k)
 {
     const struct waits *w = &x->waits;
@@ -357,7 +360,8 @@ static inline double waits_at(const struct order *x, uint32_t k)
     return w->at[k] * x->stages[0].waits;
 }
 
-/* uses of gathered parameters in a round behind those of *used; used: the action that uses some last */
+/* Number of uses of gathered parameters in a round after those of *used, the action that used some last; updates
+ * *used. */
 static double round_uses(const struct order *x, const struct action_of *a, uint32_t n, uint32_t *used)
 {
     double uses = 0;
@@ -372,8 +376,8 @@ static double round_uses(const struct order *x, const struct action_of *a, uint3
     return uses;
 }
 
-/* The first transfers of an action need nothing of the forward before, so that they begin as soon as its last ones are
- * over. */
+/* The first transfers of an action need nothing of the forward pass before, so they begin as soon as its last
+ * transfers are over. */
 static void look_between(struct order *x, const struct action_of *a)
 {
     bool passes = a->kind == 'B' || a->kind == 'I' || a->kind == 'W';
@@ -449,7 +453,7 @@ void moments_end(struct order *x)
         look_at(x, &x->before);
 }
 
-/* n times an action that is not looked at */
+/* Counts an action `times` times without looking at it. */
 static void skip(struct order *x, char kind, uint32_t stage, uint64_t times)
 {
     const struct moments_stage *s = &x->stages[stage];
@@ -482,7 +486,7 @@ void moments_skip(struct order *x, const struct action_of *a, uint32_t n, uint64
         }
 }
 
-/* Is all of a stretch that is left no more than the fullest moment so far, whatever waits? */
+/* Is the rest of a stretch at most the peak so far, whatever waits? */
 static bool is_less_along(const struct order *x, const struct action_of *a, uint32_t n, uint64_t left, double change)
 {
     const struct moments_shards *shards = x->shards;
@@ -505,7 +509,7 @@ static bool is_less_along(const struct order *x, const struct action_of *a, uint
     return is_less(x, most + waiting);
 }
 
-/* how many of a stretch's next rounds find the same waiting as rounds a period before them */
+/* How many of a stretch's next rounds find the same bytes waiting as the rounds one period before. */
 static uint64_t waits_again(const struct order *x, uint32_t n, uint64_t left)
 {
     const struct waits *w = &x->waits;
@@ -514,7 +518,7 @@ static uint64_t waits_again(const struct order *x, uint32_t n, uint64_t left)
     return rounds < left ? rounds : left;
 }
 
-/* Does all of a stretch's rest wait as it did a period before, and not for the last time? */
+/* Does the whole rest of a stretch wait as it did one period before, and not for the last time? */
 static bool waits_all_again(const struct order *x, uint32_t n, uint64_t left)
 {
     const struct waits *w = &x->waits;
@@ -522,8 +526,8 @@ static bool waits_all_again(const struct order *x, uint32_t n, uint64_t left)
     return x->nth >= half + w->period && x->nth + left * n + w->period <= (uint64_t)half + w->left;
 }
 
-/* Rounds one by one where what waits rises and falls; where it repeats, one period of them, and the `last`, by when
- * they hold most. */
+/* Runs rounds one by one where the waiting bytes rise and fall; where they repeat, one period of them and the `last`
+ * rounds, in which the rank holds most. */
 static void rounds_that_wait(struct order *x, const struct action_of *a, uint32_t n, uint64_t left, double change,
                              uint64_t last)
 {
@@ -531,7 +535,7 @@ static void rounds_that_wait(struct order *x, const struct action_of *a, uint32_
     for (uint64_t until = 0; left; left--) {
         uint64_t same = until ? 0 : waits_again(x, n, left);
         if (same > period + ends)
-            until = left - period; /* where the first period has been looked at */
+            until = left - period; /* the first period has been looked at */
         if (until == left) {
             uint64_t skipped = waits_again(x, n, left) - ends;
             moments_skip(x, a, n, skipped);
@@ -542,7 +546,7 @@ static void rounds_that_wait(struct order *x, const struct action_of *a, uint32_
     }
 }
 
-/* its first rounds, until they leave the gradients that they found, and its last ones */
+/* Runs a stretch's first rounds, until they leave the gradients that they found, and its last ones. */
 void moments_stretch(struct order *x, uint64_t times, const struct action_of *a, uint32_t n)
 {
     if (moments_told(x))
@@ -556,7 +560,7 @@ void moments_stretch(struct order *x, uint64_t times, const struct action_of *a,
         more = left > 1 && (x->gradients < gradients || x->gradients > gradients || x->made < made || x->made > made);
     }
     uint64_t last = x->shards->gathered > 0 ? (uint64_t)x->shards->places
-                                            : change > 0 || x->ends; /* that may be like no other */
+                                            : change > 0 || x->ends; /* the last round may differ from all others */
     if (left && x->waits.n && !x->ends && is_less_along(x, a, n, left, change)) {
         moments_skip(x, a, n, left);
         x->held += change * (double)left;
@@ -570,7 +574,7 @@ void moments_stretch(struct order *x, uint64_t times, const struct action_of *a,
     rounds_that_wait(x, a, n, left, change, last);
 }
 
-/* what is to come */
+/* Sets the counts of what is to come. */
 void moments_begin(struct order *x, uint32_t rank)
 {
     const struct decision *d = x->d;

@@ -1,4 +1,4 @@
-/* The orders of actions that schedules have, as compiler/schedule writes them, in stretches for moments.c. */
+/* The orders of actions of all schedules, as compiler/schedule writes them, as stretches for moments.c. */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/cost/moments_private.h"
@@ -19,7 +19,7 @@ static uint32_t least(uint32_t a, uint32_t b)
 
 /* ---- one stage ---- */
 
-/* `ahead` forwards, then one of each in turn, and inputs of so many more */
+/* `ahead` forward passes, then F and B alternately; waiting: number of inputs that may wait. */
 static void run_1f1b(struct order *x, uint32_t ahead, uint32_t waiting)
 {
     uint32_t m = x->d->microbatches, w = least(ahead, m);
@@ -30,7 +30,7 @@ static void run_1f1b(struct order *x, uint32_t ahead, uint32_t waiting)
     STRETCH(x, w, {'B', 0, 0});
 }
 
-/* the first I has `ahead` forwards before it, W comes `lag` microbatches after I; forward: behind them in a round */
+/* The first I comes after `ahead` forward passes, and W `lag` microbatches after I; behind: F comes last in a round. */
 static void run_zb_h(struct order *x, uint32_t ahead, uint32_t lag, bool behind, uint32_t waiting)
 {
     uint32_t m = x->d->microbatches, w = least(ahead, m), forwards = m - w, cut = least(lag, m);
@@ -56,8 +56,8 @@ static void run_zb_h(struct order *x, uint32_t ahead, uint32_t lag, bool behind,
 
 /* ---- looped stages ---- */
 
-/* a place in the order of forwards: the chunk, how many more of it come in a row, and the microbatches of rounds before
- */
+/* A position in the order of forward passes: the chunk, how many more of it follow, and the microbatches of the
+ * previous rounds. */
 struct looped {
     uint64_t base, left;
     uint32_t chunk;
@@ -87,7 +87,7 @@ static void run_looped(struct order *x, uint32_t r, uint32_t group, bool pairs)
     uint32_t p = x->d->pp, v = x->d->vpp, m = x->d->microbatches;
     uint64_t all = (uint64_t)m * v, w = 2 * (uint64_t)(p - 1 - r) + (uint64_t)(v - 1) * group + pairs, f = 0, b = 0,
              more;
-    uint64_t round = m % group ? 0 : (uint64_t)group * v; /* every round is like the one before */
+    uint64_t round = m % group ? 0 : (uint64_t)group * v; /* 0: rounds differ */
     struct looped forward = {.left = round_size(x, group, 0)}, backward = forward;
     w = w < all ? w : all;
     x->pairs = x->pairs_left = pairs ? all - w : 0;
@@ -157,7 +157,8 @@ static void run_zb_v(struct order *o, uint32_t r)
         fold(&x, 'W', 1);
     }
     for (uint32_t rounds = 0; x.f[1] < x.f[0] || x.f[0] < all; rounds++) {
-        if (rounds == 3 && x.f[0] + 1 < all && m == all && !o->lists) { /* every round is like the one before */
+        if (rounds == 3 && x.f[0] + 1 < all && m == all && !o->lists) { /* from here on every round repeats the one
+                                                                         * before */
             uint32_t more = all - x.f[0] - 1;
             for (uint32_t c = 0; c < 2; c++) {
                 x.f[c] += more;
@@ -187,7 +188,7 @@ static void run_zb_v(struct order *o, uint32_t r)
             fold(&x, 'W', (uint32_t)c);
 }
 
-/* the block of six slots again and again, for microbatches that there are */
+/* Repeats the block of six slots for all microbatches. */
 static void run_block(struct order *x, uint32_t r)
 {
     static const struct action_of kinds[] = {[SLOT_F] = {'F', 0, 0},  [SLOT_F2] = {'F', 1, 0}, [SLOT_I2] = {'I', 1, 0},
@@ -200,7 +201,7 @@ static void run_block(struct order *x, uint32_t r)
     }
     for (uint32_t cycle = 0; cycle < m + last + 1; cycle++) {
         if (cycle == last + 2 && m > cycle + 1 &&
-            !x->lists) { /* every cycle is like the one before, until forwards end */
+            !x->lists) { /* every cycle repeats the one before, until the forward passes end */
             moments_skip(x, kinds, NSLOTS, m - 1 - cycle);
             cycle = m - 1;
         }
@@ -214,14 +215,14 @@ static void run_block(struct order *x, uint32_t r)
 
 /* ---- both directions ---- */
 
-/* phases as in compiler/schedule/dualpipe.c; slot 0: the stage whose entry is nearer */
+/* Phases as in compiler/schedule/dualpipe.c; slot `near` is the stage whose entry of the pipeline is nearer. */
 static void run_dual(struct order *x, uint32_t h, uint32_t n, uint32_t all, uint32_t near)
 {
     uint32_t outer = n - h - 1, far = 1 - near, steady = all + h + 1 - 2 * n, late = 0;
     x->pairs = x->pairs_left = 2 * (uint64_t)steady - (steady && h == n - 1) + outer;
     if (!x->lists)
         x->copies += (outer + (h + 2) / 2) * x->stages[near].copies[1] +
-                     (outer + (h + 1) / 2) * x->stages[far].copies[1]; /* of halves */
+                     (outer + (h + 1) / 2) * x->stages[far].copies[1]; /* of split backward passes */
     STRETCH(x, 2 * outer, {'F', near, 0});
     STRETCH(x, h + 1, {'F', near, 0}, {'F', far, 0});
     STRETCH(x, outer, {'I', far, 0}, {'W', far, 0}, {'F', far, 0});
@@ -267,8 +268,9 @@ static void run_listed(struct order *x, const struct schedule *s, uint32_t r)
     }
 }
 
-/* Inputs that may wait: as many as the rank in front begins with forwards more.  On the last rank no gradient's receive
- * holds theirs back, and the two faces of each cell (compiler/lower/cells.c) make room for one that comes later. */
+/* Number of inputs that may wait: as many as the previous rank runs forward passes more at the start.  On the last
+ * rank no receive of a gradient delays inputs, and the two faces of each cell (compiler/lower/cells.c) make room for
+ * one more. */
 static uint32_t inputs_ahead(const struct decision *d, uint32_t rank)
 {
     uint32_t more = d->schedule == SCHED_EAGER_1F1B || d->schedule == SCHED_ZB_H2 ? 2 : 1;
@@ -348,7 +350,7 @@ uint32_t orders_list(struct arena *a, const struct decision *d, uint32_t rank, s
     return to->n;
 }
 
-/* uses of gathered parameters in all of a rank's order */
+/* Uses of gathered parameters in a rank's whole order. */
 static double uses_of(const struct order *x, uint32_t rank)
 {
     const struct decision *d = x->d;

@@ -1,18 +1,18 @@
-/* Two actions that run together: the steps of their stages' blocks, run by strands.c.  Stages of equal blocks have
- * equal steps: a pair of kinds of stages is run once, when it is asked for. */
+/* Seconds of two actions that run together: the steps of the blocks of their stages, interleaved by strands.c.
+ * Stages of equal blocks have equal steps, so each pair of kinds of stages is run once, when it is first requested. */
 
 #include "compiler/cost/pairs.h"
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/cost/walk.h"
 
-/* of a block: the steps of its F and of its B */
+/* the steps of a block's F and B */
 struct block_steps {
     const struct cost_block *block;
     struct walk_strand pass[2];
 };
 
-/* stages that are alike: by their first */
+/* a kind of stage, represented by the first of it */
 struct kind {
     uint32_t stage;
     bool made;
@@ -23,11 +23,11 @@ struct cost_pairs {
     struct arena *arena;
     const struct cost *c;
     const struct cost_shape *s;
-    const struct pipeline_moves *moves; /* NULL, or by stage: what the kernels' queue carries in turn */
+    const struct pipeline_moves *moves; /* NULL or, by stage, the transfers that run in turn on the queue of kernels */
     struct block_steps *blocks;
     uint32_t nblocks, nkinds, *kind_of; /* kind_of: by stage */
     struct kind *kinds;
-    struct cost_pair *known; /* by kind of F * nkinds + kind of B; end_s = 0: not yet */
+    struct cost_pair *known; /* by kind of F * nkinds + kind of B; end_s = 0: not known yet */
 };
 
 static const struct block_steps *steps_of(struct cost_pairs *p, const struct cost_block *block)
@@ -46,7 +46,7 @@ static const struct block_steps *steps_of(struct cost_pairs *p, const struct cos
     return x;
 }
 
-/* blocks of a stage in the model's order; returns their number */
+/* Lists the blocks of a stage in the model's order; returns their number. */
 static uint32_t blocks_of(const struct cost_pairs *p, uint32_t stage, const struct cost_block **out)
 {
     const struct stage *st = &p->c->decision->stages[stage];
@@ -62,7 +62,7 @@ static uint32_t blocks_of(const struct cost_pairs *p, uint32_t stage, const stru
     return n;
 }
 
-/* of a microbatch somewhere in a step, with what is gathered in front of each piece and summed behind it */
+/* Adds the gather before each piece and the reduction after it, for a microbatch in the middle of a step. */
 static void add_turns(const struct cost_pairs *p, uint32_t stage, int pass, struct walk_strand *parts, uint32_t n)
 {
     const struct pipeline_moves *m = &p->moves[stage];
@@ -77,7 +77,7 @@ static void add_turns(const struct cost_pairs *p, uint32_t stage, int pass, stru
     }
 }
 
-/* Kernels take what the stage's sums say of them: other stacks than llmrun wait for their hosts. */
+/* Kernels take what the stage's sums say: with other stacks than llmrun they wait for their hosts. */
 static void make_kind(struct cost_pairs *p, struct kind *k)
 {
     const struct cost_stage sum = cost_sum_stage(p->c, p->s, k->stage);
@@ -131,7 +131,7 @@ struct cost_pairs *cost_pairs_new(struct arena *a, const struct cost *c, const s
     return p;
 }
 
-/* whoever runs the pair adds the turns to it */
+/* The caller adds the turns to the pair. */
 static struct cost_pair without_turns(const struct cost_pair *x, double turns_s, double least_s)
 {
     double end_s = cost_larger(x->end_s, least_s) - turns_s, share = end_s / x->end_s;

@@ -1,9 +1,9 @@
-/* What an action takes at its fullest moment, block by block: where the step has its first or its last gradients of a
- * stage, or no more uses of gathered parameters than there are places, blocks in front and blocks behind hold different
- * things.
+/* The peak bytes of an action, block by block, for the actions where earlier and later blocks hold different things:
+ * where the step has its first or its last gradients of a stage, or fewer uses of gathered parameters left than
+ * there are places for them.
  *
- * Of blocks that are alike the first and the last are looked at, and the one from which on all places are taken:
- * between them bytes change evenly.  Cost: a few operations for each run of blocks. */
+ * Of a run of equal blocks the first and the last are looked at, and the one from which on all places are taken: in
+ * between, bytes change linearly.  Cost: a few operations for each run of blocks. */
 
 #include "compiler/cost/moments.h"
 
@@ -26,7 +26,7 @@ static double smaller(double a, double b)
     return a < b ? a : b;
 }
 
-/* uses of places, this one among them, from the k-th block on */
+/* Uses of gathered parameters from the k-th block on, including its own. */
 static double uses_left(const struct pass *p, const struct moments_block *b, double k)
 {
     if (p->kind == 'F')
@@ -34,16 +34,17 @@ static double uses_left(const struct pass *p, const struct moments_block *b, dou
     return (p->kind == 'W' ? 0 : b->in_front.uses[1] + (k + 1) * b->each.uses[1]) + p->at->uses;
 }
 
-/* W uses none, and neither does the embedding's backward pass, so that one is free unless what was used last is used
- * next */
+/* Bytes of the places for gathered parameters.  W uses none, and neither does the embedding's backward pass, so that
+ * one place is free unless the parameters used last are used next again. */
 static double gathered(const struct pass *p, const struct moments_block *b, double k)
 {
     bool none = p->kind == 'W' ? !p->at->stays : p->kind != 'F' && b->each.uses[1] <= 0;
     return p->shards->gathered * smaller(p->shards->places - none, uses_left(p, b, k));
 }
 
-/* A copy back waits for one of two places, which the block but one before it leaves: so what comes behind all of them
- * is there while the last two blocks run, and as the one before them ends. */
+/* Bytes of optimizer state already fetched.  A copy from host memory waits for one of two places, which the block
+ * two before it frees: so what comes after all of these copies is there while the last two blocks run, and as the
+ * one before them ends. */
 static double fetched(const struct pass *p, const struct moments_block *b, double k, bool ends)
 {
     bool w = p->kind == 'W';
@@ -51,8 +52,8 @@ static double fetched(const struct pass *p, const struct moments_block *b, doubl
     return left <= 2 + ends ? p->shards->fetched : 0;
 }
 
-/* The stage's gradients while the k-th block's are `own`, less those that all actions before have left.  In front of it
- * are those of actions before, behind it those that this one has left. */
+/* Bytes of the stage's gradients while the k-th block's are `own`, less those that all earlier actions have left.
+ * Blocks before it have those of earlier actions, blocks after it those that this action has left. */
 static double gradients(const struct pass *p, const struct moments_block *b, double k, double own)
 {
     const struct moments_stage *s = p->s;
@@ -66,14 +67,14 @@ static double gradients(const struct pass *p, const struct moments_block *b, dou
     return in_front + own + (at->last ? after : made) - (at->had ? s->made : at->early ? s->early : 0);
 }
 
-/* this rank's part of the sums that came before the k-th block's */
+/* Bytes of this rank's part of the sums that came before the k-th block's. */
 static double part_before(const struct pass *p, const struct moments_block *b, double k)
 {
     return k < b->times - 1 ? b->part : b + 1 < p->s->blocks + p->s->nblocks ? b->part_behind : p->at->part;
 }
 
-/* Gradients on their way that are not the k-th block's: those of actions before, as far as they have not been waited
- * for, and of the action's blocks behind. */
+/* Bytes of gradients on their way that are not the k-th block's: those of earlier actions, unless they have been
+ * waited for, and those of blocks that this action has already run. */
 static double on_way(const struct pass *p, const struct moments_block *b, double k)
 {
     const struct moments_at *at = p->at;
@@ -91,8 +92,8 @@ static double on_way(const struct pass *p, const struct moments_block *b, double
                           b->scattered > 0);
 }
 
-/* Of the places for copies back, those of a block's own pass apart, what nothing is in: the stage's blocks in front
- * come first, then the next action. */
+/* Bytes of the places for copies from host memory, apart from those for the block's own pass, that are empty: the
+ * stage's earlier blocks take them first, and then the next action. */
 static double unused(const struct pass *p, const struct moments_block *b)
 {
     double others = b->others[p->kind == 'W'];
@@ -102,7 +103,7 @@ static double unused(const struct pass *p, const struct moments_block *b)
                                       : others;
 }
 
-/* Of the places for copies back, as a block ends, what nothing more is copied to: of the step's last copies. */
+/* Bytes of the places for copies from host memory to which, as a block ends, nothing more is copied in this step. */
 static double emptied(const struct pass *p, const struct moments_block *b, double k)
 {
     bool w = p->kind == 'W';
@@ -110,8 +111,8 @@ static double emptied(const struct pass *p, const struct moments_block *b, doubl
     return p->at->copies > 0 || in_front >= 2 ? 0 : b->beside[1] - (in_front >= 1 ? b->near[w] : 0);
 }
 
-/* Behind the k-th block's last product, as sums of its gradients begin: those of the block before are not added up yet,
- * and behind W's last sums parameters are gathered that have waited for them. */
+/* Bytes after the k-th block's last product, when the reduction of its gradients begins: the sums of the block
+ * before are not added up yet, and parameters that waited for W's last sums are being gathered. */
 static double leaving(const struct pass *p, const struct moments_block *b, double k, double places, double rest)
 {
     bool w = p->kind == 'W', last = k <= 0;
@@ -125,13 +126,13 @@ static double leaving(const struct pass *p, const struct moments_block *b, doubl
     return kept + b->leaving[w] + places + gradients(p, b, k, b->each.made) + rest + (p->at->had ? b->part : 0);
 }
 
-/* The sums of a block that are not converted back yet, as far as they are taken to be there. */
+/* Bytes of a block's sums that are not converted back yet, as far as they are assumed to exist. */
 static double not_back(const struct pass *p, const struct moments_block *b)
 {
     return p->at->last ? smaller(b->scattered, b->each.after) : b->scattered;
 }
 
-/* of the k-th block of a run */
+/* The peak bytes of the k-th block of a run. */
 static double at_block(const struct pass *p, const struct moments_block *b, double k)
 {
     const struct moments_at *at = p->at;
@@ -146,12 +147,13 @@ static double at_block(const struct pass *p, const struct moments_block *b, doub
     if (p->kind == 'I')
         return kept + p->s->left - left - e->left + (first && !at->early ? b->first_input : b->input) + places +
                fetched(p, b, k, false) + gradients(p, b, k, 0) + before;
-    bool only = at->made <= 0 && b->behind + (b->scattered > 0 ? b->times - 1 - k : 0) <= 1; /* there are no others */
+    bool only = at->made <= 0 && b->behind + (b->scattered > 0 ? b->times - 1 - k : 0) <= 1; /* no others are on
+                                                                                              * their way */
     bool sure = !shards->unsure || last_block || only || (!first && before <= shards->before + part_before(p, b, k));
     bool ends_use = b->scattered > 0 || shards->blocks, stays = at->stays && k <= 0;
     double place = p->kind == 'B' && ends_use && !stays ? shards->gathered * e->uses[1] : 0;
     double own = e->made - (first ? b->scattered : 0),
-           back = 0; /* sums of the block before, converted back behind this one */
+           back = 0; /* bytes of the sums of the block before, which are converted back after this block */
     if (first && shards->converted && !last_block)
         back = not_back(p, k < b->times - 1 ? b : b + 1);
     double most = p->kind == 'W' ? left + b->weight + rest
@@ -163,14 +165,14 @@ static double at_block(const struct pass *p, const struct moments_block *b, doub
     most = larger(most, leaving(p, b, k, places + fetched(p, b, k, false), rest));
     if (at->last && b->end > 0)
         most = larger(most, ends + gradients(p, b, k, b->end) + rest - (b->converts ? shards->own : 0));
-    if (b->converts) { /* as they are converted, and behind that */
+    if (b->converts) { /* during their conversion, and after it */
         double sent = shards->blocks ? rest : larger(rest - place - back, rest - shards->own + b->part);
         most = larger(most, ends + shards->sent + gradients(p, b, k, own) + sent);
     }
     return most;
 }
 
-/* the block from which on, or up to which, fewer uses are left than there are places */
+/* The block from which on, or up to which, fewer uses are left than there are places. */
 static double bend(const struct pass *p, const struct moments_block *b)
 {
     double each = b->each.uses[p->kind != 'F'], from = uses_left(p, b, 0) - p->shards->places;
@@ -180,7 +182,7 @@ static double bend(const struct pass *p, const struct moments_block *b)
     return larger(0, smaller(k, b->times - 1));
 }
 
-/* the last block that runs while gradients of the actions before are on their way */
+/* The last block that runs while gradients of earlier actions are on their way. */
 static double behind(const struct pass *p, const struct moments_block *b)
 {
     const struct moments_at *at = p->at;
@@ -192,7 +194,7 @@ static double behind(const struct pass *p, const struct moments_block *b)
     return larger(0, smaller(k, b->times - 1));
 }
 
-/* the last block of B that runs while gradients of the action's blocks behind the run are on their way */
+/* The last block of B that runs while gradients of the action's blocks after the run are on their way. */
 static double in_front(const struct pass *p, const struct moments_block *b)
 {
     double each = b->each.uses[1], last = b->times - 1;
@@ -211,8 +213,7 @@ double moments_action(const struct moments_stage *s, const struct moments_shards
         double last = b->times - 1;
         most = larger(most, at_block(&p, b, last));
         most = last > 0 ? larger(most, at_block(&p, b, 0)) : most;
-        if (last > 1 && (i + 1 == s->nblocks || b->scattered > 0) &&
-            kind != 'F') /* in front of the one that comes first */
+        if (last > 1 && (i + 1 == s->nblocks || b->scattered > 0) && kind != 'F') /* the block that runs second */
             most = larger(most, at_block(&p, b, last - 1));
         if (last > 1 && shards->gathered > 0)
             most = larger(larger(most, at_block(&p, b, bend(&p, b))),

@@ -1,6 +1,6 @@
 /* Two passes that run together, step by step in the order of walk_is_next(), by which lower_pair() of
- * compiler/lower/lower.c orders their instructions.  Queues are in order, so the times at which the two end follow.
- * Linear in steps, some nanoseconds each. */
+ * compiler/lower/lower.c orders their instructions.  Queues are in order, so the end times of both passes follow.
+ * Linear in steps, a few nanoseconds each. */
 
 #include "compiler/cost/walk.h"
 
@@ -24,7 +24,7 @@ static double start_s(const struct walk_run *x)
     return x->at->kind == WALK_TURN ? x->kernels_s : walk_later(x->ready_s, x->kernels_s);
 }
 
-/* what takes no time, up to the next kernel or transfer */
+/* Handles the steps that take no time, up to the next kernel or transfer. */
 static void settle(struct walk_run *x)
 {
     for (; x->at < x->end && x->at->seconds <= 0 && x->at->kind != WALK_KERNEL; x->at++) {
@@ -99,7 +99,7 @@ static bool has_ended(const struct walk_run *x)
     return x->at == x->end;
 }
 
-/* until either ends */
+/* Runs both until either ends. */
 static void run_on(double *queue_s, struct walk_run *x, struct walk_run *y)
 {
     while (!has_ended(x) && !has_ended(y))
@@ -112,7 +112,7 @@ static void run_alone(double *queue_s, struct walk_run *x)
         walk_run_next(queue_s, x);
 }
 
-/* the next of so many blocks that are left, if this one has ended */
+/* Enters the next of the blocks that are left, if this one has ended. */
 static bool enter_next(struct walk_run *x, const struct walk_strand *s, uint32_t *left)
 {
     if (!has_ended(x) || !*left)
@@ -122,8 +122,8 @@ static bool enter_next(struct walk_run *x, const struct walk_strand *s, uint32_t
     return true;
 }
 
-/* Of two blocks in a row each second is half the share of all that it is of one, so that the order is that of one until
- * a pass has gone through its first. */
+/* With two blocks in a row each second is half the share of the total that it is with one, so the order is the same
+ * until one pass has finished its first block. */
 void walk_rows_together(const struct walk_strand *f, const struct walk_strand *b, bool apart, double *one_s,
                         double *two_s)
 {

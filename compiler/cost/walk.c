@@ -1,11 +1,12 @@
-/* walk_exposed_s(): clocks of kernels and of the queues of transfers.  Linear in steps. */
+/* walk_exposed_s(): follows the clocks of the kernels and of the queues of transfers.  Linear in steps. */
 
 #include "compiler/cost/walk.h"
 
 #include <string.h>
 
 struct clocks {
-    double kernels_s, made_s; /* their queue is free; what was made or came last is there */
+    double kernels_s, made_s; /* times at which the queue of kernels is free, and at which the latest data is
+                               * available */
     double queue_s[NWALK_QUEUES];
     double there_s[NWALK_ROOMS], free_s[NWALK_ROOMS];
 };
@@ -105,7 +106,7 @@ static void take(struct clocks *c, const struct walk_step *s, bool apart)
     }
 }
 
-/* operators from the last to the first, the steps of each in their order */
+/* Lists operators from the last to the first, and the steps of each in their order. */
 static size_t list_backward(const struct walk *w, uint32_t pass, struct walk_step *out)
 {
     size_t n = 0;
@@ -120,8 +121,9 @@ static size_t list_backward(const struct walk *w, uint32_t pass, struct walk_ste
     return n;
 }
 
-/* In front of `back` of n steps are those that run again.  A transfer behind them, which the backward pass begins with,
- * is of what the block above has made, so it does not wait for them.  Returns how many steps that takes. */
+/* The first `back` of n steps are those of recomputation.  A transfer directly after them, with which the backward
+ * pass begins, carries what the block above has made, so it need not wait for them.  Returns the new number of
+ * steps. */
 static size_t ask_ahead(struct walk_step *out, size_t n, size_t back)
 {
     struct walk_step first = out[back];
