@@ -1,26 +1,27 @@
-/* Attention of a block, and what context parallelism moves round it: the steps of compiler/lower/context.c. */
+/* Attention of a block, and the transfers of context parallelism around it: the steps of compiler/lower/context.c. */
 
 #include "compiler/cost/block_private.h"
 
 #include <math.h>
 
-/* one rank's part of a microbatch: bytes of keys with values, of queries, of outputs; kernels of attention */
+/* One rank's part of a microbatch: bytes of keys with values, of queries, of outputs; seconds of attention's
+ * kernels. */
 struct context {
     double kv, q, out, forward, backward;
-    bool again; /* all of the forward pass runs again in backward */
-    bool turns; /* transfers on the kernels' queue, all between them */
+    bool again; /* the whole forward pass is recomputed in the backward pass */
+    bool turns; /* transfers run on the queue of kernels, all of them in between kernels */
 };
 
-/* The ring of compiler/lower/context.c: keys and values go a step while those at hand are attended to; backward the
- * sums of their gradients, in fp32, follow them and come home with a step of their own.  Keys that F left are sent on
- * as soon as their queue comes to it.  Parts are merged and summed in fp32. */
+/* Seconds of the ring of compiler/lower/context.c: keys and values are passed one step on while those at hand are
+ * attended to; in the backward pass the sums of their gradients, in fp32, follow them and return with one more step.
+ * Keys that F left are sent on as soon as their queue reaches them.  Parts are merged and summed in fp32. */
 struct ring_costs {
     double step, sums; /* transfers */
-    double narrow;     /* kernel forward, of the result */
-    double add, back;  /* the same backward */
+    double narrow;     /* forward kernel that converts the result */
+    double add, back;  /* the same in the backward pass */
 };
 
-/* as cost_shift_s(), of the axis, which digits of the program's mesh may cut */
+/* cost_shift_s() for the axis, which may be split into digits of the program's mesh. */
 static double shift_s(const struct block *b, double bytes)
 {
     return cost_collective_s(b->c, OP_ALL_GATHER, bytes * b->d->cp, AXIS_BIT(AXIS_CP)) / (b->d->cp - 1);
@@ -70,8 +71,8 @@ static void ring(struct block *b, const struct context *x)
         block_add_time(b, r.narrow, r.narrow > 0, (cp - 1) * r.add + r.back, cp, false);
         b->out.forward_comm_s += (cp - 1) * fmax(0, r.step - under);
         block_add_backward_comm(b, (cp - 1) * fmax(0, r.step + r.sums - under_back) + r.sums);
-    } else { /* A ring moves what an all-gather moves, in cp - 1 steps under cp steps of attention; backward the first
-              * keys come while gradients are made of what attention is followed by. */
+    } else { /* A ring moves what an all-gather moves, in cp - 1 steps hidden by cp steps of attention; in the
+              * backward pass the first keys arrive while the gradients of what follows attention are made. */
         double moved = cost_collective_s(b->c, OP_ALL_GATHER, x->kv * cp, AXIS_BIT(AXIS_CP)),
                hides = x->turns ? 0 : (cp - 1) / cp;
         double early = x->turns || x->again ? 0 : moved / (cp - 1);
@@ -86,7 +87,7 @@ static void gathered(struct block *b, const struct context *x, double share)
     struct walk *w = &b->walk;
     double gather = share * cost_collective_s(b->c, OP_ALL_GATHER, x->kv * b->d->cp, AXIS_BIT(AXIS_CP));
     double sums = share * cost_collective_s(b->c, OP_REDUCE_SCATTER, x->kv * b->d->cp, AXIS_BIT(AXIS_CP));
-    /* backward's begins as soon as its queue is free, while the feed-forward's gradients are made */
+    /* that of the backward pass begins as soon as its queue is free, while the feed-forward's gradients are made */
     bool early = b->c->profile->allocator < 0.5 && !x->turns;
     b->out.forward_comm_s += gather;
     block_add_backward_comm(b, (early ? 0 : gather) + sums);
@@ -99,7 +100,7 @@ static void gathered(struct block *b, const struct context *x, double share)
     walk_add(w, WALK_BLOCK, 0, WALK_B | WALK_I, sums);
 }
 
-/* heads side by side there, and back */
+/* Exchanges rows for heads before attention, and back after it. */
 static void exchanged(struct block *b, const struct context *x, double share)
 {
     const struct cost *c = b->c;
@@ -122,7 +123,8 @@ static void exchanged(struct block *b, const struct context *x, double share)
     walk_add(w, WALK_KERNEL, 0, WALK_B | WALK_I, pack);
 }
 
-/* transfers of keys and values (or heads) among the ranks of a sequence; attention can hide a ring */
+/* Adds the transfers of keys and values (or heads) among the ranks of a sequence; attention can hide those of a
+ * ring. */
 static void context_parallel(struct block *b, const struct attn *t, double forward, double backward, bool again)
 {
     const struct cost *c = b->c;
@@ -139,10 +141,10 @@ static void context_parallel(struct block *b, const struct attn *t, double forwa
         gathered(b, &x, share);
         break;
     case CONTEXT_ALL_TO_ALL:
-        exchanged(b, &x, c->profile->allocator < 0.5 ? 1 : share); /* nothing else goes on meanwhile */
+        exchanged(b, &x, c->profile->allocator < 0.5 ? 1 : share); /* nothing overlaps it */
         break;
     case CONTEXT_RING:
-    case CONTEXT_AUTO: /* a decision has chosen */
+    case CONTEXT_AUTO: /* the decision has chosen one */
         ring(b, &x);
         break;
     }
@@ -162,7 +164,7 @@ void block_attention(struct block *b, const struct opr *o)
                                .qk = t->head,
                                .v = t->kind == ATTN_MLA ? t->v : t->head};
     double forward = cost_attention_s(b->c, &a, b->dtype, false), backward = cost_attention_s(b->c, &a, b->dtype, true);
-    bool others = b->d->cp > 1 && !attn_local(t, (uint64_t)s, b->d->cp); /* have keys, too */
+    bool others = b->d->cp > 1 && !attn_local(t, (uint64_t)s, b->d->cp); /* other ranks hold keys, too */
     if (others && b->d->context == CONTEXT_RING) {
         forward /= b->c->profile->cp_attention;
         backward /= b->c->profile->cp_attention;
@@ -171,7 +173,7 @@ void block_attention(struct block *b, const struct opr *o)
     block_flush_own(b);
     block_add_time(b, forward, 1, backward, 3, again);
     double pass = t->sinks ? cost_stream_s(b->c, 2 * block_value_bytes(b, o->out))
-                           : 0; /* its output; that and its gradient */
+                           : 0; /* the output; in the backward pass the output and its gradient */
     block_add_time(b, pass, pass > 0, pass, pass > 0, again);
     walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, pass);
     double before_f = b->out.forward_comm_s, kernels_s = b->out.forward_s;
@@ -182,7 +184,7 @@ void block_attention(struct block *b, const struct opr *o)
         walk_add(&b->walk, WALK_KERNEL, 0, WALK_B | WALK_I, backward);
     }
     walk_forward(&b->walk, WALK_KERNEL, 0, pass, again);
-    if (again) { /* with all that goes round it */
+    if (again) { /* including the transfers around it */
         double moved_s = b->out.forward_comm_s - before_f;
         kernels_s = b->out.forward_s - kernels_s;
         b->out.backward_s += kernels_s;

@@ -1,12 +1,12 @@
-/* Who takes part in the collectives of a decision, and at which levels of the network they meet.
+/* The participants of a decision's collectives, and the levels of the network at which they meet.
  *
- * A group is described by how many of its first group's members sit together at or below each level; all groups of a
- * mask are translates of one another, so one stands for all.  Its ways to communicate are tuned once, here, because a
- * search asks for them a hundred thousand times.  Curves of the cluster file that fit a group exactly are found here
- * too.
+ * A group is described by how many members of the first group lie together at or below each level; all groups of a
+ * mask are translates of one another, so one represents all.  The ways to communicate are tuned once, here, because
+ * a search asks for them a hundred thousand times.  Curves of the cluster file that match a group exactly are looked
+ * up here too.
  *
- * The groups of one mask run at the same time on every GPU: each is given only its members' own share of links, NICs
- * and uplinks, so contention among them needs no further factor. */
+ * The groups of one mask run at the same time on every GPU: each gets only its members' share of links, NICs and
+ * uplinks, so contention among them needs no further factor. */
 
 #include "compiler/cost/cost_private.h"
 
@@ -24,7 +24,7 @@ uint32_t cost_curve_slot(enum op op)
     return op == OP_RECV ? 5 : 6;
 }
 
-/* the curve for exactly this group, as index + 1; 0 = none */
+/* The curve for exactly this group, as index + 1; 0 = none. */
 static uint16_t find_curve(const struct cost *c, const char *kind, const struct cost_group *g)
 {
     uint32_t per_node = g->below[0] < c->type->gpus ? g->below[0] : c->type->gpus;
@@ -40,7 +40,7 @@ static uint16_t find_curve(const struct cost *c, const char *kind, const struct 
     return 0;
 }
 
-/* moves: what the group is for; others are tuned when somebody asks */
+/* moves: those that the group is for; others are tuned on request. */
 static void finish(const struct cost *c, struct cost_group *g, uint32_t moves)
 {
     memset(g->curve, 0, sizeof g->curve);
@@ -49,15 +49,15 @@ static void finish(const struct cost *c, struct cost_group *g, uint32_t moves)
     cost_tune(c, g, moves);
 }
 
-/* does a group from rank 0 to rank `last` leave a domain of bridged GPUs? */
+/* Does a group from rank 0 to rank `last` leave a domain of bridged GPUs? */
 static bool beyond_domain(const struct cost *c, uint32_t last)
 {
     uint32_t domain = c->type->scale_up.gpus;
     return domain && domain < c->type->gpus && last >= domain;
 }
 
-/* Groups lie one behind the other, `extent` ranks each, and the first one within its domain at a level.  Where they
- * don't fill domains, one lies across the end of the first: the level at which its members meet. */
+/* Groups are consecutive, `extent` ranks each, and the first one lies within its domain at a level.  Where groups do
+ * not divide domains, one of them crosses the end of the first domain: returns the level at which its members meet. */
 static uint32_t across(const struct cost *c, uint32_t level, uint64_t extent, uint64_t last)
 {
     const struct decision *d = c->decision;
@@ -65,12 +65,12 @@ static uint32_t across(const struct cost *c, uint32_t level, uint64_t extent, ui
              domain = (span ? span : 1) * c->type->gpus;
     uint64_t all = c->mesh.nranks / c->mesh.size[AXIS_PP], first = (domain - 1) / extent * extent;
     if (domain % extent == 0 || all % extent || first + extent > c->mesh.nranks || mesh_run(&c->mesh, all) != all)
-        return level; /* or pp lies between them */
+        return level; /* or pp is in between */
     uint32_t met = mesh_level(c->topo, d->nodes, c->type->gpus, (uint32_t)first, (uint32_t)(first + last));
     return met > level ? met : level;
 }
 
-/* n ranks, `stride` apart in the number without pp, from rank 0 */
+/* n ranks from rank 0 on, `stride` apart when pp is not counted. */
 static struct cost_group run_group(const struct cost *c, uint32_t n, uint32_t stride, uint32_t moves)
 {
     struct cost_group g = {.n = n};
@@ -99,7 +99,7 @@ static struct cost_group run_group(const struct cost *c, uint32_t n, uint32_t st
     return g;
 }
 
-/* experts, which are runs of the mesh's inner axes */
+/* For experts, which are runs of the mesh's inner axes. */
 struct cost_group cost_run_group(const struct cost *c, uint32_t n, uint32_t stride)
 {
     return run_group(c, n, stride, 1u << MOVE_GATHER | 1u << MOVE_ALL_REDUCE);
@@ -110,8 +110,8 @@ struct cost_group cost_expert_group(const struct cost *c, uint32_t n, uint32_t s
     return run_group(c, n, stride, 1u << MOVE_EXCHANGE);
 }
 
-/* The first n of a rank's dp * cp: in the order of ranks, so as many of them as of all are together at a level, n at
- * most. */
+/* The first n of a rank's dp * cp replicas, in the order of ranks: as many of them are together at a level as of
+ * all, but at most n. */
 struct cost_group cost_shard_group(const struct cost *c, uint32_t n)
 {
     uint32_t mask = AXIS_BIT(AXIS_DP) | AXIS_BIT(AXIS_CP);
@@ -153,8 +153,9 @@ struct cost_group cost_mask_group(const struct cost *c, const struct mesh *m, ui
     return mask ? mesh_cost_group(c, m, mask) : (struct cost_group){.n = 1};
 }
 
-/* Two neighbouring stages at the worst place.  What leaves a switch group at its end is one stage's ranks out of all
- * that sit in it: these few share its uplinks, oversubscribed or not, as a ring's one member does. */
+/* Two neighbouring stages in the worst position.  Where a transfer leaves a switch group, at its end, it is that of
+ * one stage's ranks out of all ranks in it: these few share its uplinks, oversubscribed or not, like a single member
+ * of a ring. */
 static struct cost_group next_group(const struct cost *c)
 {
     struct cost_group g = {.n = c->decision->pp > 1 ? 2 : 1};
@@ -185,7 +186,7 @@ void cost_set_shard(struct cost *c)
     c->replicas = *all;
     c->shard = cost_shard_group(c, d->shard);
     c->replicas.n = d->dp * d->cp / d->shard;
-    for (uint32_t level = 0; level < COST_LEVELS; level++) { /* what is left above the shard groups */
+    for (uint32_t level = 0; level < COST_LEVELS; level++) { /* what remains above the shard groups */
         uint32_t sets = c->replicas.below[level] / d->shard;
         c->replicas.below[level] = sets ? sets : 1;
     }

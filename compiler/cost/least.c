@@ -1,23 +1,22 @@
-/* Seconds that a run of a schedule's actions takes at least, with parameters and gradients beside them: never
- * above simulate_actions() of the same actions with moves.c's pieces (compiler/simulate/beside.c).
+/* Lower bounds, in seconds, of simulated actions of a schedule with the transfers of parameters and gradients beside
+ * them: never above simulate_actions() of the same actions with moves.c's pieces (compiler/simulate/beside.c).
  *
- * Every time of that run grows with every duration in it, for a rank's actions and the transfers on its queue
- * go in a fixed order.  So a run with moves is at least the run without them (P), later by what stands before
- * its first action and behind its last; and any part of it that must go one after the other bounds it.
+ * All times of that simulation grow with every duration in it, because a rank's actions and the transfers on its
+ * queue run in a fixed order.  So a simulation with transfers takes at least as long as the one without (P), plus
+ * what comes before its first action and after its last; and every part of it that must run sequentially is a bound.
  *
- * Before: all paths of a run begin with the first forward pass of stage 0, which waits for the update, for
- * the vectors' parameters and for its pieces', in turn (in DualPipe one of each end).
- * Behind: a step whose backward is not split ends with stage 0's last backward pass on rank 0, for every other action
- * has a successor; its pieces' gradients are whole one after the other, and what is summed from the k-th on is not
- * through before the k-th is made.  Where the backward is split any rank may be the last, and the least of
- * all counts.  Then come sums over mirror ranks and ends of the pipeline, the norm, and its sum over all
- * ranks.
- * Steps that follow each other without a meeting (post-validation) are as far apart as on the rank
- * where that is most: its own update, actions, sums and norm.
+ * Before: all paths begin with the first forward pass of stage 0, which waits for the update, for the vectors'
+ * parameters and for those of its pieces, in turn (in DualPipe one such pass at each end). After: a step whose
+ * backward pass is not split ends with stage 0's last backward pass on rank 0, because every other action has a
+ * successor. The gradients of its pieces are complete one after the other, and what is reduced from the k-th piece
+ * on ends after the k-th is made.  Where the backward pass is split any rank may be the last, and the least bound of
+ * all counts.  Then come the reductions over mirror ranks and ends of the pipeline, the norm, and its reduction over
+ * all ranks. Consecutive steps without a common synchronisation (post-validation) are as far apart as on the rank
+ * where this is most: its own update, actions, reductions and norm.
  *
- * By ranks, P aside: the way to the rank, then its kernels or what its queue carries, whichever is more,
- * whatever they wait for.  A piece that is used twice in a row is gathered once, so of every action the first
- * may be there already. */
+ * By ranks, independently of P: the way to the rank, then its kernels or the transfers of its queue, whichever takes
+ * longer, ignoring what they wait for.  A piece that is used twice in a row is gathered once, so the first piece of
+ * every action may have been gathered before. */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/model/actions.h"
@@ -42,7 +41,7 @@ static enum ending ending_of(const struct decision *d, const struct pipeline_tim
     return t->skewed && skews ? ENDS_APART : cost_splits(d) || d->schedule == SCHED_AUTO ? ENDS_ANYWHERE : ENDS_FIRST;
 }
 
-/* stages of a rank, and the j-th */
+/* The number of stages of a rank, and the j-th of them. */
 static uint32_t owned(const struct least *x)
 {
     return x->ending == ENDS_MIRRORED ? 2 : x->d->vpp;
@@ -53,14 +52,14 @@ static uint32_t own_stage(const struct least *x, uint32_t r, uint32_t j)
     return x->ending == ENDS_MIRRORED ? (j ? x->d->pp - 1 - r : r) : cost_rank_stage(x->d, r, j);
 }
 
-/* passes of one of a rank's stages */
+/* The number of passes of one of a rank's stages. */
 static double passes(const struct least *x)
 {
     return x->ending == ENDS_MIRRORED ? x->d->microbatches / 2 : x->d->microbatches;
 }
 
-/* With blocks: other transfers of a piece's pass, F, B, I or W, that run beside what it gathers and sums, at most;
- * longer: and of layers that recompute more. */
+/* Where transfers do not overlap (blocks): upper bound of the seconds of other transfers of a piece's pass, F, B, I
+ * or W, that run beside its gathers and reductions; longer: also for layers that recompute more. */
 static double hidden_s(const struct least *x, const struct pipeline_piece *p, int pass, bool longer)
 {
     double gather_s = p->gathers && pass < 3 ? p->gather_s : 0,
@@ -69,7 +68,7 @@ static double hidden_s(const struct least *x, const struct pipeline_piece *p, in
     return !x->t->blocks ? 0 : any ? (p->waits ? gather_s + sums_s : 0) : p->beside[pass];
 }
 
-/* the same of all microbatches */
+/* The same for all microbatches. */
 static double hidden_all_s(const struct least *x, const struct pipeline_piece *p)
 {
     double backward = cost_larger(hidden_s(x, p, 1, false), hidden_s(x, p, 2, false) + hidden_s(x, p, 3, false));
@@ -80,7 +79,7 @@ static double hidden_all_s(const struct least *x, const struct pipeline_piece *p
 
 /* ---- before the first action ---- */
 
-/* parameters that are gathered as the step begins, of one rank: of vectors, of pieces */
+/* Seconds of the parameters that one rank gathers at the start of the step: of vectors, and of pieces. */
 static double vectors_s(const struct least *x, uint32_t r)
 {
     double seconds = 0;
@@ -100,14 +99,14 @@ static double pieces_s(const struct least *x, uint32_t r)
     return seconds;
 }
 
-/* from the step's begin until the rank's first action may begin */
+/* Seconds from the start of the step until the rank's first action may begin. */
 static double begin_s(const struct least *x, uint32_t r)
 {
     return x->t->updates[r].update_s + vectors_s(x, r) + (x->t->blocks ? pieces_s(x, r) : 0);
 }
 
-/* Of so many equal pieces, each with own_s of kernels behind move_s of transfers that go one after the other
- * from *moved_s on: when kernels that are free at now_s are through. */
+/* For `count` equal pieces, each of which has own_s of kernels after move_s of transfers, which run sequentially
+ * from *moved_s on: the time at which kernels that are free at now_s have ended. */
 static double behind_moves(uint32_t count, double own_s, double move_s, double now_s, double *moved_s)
 {
     double late_s = *moved_s + cost_larger(move_s + count * own_s, count * move_s + own_s);
@@ -115,13 +114,14 @@ static double behind_moves(uint32_t count, double own_s, double move_s, double n
     return cost_larger(now_s + count * own_s, late_s);
 }
 
-/* a part of the action that sends, if it does */
+/* The part of a transfer that blocks the action that sends it. */
 static double held_s(const struct least *x, double transfer_s)
 {
     return x->d->pp > 1 ? x->t->held * transfer_s : 0;
 }
 
-/* how much longer than its kernels the first forward pass of stage 0 takes; longer: which makes all that is kept */
+/* Seconds that the first forward pass of stage 0 takes beyond its kernels; longer: including the work for all kept
+ * values. */
 static double opening_s(const struct least *x, bool longer)
 {
     const struct pipeline_moves *m = &x->t->moves[0];
@@ -138,14 +138,14 @@ static double opening_s(const struct least *x, bool longer)
 
 /* ---- behind the last action ---- */
 
-/* A stage's last pass that makes gradients, of takes_s: from its begin until all is summed; from its end, at
- * least. */
+/* A stage's last pass that makes gradients.  takes_s: its own seconds; through_s: from its start until everything is
+ * reduced; least_s: at least from its end. */
 struct pass {
     double takes_s, through_s, least_s;
 };
 
-/* split: of weights alone; longer: with as much again as a forward pass of a stage that keeps all, which is the
- * most that recomputation adds */
+/* split: weight gradients only; longer: plus one forward pass of a stage that keeps everything, the most that
+ * recomputation adds. */
 static struct pass some_pass(const struct least *x, uint32_t stage, bool split, bool longer)
 {
     const struct pipeline_moves *m = &x->t->moves[stage];
@@ -156,7 +156,7 @@ static struct pass some_pass(const struct least *x, uint32_t stage, bool split, 
     for (uint32_t k = m->npieces; k-- > 0;) {
         const struct pipeline_piece *p = &m->pieces[k];
         double own_s = (split ? p->weight : p->backward) * makes_s + p->forward * again_s,
-               sum_s = split && p->early && !x->t->blocks ? 0 : p->sum_s + p->finish_s; /* may be through before */
+               sum_s = split && p->early && !x->t->blocks ? 0 : p->sum_s + p->finish_s; /* it may have ended before */
         double add_s = p->scatters && passes(x) > 1 ? p->add_s : 0;
         wire_s = cost_larger(wire_s + p->count * sum_s,
                              now_s + cost_larger(own_s + p->count * sum_s, p->count * own_s + sum_s));
@@ -170,8 +170,8 @@ static struct pass some_pass(const struct least *x, uint32_t stage, bool split, 
     return out;
 }
 
-/* behind the end of a stage's last pass, which is stretched_s longer than its kernels; a list may end with
- * either kind */
+/* Seconds after the end of a stage's last pass, which takes stretched_s longer than its kernels; a list may end with
+ * either kind. */
 static double stage_after_s(const struct least *x, uint32_t stage, bool longer, double stretched_s)
 {
     double least = INFINITY;
@@ -184,7 +184,7 @@ static double stage_after_s(const struct least *x, uint32_t stage, bool longer, 
     return least;
 }
 
-/* of any of the rank's stages: one of them is the last */
+/* The same for whichever of the rank's stages is the last. */
 static double rank_after_s(const struct least *x, uint32_t r, bool longer)
 {
     double least = INFINITY;
@@ -193,7 +193,7 @@ static double rank_after_s(const struct least *x, uint32_t r, bool longer)
     return least;
 }
 
-/* sums that a rank makes with its mirror in the end */
+/* Seconds of the reductions that a rank makes with its mirror rank at the end. */
 static double late_s(const struct least *x, uint32_t r)
 {
     uint32_t mirror = x->d->pp - 1 - r, one = r < mirror ? r : mirror;
@@ -203,7 +203,7 @@ static double late_s(const struct least *x, uint32_t r)
     return seconds;
 }
 
-/* behind them: of the last bucket's gradients alone, as far as they hide the others' */
+/* Seconds of the norm after them: of the last bucket's gradients only, as far as the reductions hide the others'. */
 static double norm_s(const struct least *x, uint32_t r)
 {
     const struct pipeline_update *u = &x->t->updates[r];
@@ -238,10 +238,10 @@ static double beside_s(const struct least *x, bool longer)
 
 /* ---- by ranks ---- */
 
-/* of one stage, over the step: kernels, but for those that add up what came; these; what its queue carries from the
- * first action on; copies to host memory and back */
+/* Seconds of one stage over the step: kernels, without those that add up what arrives; these kernels; the transfers
+ * of its queue from the first action on; copies to host memory and back. */
 struct load {
-    double kernels_s, adds_s, wire_s, copies_s, first_s; /* first: the longest gather, of one piece */
+    double kernels_s, adds_s, wire_s, copies_s, first_s; /* first_s: the longest gather of one piece */
 };
 
 static struct load stage_load(const struct least *x, uint32_t stage)
@@ -251,13 +251,13 @@ static struct load stage_load(const struct least *x, uint32_t stage)
     double n = passes(x),
            hidden = decision_pairs(x->d->schedule) || x->d->listed ? st->forward_hidden_s + st->backward_hidden_s : 0;
     double backward = x->splits ? cost_smaller(st->backward_s, st->input_s + st->weight_s) : st->backward_s;
-    double forth = 0, back = 0, first = 0, last = 0; /* gathers; of the first piece in each direction */
+    double forth = 0, back = 0, first = 0, last = 0; /* gathers in either direction; those of the first piece in each */
     struct load out = {.kernels_s = n * (st->forward_s + backward - hidden), .wire_s = m->sum_s};
     for (uint32_t k = 0; k < m->npieces; k++) {
         const struct pipeline_piece *p = &m->pieces[k];
         double sums = p->scatters ? n : 1;
         out.wire_s += p->count * (sums * p->sum_s + p->finish_s);
-        out.adds_s += p->scatters && n > 2 ? p->count * (n - 2) * p->add_s : 0; /* those of the last pass aside */
+        out.adds_s += p->scatters && n > 2 ? p->count * (n - 2) * p->add_s : 0; /* without those of the last pass */
         out.copies_s += 2 * n * p->count * p->park_s;
         out.kernels_s -= hidden_all_s(x, p);
         if (!p->gathers)
@@ -272,7 +272,7 @@ static struct load stage_load(const struct least *x, uint32_t stage)
     return out;
 }
 
-/* seconds from stage 0's first forward pass to that of the rank's first stage, the nearer end in DualPipe */
+/* Seconds from stage 0's first forward pass to that of the rank's first stage, from the nearer end in DualPipe. */
 static double way_s(const struct least *x, uint32_t r)
 {
     double way[2] = {0, 0};
@@ -282,7 +282,7 @@ static double way_s(const struct least *x, uint32_t r)
     return x->ending == ENDS_MIRRORED ? cost_smaller(way[0], way[1]) : x->ending == ENDS_APART ? 0 : way[0];
 }
 
-/* A step by what single ranks must do.  Layers that recompute more copy less to host memory. */
+/* Lower bound of a step by the work of single ranks.  Layers that recompute more copy less to host memory. */
 static double whole_s(const struct least *x, bool longer)
 {
     double longest = 0, opened_s = x->ending == ENDS_APART ? 0 : before_actions_s(x, false);
@@ -298,9 +298,9 @@ static double whole_s(const struct least *x, bool longer)
         }
         double at_begin = x->t->updates[r].update_s + vectors_s(x, r) + pieces_s(x, r), way = way_s(x, r);
         double start = cost_larger(begin_s(x, r), way > 0 ? opened_s + way : 0), kernels = start + all.kernels_s;
-        if (x->t->blocks) /* one after the other */
+        if (x->t->blocks) /* sequentially */
             kernels += all.adds_s + all.wire_s;
-        else /* sums that come late are added up while the last ones are waited for */
+        else /* early sums are added up while the last ones are waited for */
             kernels += cost_larger(all.adds_s, rank_after_s(x, r, false)) +
                        (way > 0 || x->ending == ENDS_APART ? 0 : opening_s(x, false));
         double wire = cost_larger(at_begin + all.wire_s, start + all.wire_s - x->t->prefetch * all.first_s);
@@ -314,8 +314,8 @@ static double whole_s(const struct least *x, bool longer)
 
 /* ---- actions that transfers stretch ---- */
 
-/* Of a stage's pieces in a forward pass, or backward: gathers behind the first `ahead`, which may have come
- * before the action began. */
+/* Seconds of the gathers of a stage's pieces in a forward pass, or a backward pass, after the first `ahead`, which
+ * may have been gathered before the action began. */
 static double gathers_s(const struct pipeline_moves *m, bool forward, uint32_t ahead)
 {
     double seconds = 0;
@@ -330,8 +330,8 @@ static double gathers_s(const struct pipeline_moves *m, bool forward, uint32_t a
     return seconds;
 }
 
-/* The same of scattered gradients but for the last `behind`, which may be on their way when the action is
- * over. */
+/* The same for gradients that are reduce-scattered, without the last `behind`, which may still be on their way when
+ * the action ends. */
 static double scatters_s(const struct pipeline_moves *m, uint32_t behind)
 {
     double seconds = 0;
@@ -344,7 +344,7 @@ static double scatters_s(const struct pipeline_moves *m, uint32_t behind)
     return seconds;
 }
 
-/* copies of what the layers keep, but for two places, which layers of other kinds may not share */
+/* Seconds of copying what the layers keep, without two places, which layers of other kinds may not share. */
 static double parks_s(const struct pipeline_moves *m)
 {
     double seconds = 0;
@@ -371,7 +371,7 @@ double cost_least_stretch(const struct cost *c, const struct pipeline_times *tim
         const struct pipeline_stage *st = &times->stages[i];
         double forth = gathers_s(m, true, ahead), back = gathers_s(m, false, ahead), sums = scatters_s(m, behind),
                parks = parks_s(m);
-        double held = times->blocks ? 0 : times->held; /* a part of the action */
+        double held = times->blocks ? 0 : times->held; /* the part that belongs to the action */
         double hidden[4] = {0};
         for (uint32_t k = 0; k < 4 * m->npieces; k++)
             hidden[k % 4] += m->pieces[k / 4].count * hidden_s(&x, &m->pieces[k / 4], (int)(k % 4), false);
@@ -386,7 +386,8 @@ double cost_least_stretch(const struct cost *c, const struct pipeline_times *tim
             longer += stretch(&stages[i].backward_s, cost_larger(parks - held * st->back_s, 0), false);
             longer += stretch(&stages[i].input_s, cost_larger(parks - held * st->back_s, 0), false);
         }
-        if (!times->blocks && (decision_pairs(d->schedule) || d->listed)) { /* each may have the other's time as well */
+        if (!times->blocks && (decision_pairs(d->schedule) || d->listed)) { /* each may also overlap the other's
+                                                                             * additional time */
             stages[i].forward_hidden_s += stages[i].forward_s - st->forward_s;
             stages[i].backward_hidden_s += stages[i].backward_s - st->backward_s;
         }

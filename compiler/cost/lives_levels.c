@@ -1,20 +1,22 @@
-/* Bytes of a pass's stores as its instructions go by: the most, and how they rise and fall along its time. */
+/* Bytes of a pass's stores as its instructions run: their peak, and how they rise and fall over the time of the
+ * pass. */
 
 #include "compiler/cost/lives.h"
 
 #include <math.h>
 #include <string.h>
 
-/* steps are no shorter than this share of their pass's kernels, unless what they make is told apart */
+/* the shortest step, as a share of its pass's kernels, unless its phase differs from the next one's */
 #define SHORTEST (1.0 / 32)
 
 /* ---- seconds ---- */
 
-/* of each instruction: its operator's go to products, or to all of its instructions alike */
+/* Seconds of each instruction: those of its operator are divided over the operator's products or, without products,
+ * equally over all of its instructions. */
 static const double *seconds_of(const struct lives *l, const struct lives_pass *p, const struct lives_order *order)
 {
     struct parts {
-        double products, all; /* of an operator, and of what of it runs again */
+        double products, all; /* of an operator's own instructions, or of its recomputed ones */
     } *parts = ARENA_ARRAY(l->arena, struct parts, 2 * l->e->noprs + 2u);
     double *s = ARENA_ARRAY(l->arena, double, p->insns.n + 1);
     for (size_t i = 0; i < p->insns.n; i++) {
@@ -36,7 +38,8 @@ static const double *seconds_of(const struct lives *l, const struct lives_pass *
     return s;
 }
 
-/* kernels of an operator, those of what runs again behind them; order->strand has steps of those first */
+/* Adds up the kernel seconds by operator, those of recomputation after the others; the first `again` steps of
+ * order->strand are recomputed. */
 static void add_seconds(const struct lives *l, struct lives_order *order, size_t again)
 {
     order->seconds = ARENA_ARRAY(l->arena, double, 2 * l->e->noprs + 2u);
@@ -58,7 +61,7 @@ void lives_find_order(struct lives *l)
         x->strand = walk_strand_new(l->arena, &w, passes[k]);
         for (size_t i = 0; k && i < w.steps.n; i++)
             plain += (w.steps.at[i].passes & WALK_B) != 0;
-        size_t again = k ? x->strand.n - plain : 0; /* a transfer that is asked for ahead of them takes two more */
+        size_t again = k ? x->strand.n - plain : 0; /* a transfer that is requested ahead of them adds two more steps */
         x->first = (uint32_t)again;
         add_seconds(l, x, again);
     }
@@ -66,7 +69,7 @@ void lives_find_order(struct lives *l)
 
 /* ---- steps ---- */
 
-/* instructions in a row */
+/* consecutive instructions */
 struct level {
     double seconds, during, behind;
     uint32_t phase;
@@ -77,7 +80,7 @@ struct levels {
     double all_s;
 };
 
-/* from the back: an instruction that takes little time is one step with what follows it */
+/* Adds an instruction, from the back: one that takes little time forms one step with what follows it. */
 static void add_level(struct levels *x, double seconds, double during, double behind, uint32_t phase)
 {
     struct level *step = &x->at[x->n ? x->n - 1 : 0];
@@ -96,7 +99,7 @@ static void put(struct cost_levels *x, const struct walk_step *step, double duri
     x->bytes[x->n++] = (struct cost_level){(float)during, (float)behind};
 }
 
-/* a copy to host memory, or from there */
+/* Adds a copy to host memory, or from there. */
 static void put_copy(const struct lives *l, struct cost_levels *x, double bytes, bool fetch)
 {
     const struct walk_step copy = {.kind = fetch ? WALK_FETCH : WALK_BEHIND,
@@ -107,8 +110,8 @@ static void put_copy(const struct lives *l, struct cost_levels *x, double bytes,
         put(x, &copy, 0, 0);
 }
 
-/* What of the levels, which come last to first, kernels are behind which so many seconds have been run; little: what is
- * not told apart. */
+/* Adds as kernels the levels, which are stored last to first, until `until` seconds have been run; little: seconds
+ * that are not told apart. */
 static void put_until(struct cost_levels *to, struct levels *x, double *done, double until, double little)
 {
     for (double end; x->n && until > *done + little; *done = end) {
@@ -123,7 +126,7 @@ static void put_until(struct cost_levels *to, struct levels *x, double *done, do
     }
 }
 
-/* the pass's transfers between its levels */
+/* Inserts the pass's transfers between its levels. */
 static void join(const struct lives *l, struct levels *x, const struct lives_order *order, const bool *parked,
                  struct cost_levels *to)
 {
@@ -131,7 +134,7 @@ static void join(const struct lives *l, struct levels *x, const struct lives_ord
                            fetched = {.kind = WALK_USE, .room = WALK_FETCHED};
     bool back = order == &l->order[1];
     double factor = order->strand.kernels_s > 0 ? x->all_s / order->strand.kernels_s : 0, now = 0, done = 0;
-    size_t most = x->n + 2 * order->strand.n + l->stores.n + 4; /* each transfer may cut a level */
+    size_t most = x->n + 2 * order->strand.n + l->stores.n + 4; /* each transfer may split a level */
     double fetched_bytes = 0;
     for (size_t s = 0; s < l->stores.n && back; s++)
         fetched_bytes += parked[s] ? l->stores.at[s].bytes : 0;

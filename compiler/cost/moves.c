@@ -1,10 +1,12 @@
-/* Parameters and gradients on their way between the ranks that share them, piece by piece, as compiler/lower/shard.c
- * has them, and the optimizer's update: what simulate_actions() runs beside a schedule's actions.
+/* The transfers of parameters and gradients between the ranks that share them, piece by piece, as
+ * compiler/lower/shard.c emits them, and the optimizer's update: what simulate_actions() runs beside a schedule's
+ * actions.
  *
- * A piece is a layer, the embedding or the head.  Its matrices are one bucket, its experts another; vectors of a chunk
- * are one.  Under ZeRO 1 parameters are gathered as the step begins and gradients summed after the last microbatch;
- * under ZeRO 2 gradients of pieces are scattered for every microbatch and under ZeRO 3 parameters gathered at every
- * use.  Where two copies of the model lie on mirror ranks, all sums wait for the end, where both ranks add theirs. */
+ * A piece is a layer, the embedding or the head.  Its matrices are one bucket, its experts another; the vectors of a
+ * chunk are one.  Under ZeRO 1 parameters are gathered at the start of the step and gradients reduced after the last
+ * microbatch; under ZeRO 2 the gradients of pieces are reduce-scattered for every microbatch, and under ZeRO 3
+ * parameters are gathered at every use.  Where two copies of the model are on mirror ranks, all reductions wait for
+ * the end, where both ranks add theirs. */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/cost/walk.h"
@@ -13,7 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-#define ALIKE 4 /* stages in front that another one is compared with */
+#define ALIKE 4 /* number of previous stages that a stage is compared with */
 
 double cost_bucket(const struct cost *c)
 {
@@ -31,11 +33,11 @@ static struct cost_mover dense_movers(const struct cost *c)
     if (c->decision->zero == 0 || c->decision->shard < 2) {
         m.shard = (struct cost_group){.n = 1};
         m.replicas = c->group[AXIS_BIT(AXIS_DP) | AXIS_BIT(AXIS_CP)];
-    } else if (c->replicas.n > 1) { /* where they really lie */
+    } else if (c->replicas.n > 1) { /* as they are placed */
         const struct mesh mesh = decision_mesh(c->job, c->decision);
         m.shard = cost_mask_group(c, &mesh, mesh.dim[MESH_SHARD]);
         m.replicas = cost_mask_group(c, &mesh, mesh.dim[MESH_REPLICA]);
-        if (m.shard.n != c->decision->shard) { /* they do not nest */
+        if (m.shard.n != c->decision->shard) { /* the groups do not nest */
             m.shard = c->shard;
             m.replicas = c->replicas;
         }
@@ -46,14 +48,14 @@ static struct cost_mover dense_movers(const struct cost *c)
     return m;
 }
 
-/* of weights of key heads, which ranks of tp hold copies of, too */
+/* Of the weights of key heads, of which ranks of tp hold copies as well. */
 static struct cost_mover key_movers(const struct cost *c, const struct cost_mover *dense)
 {
     struct cost_mover m = *dense;
     if (decision_key_ranks(c->job, c->decision) < 2)
         return m;
     const struct mesh mesh = decision_mesh(c->job, c->decision);
-    if (mesh.dim[MESH_KEYS]) /* else they do not nest */
+    if (mesh.dim[MESH_KEYS]) /* otherwise the groups do not nest */
         m.replicas = cost_mask_group(c, &mesh, mesh.dim[MESH_REPLICA] | mesh.dim[MESH_KEYS]);
     return m;
 }
@@ -67,7 +69,7 @@ static struct cost_mover expert_movers(const struct cost *c, const struct cost_m
     m.shard = cost_mask_group(c, &mesh, mesh.dim[MESH_EXPERT_SHARD]);
     m.replicas = cost_mask_group(c, &mesh, mesh.dim[MESH_EXPERT_REPLICA]);
     uint32_t edp = decision_expert_dp(&d), shard = d.zero ? decision_expert_shard(&d) : 1;
-    if (m.shard.n != shard || m.replicas.n != edp / shard) { /* they do not nest */
+    if (m.shard.n != shard || m.replicas.n != edp / shard) { /* the groups do not nest */
         m.shard = shard > 1 ? cost_run_group(c, shard, d.ep * d.etp) : (struct cost_group){.n = 1};
         m.replicas = edp > shard ? cost_run_group(c, edp / shard, d.ep * d.etp * shard) : (struct cost_group){.n = 1};
     }
@@ -82,7 +84,7 @@ struct cost_movers cost_movers(const struct cost *c)
     return x;
 }
 
-/* of so many elements, `element` bytes each */
+/* Seconds of moving `elements` elements of `element` bytes each. */
 static double moved_s(const struct cost *c, const struct cost_mover *m, enum op op, double elements, double element,
                       const struct cost_group *g)
 {
@@ -121,14 +123,16 @@ struct maker {
     const struct cost *c;
     const struct cost_shape *s;
     struct cost_movers by;
-    bool run;    /* for a run of actions, not for bounds on it */
-    bool splits; /* I and W */
+    bool run;    /* for the simulation of actions, not for bounds on it */
+    bool splits; /* the schedule has I and W */
     uint32_t nplaces;
-    bool crowded;          /* rows to experts travel on the queue of gradients */
-    double late_s, ties_s; /* of the stage's two copies on mirror ranks: what each sums at the end, and both together */
+    bool crowded;          /* rows to experts use the queue of gradients */
+    double late_s, ties_s; /* of the stage's two copies on mirror ranks: seconds of what each reduces at the end, and
+                            * of what they reduce together */
 };
 
-/* gradients of what every rank of tp has whole, each rank's by its own tokens */
+/* Seconds of the reduction over tp of gradients of what every rank of tp holds whole: each rank has them for its own
+ * tokens. */
 static double alike_s(const struct maker *x, double elements)
 {
     return x->c->decision->sp && elements > 0
@@ -136,7 +140,7 @@ static double alike_s(const struct maker *x, double elements)
                : 0;
 }
 
-/* a bucket of a piece of so many elements; whole: not scattered for every microbatch; alike: on every rank of tp */
+/* Adds a bucket of a piece; whole: it is not scattered for every microbatch; alike: every rank of tp holds it whole. */
 static void add_bucket(struct maker *x, const struct cost_mover *m, double elements, bool whole, bool alike,
                        struct pipeline_piece *p)
 {
@@ -163,12 +167,12 @@ static void add_bucket(struct maker *x, const struct cost_mover *m, double eleme
     p->convert_s += each ? convert : 0;
     x->ties_s += p->count * moved_s(x->c, m, OP_ALL_REDUCE, each ? own : elements, m->gradient, &x->c->tie);
     bool turns = x->c->job->wishes.never_overlap &
-                 OVERLAP_DP; /* else conversions run beside the sums of buckets before */
+                 OVERLAP_DP; /* otherwise conversions run beside the reductions of earlier buckets */
     x->late_s += p->count *
                  ((each ? 0 : sum) + finish + (turns ? back + (each ? 0 : convert_s(x->c, m, elements)) : 0));
 }
 
-/* do rows to experts travel on the queue of gradients, on any of their ways? (compiler/lower/moe.c) */
+/* Do rows to experts use the queue of gradients for any part of their way (compiler/lower/moe.c)? */
 static bool exchanges_there(const struct cost *c)
 {
     const struct decision *d = c->decision;
@@ -176,7 +180,7 @@ static bool exchanges_there(const struct cost *c)
            (cost_exchange_nodes(c) > 1 || d->cp > 1 || d->sp);
 }
 
-/* what a layer does before it needs that queue */
+/* Sets the fractions of a layer's passes before it needs that queue. */
 static void add_free(struct maker *x, const struct cost_block *b, struct pipeline_piece *p)
 {
     struct arena_mark mark = arena_mark(x->arena);
@@ -188,7 +192,7 @@ static void add_free(struct maker *x, const struct cost_block *b, struct pipelin
     arena_reset(x->arena, mark);
 }
 
-/* Where parameters and gradients go in turn with kernels, other transfers of a pass run beside them
+/* Where transfers of parameters and gradients take turns with kernels, other transfers of a pass run beside them
  * (compiler/lower/shard.c). */
 static void add_beside(struct maker *x, const struct cost_block *b, bool layer, struct pipeline_piece *p)
 {
@@ -219,8 +223,8 @@ static struct pipeline_piece make_piece(struct maker *x, const struct cost_block
     p.backward = b->backward_s + b->backward_comm_s;
     p.weight = b->weight_s + b->weight_comm_s;
     p.input = b->input_s + b->input_comm_s;
-    /* its weight pass finds gradients that the other one made; or several pieces use its table (elsewhere tie_ends()
-     * sees to it) */
+    /* its W finds gradients that its I made; or several pieces use its table (outside DualPipe tie_ends() handles
+     * that) */
     bool shared = x->c->decision->schedule == SCHED_DUALPIPE && (b == &x->s->embed || b == &x->s->head) &&
                   (x->c->job->model.tied || x->c->job->model.predict);
     bool whole = (x->splits && b->early) || shared;
@@ -259,7 +263,7 @@ static void add_copies(struct maker *x, const struct cost_block *b, bool receive
         x->nplaces = p->copies[i].place >= x->nplaces ? p->copies[i].place + 1 : x->nplaces;
 }
 
-/* all pieces of a stage; at: room for them */
+/* Makes all pieces of a stage in the array `at`; returns their number. */
 static uint32_t make_pieces(struct maker *x, const struct stage *st, struct pipeline_piece *at)
 {
     const struct job *job = x->c->job;
@@ -279,13 +283,13 @@ static uint32_t make_pieces(struct maker *x, const struct stage *st, struct pipe
     if (st->head)
         at[n++] = make_piece(x, &x->s->head, 1, true);
     if (st->head && job->model.tied &&
-        cost_ends_meet(x->c->decision)) { /* the embedding's table, which has been summed */
+        cost_ends_meet(x->c->decision)) { /* it is the embedding's table, whose reduction is counted already */
         x->late_s = late_s;
         x->ties_s = ties_s;
     }
     if (st->head && job->model.predict) {
         at[n] = make_piece(x, &x->s->predict, job->model.predict, true);
-        if (at[n].gathers) /* the head's weights and the embedding's table with its own, at every use */
+        if (at[n].gathers) /* at every use it gathers the head's weights and the embedding's table as well */
             at[n].gather_s += gather_s(x->c, &x->by.dense, x->s->head.matrices) +
                               (job->model.tied ? 0 : gather_s(x->c, &x->by.dense, x->s->embed.matrices));
         n++;
@@ -293,7 +297,7 @@ static uint32_t make_pieces(struct maker *x, const struct stage *st, struct pipe
     return n;
 }
 
-/* split: without those of shared key heads */
+/* Seconds of reducing vectors; split: without those of shared key heads. */
 static double vector_sum_s(const struct maker *x, double split, double keys, double whole)
 {
     const double elements[] = {split, whole, keys};
@@ -329,7 +333,7 @@ static void make_vectors(struct maker *x, const struct stage *st, struct pipelin
     m->sum_s = 0;
 }
 
-/* shares of the stage's actions in place of seconds */
+/* Turns the seconds of pieces into shares of the stage's actions. */
 static void share_out(struct pipeline_piece *p, uint32_t n)
 {
     double forward = 0, backward = 0, input = 0, weight = 0;
@@ -347,15 +351,15 @@ static void share_out(struct pipeline_piece *p, uint32_t n)
     }
 }
 
-/* nothing but layers of one kind, whose input stays where it came */
+/* Does a stage have only layers of one kind, whose input stays where it arrived? */
 static bool usual(const struct maker *x, const struct stage *st)
 {
     bool parks = x->c->job->wishes.offload & OFFLOAD_ACTIVATIONS;
     return !st->embed && !st->head && st->count && x->s->run[st->first] >= st->count && !parks;
 }
 
-/* One of the few stages in front that has as many layers of the same kind, and spares as many; the stage itself where
- * none does. */
+/* One of the few previous stages that has as many layers of the same kind, of which as many do not recompute; the
+ * stage itself if there is none. */
 static uint32_t like_before(const struct maker *x, uint32_t stage)
 {
     const struct stage *all = x->c->decision->stages, *st = &all[stage];
@@ -366,7 +370,7 @@ static uint32_t like_before(const struct maker *x, uint32_t stage)
     return stage;
 }
 
-/* pieces of a stage, at a place that has room for them, and its vectors; of equal stages once */
+/* Makes the pieces of a stage in the array `at`, and its vectors; equal stages are copied. */
 static void make_stage(struct maker *x, uint32_t stage, struct pipeline_moves *moves, struct pipeline_piece *at)
 {
     const struct stage *st = &x->c->decision->stages[stage];
@@ -383,13 +387,14 @@ static void make_stage(struct maker *x, uint32_t stage, struct pipeline_moves *m
     m->pieces = at;
     make_vectors(x, st, m);
     m->late_s = x->late_s + x->ties_s;
-    /* on two queues: but for one bucket beside each other, where the kernels' need not convert the next one first */
+    /* they are on two queues, and overlap but for one bucket where the queue of kernels need not convert the next
+     * one first */
     if (job->wishes.never_overlap & OVERLAP_DP && job->train.grads == job->train.reduce)
         m->late_s = fmax(x->late_s, x->ties_s) + fmin(x->late_s, x->ties_s) / (st->count + 1);
     share_out(at, m->npieces);
 }
 
-/* The embedding's table, where the other end of the pipeline has it too: as its head, or for prediction modules. */
+/* The embedding's table, where the other end of the pipeline has it too, as its head or for prediction modules. */
 static void tie_ends(const struct maker *x, struct pipeline_moves *moves, struct pipeline_piece *first,
                      struct pipeline_piece *last)
 {
@@ -403,7 +408,7 @@ static void tie_ends(const struct maker *x, struct pipeline_moves *moves, struct
     first->scatters &= !m->predict && !here; /* several pieces use it */
     last->scatters &= !m->predict && !(m->tied && here);
     if (here) {
-        if (m->tied) { /* the embedding's own; gathered for every use, it is for this one, too */
+        if (m->tied) { /* it is the embedding's own; where that is gathered at every use, so is this */
             last->sum_s = last->finish_s = 0;
             last->gather_s = last->gathers ? last->gather_s : 0;
         }
@@ -411,7 +416,7 @@ static void tie_ends(const struct maker *x, struct pipeline_moves *moves, struct
     }
     double own = first->scatters ? elements / x->by.dense.shard.n : elements;
     double tie_s = cost_group_s(c, OP_ALL_REDUCE, x->by.dense.gradient * own, &c->tie), late = first->finish_s;
-    bool apart = c->job->wishes.never_overlap & OVERLAP_DP; /* all other sums are on the kernels' queue */
+    bool apart = c->job->wishes.never_overlap & OVERLAP_DP; /* all other reductions are on the queue of kernels */
     late += first->scatters ? 0 : first->sum_s + first->convert_s;
     first->ties = last->ties = true;
     moves[0].late_s += late + (apart ? 0 : tie_s);
@@ -425,7 +430,8 @@ static void tie_ends(const struct maker *x, struct pipeline_moves *moves, struct
     }
 }
 
-/* most pieces of all stages: runs of equal layers, cut by stages and by what they spare */
+/* Upper bound of the number of pieces of all stages: runs of equal layers, split at stages and where recomputation
+ * changes. */
 static uint32_t most_pieces(const struct decision *d, const struct cost_shape *s)
 {
     uint32_t n = 0;
@@ -446,7 +452,7 @@ bool cost_splits(const struct decision *d)
     return splits;
 }
 
-/* run: for a run of actions, not for bounds on it */
+/* run: for the simulation of actions, not for bounds on it. */
 static void find_moves(struct arena *a, const struct cost *c, const struct cost_shape *s,
                        const struct cost_stage *ranks, const struct cost_movers *by, bool run,
                        struct pipeline_times *times)
@@ -473,7 +479,7 @@ static void find_moves(struct arena *a, const struct cost *c, const struct cost_
     times->nplaces = x.nplaces;
     times->blocks = c->job->wishes.never_overlap & OVERLAP_DP;
     times->agree_s = cost_agree_s(c);
-    times->seam_s = run ? cost_seam_s(c, ranks, false) : 0; /* a bound has none of it */
+    times->seam_s = run ? cost_seam_s(c, ranks, false) : 0; /* bounds do not include it */
 }
 
 void cost_moves(struct arena *a, const struct cost *c, const struct cost_shape *s, const struct cost_stage *ranks,

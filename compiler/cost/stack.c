@@ -1,10 +1,11 @@
-/* What a profile's stack adds to instructions, so that a step of the emitted programs is simulated as it is estimated.
+/* What a profile's stack adds to instructions, so that a step of the emitted programs is simulated as it is
+ * estimated.
  *
- * Kernels of a stage wait for the slowest node, and those of other stacks than llmrun take in each of its actions what
- * block.c says of them: the program's are fitted to that, stage by stage, as are copies to host memory.  Of transfers a
- * share is seen, the rest hides behind what no program says; rows to experts and weights travel in the stack's ways.
- * What belongs to the whole step, and what hidden transfers take of kernels, is put where all ranks meet, at the
- * gradients' norm. */
+ * Kernels of a stage wait for the slowest node, and with other stacks than llmrun the kernels of each action take
+ * what block.c says: the program's kernels are scaled to that, stage by stage, and so are copies to host memory.  A
+ * share of the transfers is exposed; the rest hides behind work that the program does not contain.  Rows to experts
+ * and weights travel the way the stack sends them.  What belongs to the whole step, and what hidden transfers take
+ * from kernels, is added where all ranks meet, at the gradient norm. */
 
 #include "compiler/cost/cost_private.h"
 
@@ -13,9 +14,9 @@
 
 static const char kinds[] = "FBIW";
 
-/* Seconds of kernels of the stage's actions of each kind, of one microbatch; then of copies to host memory and back.
- * What other stacks run again that the program does not is time of its kernels: a layer's last product with the sum of
- * its parts over tp, and the way of experts' rows home. */
+/* Seconds of the kernels of the stage's actions of each kind, for one microbatch, followed by those of copies to
+ * host memory and back. Transfers that other stacks repeat in recomputation and the program does not count as
+ * kernels: the reduction of a layer's last product over tp, and the way of experts' rows back. */
 static void stage_seconds(const struct cost *c, const struct cost_shape *s, uint32_t stage, double seconds[8])
 {
     const struct stage *st = &c->decision->stages[stage];
@@ -77,15 +78,15 @@ struct cost_stack *cost_stack_new(struct arena *a, const struct cost *c)
     return x;
 }
 
-/* gradients on their way to a sum, or back, in another format */
+/* Is it a conversion of gradients to the format of a reduction, or back? */
 static bool converts(const struct program *p, const struct insn *n)
 {
     return n->op == OP_COPY &&
            p->operands[n->operand + OPND(COPY, y)].dtype != p->operands[n->operand + OPND(COPY, x)].dtype;
 }
 
-/* Of which kind of action an instruction is a kernel, 0 to 3, or a copy, 4 to 7; 8: neither.  Sums of gradients and
- * what they are converted for are transfers'. */
+/* The kind of action whose kernel an instruction is, 0 to 3, or whose copy, 4 to 7; 8: neither.  Additions to
+ * gradient sums, and conversions for reductions, count as transfers. */
 static uint32_t kind_of(const struct program *p, const struct insn *n)
 {
     enum unit unit = isa_info(n->op)->unit;
@@ -112,7 +113,7 @@ static uint32_t group_mask(const struct program *p, const struct insn *n)
     return 0;
 }
 
-/* do parameters or their gradients travel? */
+/* Does it transfer parameters or their gradients? */
 static bool moves_weights(const struct program *p, const struct insn *n)
 {
     static const char *const names[] = {"grad.", "made.", "sent.", "reduced."};
@@ -128,8 +129,8 @@ static bool moves_weights(const struct program *p, const struct insn *n)
     return false;
 }
 
-/* What else ranks move that may be those that share experts: keys, values and heads of a sequence's parts
- * (compiler/lower/context.c), inputs and outputs of products (collect.c), gradients. */
+/* Does it transfer something else among ranks that may also share experts: keys, values and heads of a sequence's
+ * parts (compiler/lower/context.c), inputs and outputs of products (collect.c), or gradients? */
 static bool of_others(const struct program *p, const struct insn *n)
 {
     static const char *const names[] = {"kv.all", "heads", ".full.", ".dfull.", ".part."};
@@ -142,7 +143,7 @@ static bool of_others(const struct program *p, const struct insn *n)
     return moves_weights(p, n);
 }
 
-/* rows to and from experts, their counts and weights */
+/* Does it transfer rows to or from experts, or their counts and weights? */
 static bool among_experts(const struct cost_stack *s, const struct program *p, const struct insn *n)
 {
     const uint32_t *dim = s->mesh.dim;
@@ -154,8 +155,8 @@ static bool among_experts(const struct cost_stack *s, const struct program *p, c
     return mask == dim[MESH_ETP] && (n->op == OP_ALL_GATHER || n->op == OP_REDUCE_SCATTER);
 }
 
-/* Rows to experts: other stacks than llmrun send them in other ways than the program has it.  What they would take for
- * all forward passes, of what the program takes. */
+/* Other stacks than llmrun send rows to experts in other ways than the program: the time that they would take for
+ * all forward passes, as a multiple of the program's. */
 static double experts_factor(const struct cost_stack *s, const struct program *p, const int64_t *alone_ns)
 {
     const struct job *job = s->c->job;
@@ -172,7 +173,7 @@ static double experts_factor(const struct cost_stack *s, const struct program *p
     return ns > 0 ? 1e9 * seconds / ns : 1;
 }
 
-/* the program's own seconds by stage and kind, against those of the stack */
+/* Sets the factors between the program's own seconds and those of the stack, by stage and kind. */
 static void fit(struct cost_stack *s, const struct program *p, const int64_t *alone_ns)
 {
     uint32_t nstages = s->c->decision->nstages;
@@ -196,7 +197,8 @@ static void fit(struct cost_stack *s, const struct program *p, const int64_t *al
     s->experts = own ? 1 : experts_factor(s, p, alone_ns);
 }
 
-/* Under fp8 other stacks convert what products gather before it travels (Transformer Engine), llmrun after. */
+/* Factor of an all-gather: under fp8 other stacks convert what products gather before it travels (Transformer
+ * Engine), llmrun afterwards. */
 static double halved(const struct cost_stack *s, const struct program *p, const struct insn *n, uint32_t mask)
 {
     const struct operand *y = &p->operands[n->operand + OPND(ALL_GATHER, y)];
@@ -206,7 +208,8 @@ static double halved(const struct cost_stack *s, const struct program *p, const 
     return cost_digits_s(s->c, OP_ALL_GATHER, bytes / 2, mask) / cost_digits_s(s->c, OP_ALL_GATHER, bytes, mask);
 }
 
-/* among ranks that share them; other stacks than llmrun move them in buckets of one size (moves.c) */
+/* Factor of transfers of weights among the ranks that share them; other stacks than llmrun use buckets of one size
+ * (moves.c). */
 static double weights_seen(const struct cost_stack *s, const struct program *p, const struct insn *n, uint32_t mask)
 {
     const uint32_t *dim = s->mesh.dim;
@@ -228,8 +231,9 @@ static double weights_seen(const struct cost_stack *s, const struct program *p, 
     return shard ? s->shards : 1;
 }
 
-/* A ring of other stacks than llmrun moves what an all-gather moves, forward in one step less than there are ranks;
- * backward as much again for gradients' sums, which llmrun has in fp32 (block_context.c). */
+/* Factor of a ring's step.  With other stacks than llmrun a ring moves what an all-gather moves, in the forward pass
+ * in one step less than there are ranks; in the backward pass it moves as much again for the sums of gradients,
+ * which llmrun keeps in fp32 (block_context.c). */
 static double ring_seen(const struct cost_stack *s, const struct program *p, const struct insn *n, uint32_t mask)
 {
     const struct operand *y = &p->operands[n->operand + OPND(SHIFT, y)];
@@ -243,7 +247,7 @@ static double ring_seen(const struct cost_stack *s, const struct program *p, con
     return cost_digits_s(s->c, OP_ALL_GATHER, keys * cp, mask) / (sums ? cp : cp - 1) / alone_s;
 }
 
-/* of a collective among ranks of one stage */
+/* Factor of a collective among ranks of one stage: its exposed share. */
 static double seen(const struct cost_stack *s, const struct program *p, const struct insn *n)
 {
     uint32_t mask = group_mask(p, n);
@@ -281,7 +285,7 @@ static int64_t stack_ns(const struct cost_stack *s, const struct program *p, uin
     return factor == 1 ? ns : (int64_t)((double)ns * factor);
 }
 
-/* The kernel that an instruction waits for, of those so far in order; where it waits for a transfer, the last one of
+/* The last kernel so far, in order, that an instruction waits for; where it waits for a transfer, the last kernel of
  * its action. */
 static uint32_t kernel_before(const struct program *p, uint32_t i, const uint32_t *kernels, uint32_t nkernels)
 {
