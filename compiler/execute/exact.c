@@ -1,7 +1,8 @@
-/* Parameters by name: where each rank keeps what, its initial values, and the comparison.
+/* Parameters by name: what each rank holds where, their initial values, and the comparison.
  *
- * An element of a bucket belongs to at most one place of a logical tensor; the one rank's tensors, laid one
- * behind the other, number all of them.  Elements outside (padding) start as 0 and are not compared. */
+ * An element of a bucket belongs to at most one element of a logical tensor; these are numbered through the single
+ * rank's tensors, one after the other.  Bucket elements outside all tensors (padding) start as 0 and are not
+ * compared. */
 
 #include "compiler/execute/exact.h"
 #include "compiler/execute/machine.h"
@@ -20,15 +21,15 @@ struct exact_tensor {
 struct exact_truth {
     uint32_t ntensors;
     struct exact_tensor *tensors;
-    uint64_t n;                                    /* elements of all tensors */
-    uint64_t *kept[NKEPT];                         /* by element; gradients of each step */
-    uint8_t *known[NKEPT];                         /* there is a value */
-    uint64_t metric[2][METRIC_WORDS][EXACT_STEPS]; /* of the step; of the evaluation behind it */
-    uint64_t scale[2][SCALE_WORDS][EXACT_STEPS];   /* the same */
+    uint64_t n;                                    /* number of elements of all tensors */
+    uint64_t *kept[NKEPT];                         /* by element; the gradients of each step separately */
+    uint8_t *known[NKEPT];                         /* the element has a value */
+    uint64_t metric[2][METRIC_WORDS][EXACT_STEPS]; /* of the step; of the evaluation after it */
+    uint64_t scale[2][SCALE_WORDS][EXACT_STEPS];   /* likewise */
     uint64_t batch;
 };
 
-/* one execution, of the one rank (record) or of another plan (compared with `truth`) */
+/* one execution, either of the single rank (record) or of another plan, which is compared with `truth` */
 struct session {
     struct arena *arena; /* for messages */
     struct exact_machine *m;
@@ -142,7 +143,7 @@ static bool place_tensors(struct session *s)
     return true;
 }
 
-/* the bucket element that a buffer's first one is */
+/* The index in its bucket of a buffer's first element. */
 static uint64_t shard_base(const struct session *s, uint32_t rank, const struct buffer *b)
 {
     return b->shard_slot == NONE ? 0 : exact_value(s->m, rank, b->shard_slot) * (b->bytes / isa_dtype_bytes(b->dtype));
@@ -213,7 +214,7 @@ static void write_block(struct session *s, enum exact_program which, uint64_t sa
     }
 }
 
-/* one element of one kind: recorded, or compared */
+/* Records or compares one element of one kind. */
 static bool meet(struct session *s, uint32_t rank, enum kept kind, uint64_t at, uint64_t value)
 {
     static const char *const names[] = {"parameter", "first moment", "second moment", "gradient"};
@@ -236,7 +237,7 @@ static bool meet(struct session *s, uint32_t rank, enum kept kind, uint64_t at, 
     return false;
 }
 
-/* operands of an instruction that updates: parameters, both moments, gradient; NONE = it has none */
+/* The operands of an updating instruction: parameters, both moments, gradient; NONE = absent. */
 static void updated_operands(enum op op, uint32_t out[4])
 {
     const size_t adam[] = {OPND(ADAMW, p), OPND(ADAMW, m), OPND(ADAMW, v), OPND(ADAMW, g)};
@@ -246,8 +247,8 @@ static void updated_operands(enum op op, uint32_t out[4])
         out[i] = (uint32_t)(op == OP_ADAMW ? adam[i] : op == OP_SGD ? sgd[i] : bias[i]);
 }
 
-/* the bucket's place that an optimizer instruction updates: its parameters, or its working copy where the
- * parameters have been fetched from host memory to a place of their own */
+/* The place in a bucket that an optimizer instruction updates: that of its parameters or, where these have been
+ * fetched from host memory to a place of their own, that of its working copy. */
 static const struct buffer *updated_place(struct session *s, uint32_t rank, uint32_t insn, uint32_t p,
                                           struct place *place)
 {
@@ -263,7 +264,7 @@ static const struct buffer *updated_place(struct session *s, uint32_t rank, uint
     return &q->buffers[buffer];
 }
 
-/* after an optimizer instruction: what it read and left, by the elements of its parameters */
+/* Called after an optimizer instruction: handles what it read and wrote, by the elements of its parameters. */
 static void update(void *context, uint32_t rank, uint32_t insn, const struct exact_args *k)
 {
     struct session *s = context;
@@ -297,7 +298,7 @@ static bool compare_number(struct session *s, uint32_t rank, const char *what, u
     return value == *truth ? true : differ(s, "step %u: rank %u: the %s differs", s->step + 1, rank, what);
 }
 
-/* all that the host reads, but for the norm of an evaluation, which has none */
+/* Compares everything that the host reads, except the norm of an evaluation, which has none. */
 static bool compare_metrics(struct session *s, enum exact_program which)
 {
     static const struct {
@@ -327,7 +328,7 @@ static bool compare_metrics(struct session *s, enum exact_program which)
     return true;
 }
 
-/* has every element that the single rank updates been seen? */
+/* Has every element that the single rank updates been seen? */
 static bool compare_coverage(struct session *s)
 {
     struct exact_truth *t = s->truth;

@@ -1,27 +1,29 @@
 #ifndef LLMC_EXECUTE_EXACT_H
 #define LLMC_EXECUTE_EXACT_H
 
-/* Does a plan compute what one rank computes?  Exactly, modulo a prime (Schwartz 1980: two polynomials that differ
- * agree at a random point with probability degree / 2^61).
+/* Does a plan compute what a single rank computes?  Exactly, modulo a prime (Schwartz 1980: two polynomials that
+ * differ agree at a random point with probability at most degree / 2^61).
  *
- * Both are run for a few steps from equal random parameters and optimizer state, each followed by an evaluation.  Equal
- * must be: the gradient of every parameter that any rank's optimizer sees, every updated parameter and its state, on
- * every rank that holds it, and loss, norm and held-out loss on all ranks. */
+ * Both are run for a few steps, each followed by an evaluation, from the same random parameters and optimizer state.
+ * The following must be equal: the gradient of every parameter, as any rank's optimizer reads it; every updated
+ * parameter and its state, on every rank that holds it; and the loss, the gradient norm and the held-out loss on all
+ * ranks. */
 
 #include "compiler/emit/plan.h"
 
-struct exact_truth; /* what one rank computes */
+struct exact_truth; /* the result of a single rank */
 
 #define EXACT_STEPS 2
 
-/* NULL and *why if the plan cannot be executed.  Lives in the arena. */
+/* Returns NULL, and sets *why, if the plan cannot be executed.  The result is allocated in the arena. */
 struct exact_truth *exact_truth(struct arena *a, const struct plan *one, const char **why);
 
 struct exact_result {
-    const char *why;                      /* NULL: equal; else the first difference, in the arena */
-    uint64_t elements, ninsns, undefined; /* compared; executed; elements read that nobody had written */
+    const char *why;                      /* NULL: equal; otherwise the first difference, allocated in the arena */
+    uint64_t elements, ninsns, undefined; /* elements compared; instructions executed; elements read that nobody had
+                                           * written */
 };
-/* seed 0: queues in a fixed order; else adversarial */
+/* seed 0: queues run in a fixed order; otherwise in an adversarial one. */
 struct exact_result exact_compare(struct arena *a, const struct plan *p, const struct exact_truth *t, uint64_t seed);
 
 #endif

@@ -11,9 +11,9 @@
 
 #include <string.h>
 
-/* Programs as they are, if a step has at most so many FLOPs and all arenas together so many bytes: the exact
- * interpreter runs 10^9 FLOPs in about a second, and takes ten bytes for one of an arena.  Up to FEW_FLOPS
- * there are ORDERS orders, above LEAST_ORDERS. */
+/* Programs are executed unchanged if a step has at most MOST_FLOPS FLOPs and all arenas together have at most
+ * MOST_ARENA_BYTES bytes: the exact interpreter runs 10^9 FLOPs in about a second, and takes ten bytes for one of an
+ * arena.  Up to FEW_FLOPS it runs ORDERS orders, above that LEAST_ORDERS. */
 #define MOST_FLOPS 1e11
 #define FEW_FLOPS 2e9
 #define MOST_ARENA_BYTES ((uint64_t)256 << 20)
@@ -37,7 +37,7 @@ static void progress(const struct execute_options *o, const char *what)
         fprintf(stderr, "\r\033[K%s", what);
 }
 
-/* orders: adversarial but for the first of many */
+/* All orders are adversarial, except that the first of ORDERS is the fixed one. */
 static void execute_exactly(struct arena *a, const struct plan *p, const struct plan *one, uint32_t orders,
                             const struct execute_options *o, struct execution *e)
 {
@@ -55,7 +55,7 @@ static void execute_exactly(struct arena *a, const struct plan *p, const struct 
     progress(o, "");
 }
 
-/* the cluster, but for GPUs' kernels, which need not have room here */
+/* The cluster without its GPUs' kernels, whose workspace need not fit here. */
 static struct topo *without_kernels(struct arena *a, const struct topo *from)
 {
     struct topo *t = ARENA_NEW(a, struct topo);
@@ -90,8 +90,8 @@ static enum status execute_small(struct arena *a, const struct plan *p, struct s
     return st;
 }
 
-/* Can the folder's programs be interpreted as they are?  With less room for experts' rows than all that can
- * come, random numbers for scores would overflow it. */
+/* Can the folder's programs be interpreted unchanged?  Where experts have less capacity than for all rows that can
+ * arrive, random scores would exceed it. */
 static bool runs_as_it_is(const struct plan *p)
 {
     uint64_t bytes = 0;
@@ -123,7 +123,7 @@ static enum status execute_programs(struct arena *a, const char *dir, const stru
     e->what = EXECUTED_PROGRAMS;
     execute_exactly(a, p, one, flops > FEW_FLOPS ? LEAST_ORDERS : ORDERS, o, e);
     enum status st = STATUS_OK;
-    if (!e->verified && !e->exact) /* programs that wait for each other in vain would do so for ever */
+    if (!e->verified && !e->exact) /* programs that deadlock would run for ever */
         st = execute_real(a, dir, p, one, e, error);
     plan_close(one);
     return st;

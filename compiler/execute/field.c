@@ -38,7 +38,7 @@ static uint64_t square(uint64_t a, int n, uint64_t b)
     return field_mul(a, b);
 }
 
-/* a^(p - 2): in binary 59 ones, then 01; x[n] has n ones */
+/* a^(p - 2), whose exponent has in binary 59 ones, then 01; x[n] has n ones */
 uint64_t field_inverse(uint64_t a)
 {
     uint64_t x2 = square(a, 1, a), x4 = square(x2, 2, x2), x8 = square(x4, 4, x4), x16 = square(x8, 8, x8);

@@ -1,11 +1,11 @@
 #ifndef LLMC_FIELD_H
 #define LLMC_FIELD_H
 
-/* Arithmetic modulo the prime 2^61 - 1, in which every way to add up the same products gives the same number.
+/* Arithmetic modulo the prime 2^61 - 1, in which sums of the same products are equal in every order.
  *
- * Real constants go in as dyadic rationals m 2^e, exactly: 2^61 = 1, so a power of two is a rotation of bits.  What is
- * not a sum of products (exp, rsqrt, activations) becomes field_hash() of its arguments: a fixed function without any
- * structure that two different inputs could share. */
+ * Real constants are converted exactly, as dyadic rationals m 2^e: 2^61 = 1, so multiplying by a power of two
+ * rotates bits.  Functions that are no sums of products (exp, rsqrt, activations) become field_hash() of their
+ * arguments: a fixed function without any structure that two different inputs could share. */
 
 #include <stdint.h>
 
@@ -41,14 +41,14 @@ static inline uint64_t field_mul(uint64_t a, uint64_t b)
     return field_reduce((field_wide)a * b);
 }
 
-/* sum over i < n of a[i * stride_a] b[i * stride_b] */
+/* The sum over i < n of a[i * stride_a] b[i * stride_b]. */
 uint64_t field_dot(const uint64_t *a, uint64_t stride_a, const uint64_t *b, uint64_t stride_b, uint64_t n);
-uint64_t field_inverse(uint64_t a); /* 0 for 0 */
+uint64_t field_inverse(uint64_t a); /* the inverse of 0 is 0 */
 uint64_t field_integer(int64_t i);
 uint64_t field_real(double x);
-/* 64 well mixed bits of (a, b, c); not reduced */
+/* 64 well mixed bits of (a, b, c), not reduced modulo the prime. */
 uint64_t field_bits(uint64_t a, uint64_t b, uint64_t c);
 uint64_t field_hash(uint64_t a, uint64_t b, uint64_t c);
-uint64_t field_image(double x); /* bits of a real, as an argument of field_hash() */
+uint64_t field_image(double x); /* the bits of a real number, as an argument of field_hash() */
 
 #endif

@@ -1,4 +1,4 @@
-/* The table of exact kernels, and those that move and add: linear in everything but attributes. */
+/* The table of exact kernels, and those that move and add data; these are linear in everything but attributes. */
 
 #include "compiler/execute/kernel.h"
 
@@ -24,13 +24,13 @@ static uint64_t *row(const struct exact_view *v, uint64_t i)
     return v->at + i * v->cols;
 }
 
-/* the id at a place of a sample: fixed random numbers below the vocabulary */
+/* The token id at a place of a sample: a fixed random number below the vocabulary. */
 static int64_t token(const struct exact_args *k, uint64_t sample, uint64_t position)
 {
     return (int64_t)(field_bits(SALT_TOKEN, sample, position) % (k->vocab ? k->vocab : 1));
 }
 
-/* operands and the first four attributes are those of TOKENS; ids beyond the last are -1 */
+/* Operands and the first four attributes are those of TOKENS; ids at places beyond `last` are -1. */
 static void read_ids(struct exact_args *k, uint64_t ahead, uint64_t last)
 {
     const struct exact_view *tokens = V(TOKENS, tokens), *targets = V(TOKENS, targets);
@@ -107,7 +107,7 @@ void exact_EMBED_W(struct exact_args *k)
     }
 }
 
-/* row of a table of positions; rows beyond it do not exist, and a plan that asks for them is wrong anyway */
+/* The row of a table of positions; 0 for rows beyond the table, which only a wrong plan asks for. */
 static uint64_t position(int64_t start, uint64_t i, int64_t sequence, int64_t first, int64_t shift,
                          const struct exact_view *table)
 {
@@ -144,7 +144,7 @@ static struct exact_view transpose(struct arena *a, const struct exact_view *x)
     return y;
 }
 
-/* c = a b', all rows contiguous */
+/* c = a b', with all rows contiguous */
 static void multiply(const struct exact_view *c, const struct exact_view *a, const struct exact_view *b)
 {
     for (uint32_t i = 0; i < c->rows; i++)
@@ -180,8 +180,8 @@ void exact_BIAS_W(struct exact_args *k)
         add_row(db->at, row(dy, i), dy->cols);
 }
 
-/* A rotation is (c, -s; s, c) with c and s any function of position and pair; its gradient is the transpose.
- */
+/* A rotation is (c, -s; s, c), where c and s may be any functions of position and pair; its gradient is the
+ * transpose. */
 void exact_ROPE(struct exact_args *k)
 {
     const struct exact_view *y = V(ROPE, y), *x = V(ROPE, x);

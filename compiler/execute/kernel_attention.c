@@ -11,12 +11,13 @@
 #include <math.h>
 
 struct shape {
-    uint32_t heads, kv, head, u, sequence, window; /* u: dimensions of a head's values */
-    uint64_t scale, softcap;                       /* softcap: image, 0 = none */
-    int64_t alibi, first_head; /* linear biases: heads in all, 0 = none; number of the first one here */
+    uint32_t heads, kv, head, u, sequence, window; /* u: dimension of a head's values */
+    uint64_t scale, softcap;                       /* softcap: field_image() of the number, 0 = none */
+    int64_t alibi, first_head; /* linear biases: total number of heads, 0 = none; index of the first one on this rank */
 };
 
-/* Heads that are no power of 2 take every second slope of twice as many (arXiv 2108.12409, and the authors' code). */
+/* Where the number of heads is no power of 2, the remaining ones take every second slope of twice as many (arXiv
+ * 2108.12409, and the authors' code). */
 uint64_t exact_slope(int64_t heads, int64_t head)
 {
     if (heads < 1)

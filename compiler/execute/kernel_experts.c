@@ -1,6 +1,8 @@
-/* Routers and experts.  Scores are random functions of logits; "largest" is by the numbers 0 .. p - 1, which
- * every layout sees alike, and of equal ones the lower index wins.  Counts and places are whole numbers. Rows
- * that the instruction set leaves unspecified come out as garbage that differs from run to run. */
+/* Routers and experts.
+ *
+ * Scores are random functions of logits.  "Largest" refers to the numbers 0 .. p - 1, which are the same in every
+ * layout; of equal ones the lower index wins. Counts and places are integers.  Rows that the instruction set leaves
+ * unspecified become garbage that differs from run to run. */
 
 #include "compiler/execute/kernel.h"
 
@@ -29,7 +31,7 @@ static void scores(uint64_t *out, const uint64_t *logits, uint32_t n, bool sigmo
         out[j] = field_mul(out[j], inverse);
 }
 
-/* index of the largest that is not taken; 0 if all are */
+/* The index of the largest number that is not taken yet; 0 if all are. */
 static uint32_t take_largest(const uint64_t *x, uint8_t *taken, uint32_t n)
 {
     uint32_t best = n;
@@ -41,7 +43,7 @@ static uint32_t take_largest(const uint64_t *x, uint8_t *taken, uint32_t n)
     return best;
 }
 
-/* takes out all but the pick best groups; a group counts by its best score, or by the sum of its two best */
+/* Marks as taken all but the `pick` best groups; a group's value is its best score, or the sum of its two best. */
 static void limit_groups(struct exact_args *k, const uint64_t *x, uint8_t *taken, uint32_t n, uint32_t groups,
                          uint32_t pick, bool two)
 {
@@ -85,7 +87,7 @@ void exact_ROUTE(struct exact_args *k)
     }
 }
 
-/* which sequence a row belongs to; `most` if none */
+/* The sequence that a row belongs to; `most` if none. */
 static uint64_t sequence_of(int64_t start, uint64_t i, int64_t sequence, uint64_t most)
 {
     uint64_t q = sequence > 0 ? ((uint64_t)start + i) / (uint64_t)sequence : most;
@@ -165,7 +167,7 @@ void exact_BALANCE(struct exact_args *k)
     V(BALANCE, loss)->at[0] = field_mul(total, field_real(NUMBER(BALANCE, scale)));
 }
 
-/* loads are sums of ones, far below p / 2: the sign of a difference is known */
+/* loads are sums of ones, far below p / 2, so the sign of a difference is defined */
 void exact_BIAS_MOVE(struct exact_args *k)
 {
     const struct exact_view *bias = V(BIAS_MOVE, bias), *load = V(BIAS_MOVE, load);
@@ -173,7 +175,8 @@ void exact_BIAS_MOVE(struct exact_args *k)
     for (uint32_t j = 0; j < load->cols; j++)
         sum = field_add(sum, load->at[j]);
     for (uint32_t j = 0; j < bias->cols && V(BIAS_MOVE, scale)->at[0] != FIELD_P - 1; j++) {
-        uint64_t less = field_sub(sum, field_mul(load->at[j], load->cols)); /* mean - load, times their number */
+        uint64_t less = field_sub(sum, field_mul(load->at[j], load->cols)); /* mean - load, times the number of
+                                                                             * experts */
         if (less)
             bias->at[j] = less < FIELD_P / 2 ? field_add(bias->at[j], rate) : field_sub(bias->at[j], rate);
     }
@@ -225,7 +228,7 @@ void exact_ARRANGE_ONCE(struct exact_args *k)
     uint64_t each = blocks && experts >= blocks ? experts / blocks : 1, sequence = UINT64_MAX;
     uint64_t *used = ARENA_ARRAY(k->scratch, uint64_t, experts),
              *filled = ARENA_ARRAY(k->scratch, uint64_t, blocks + 1),
-             *visitor = ARENA_ARRAY(k->scratch, uint64_t, blocks + 1); /* last token with a row there, + 1 */
+             *visitor = ARENA_ARRAY(k->scratch, uint64_t, blocks + 1); /* 1 + the last token that has a row there */
     for (uint64_t i = 0; i < (uint64_t)chosen->rows * chosen->cols; i++)
         chosen->at[i] = UINT64_MAX;
     for (uint64_t i = 0; i < index->rows; i++) {
@@ -299,7 +302,7 @@ void exact_WEIGH_I(struct exact_args *k)
     }
 }
 
-/* the expert of every row of an operand; `experts` where the row is unspecified */
+/* The expert of every row of an operand; `experts` where the row is unspecified. */
 static uint64_t *owners(struct exact_args *k, const struct exact_view *counts, uint64_t m, uint64_t experts,
                         uint64_t blocks)
 {
@@ -315,7 +318,7 @@ static uint64_t *owners(struct exact_args *k, const struct exact_view *counts, u
     return owner;
 }
 
-/* each row of c = its row of a times its expert's part of b, transposed or not */
+/* Each row of c = its row of a times its expert's part of b, which may be transposed. */
 static void multiply_groups(struct exact_args *k, const struct exact_view *c, const struct exact_view *a,
                             const struct exact_view *b, bool tb, const uint64_t *owner, uint64_t experts)
 {

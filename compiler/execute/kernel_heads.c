@@ -1,4 +1,4 @@
-/* Work on every head by itself, latent keys, and the element-wise functions of the kernels' newer rows. */
+/* Kernels that work on each head separately, latent keys, and the remaining element-wise functions. */
 
 #include "compiler/execute/kernel.h"
 
@@ -78,7 +78,7 @@ void exact_HEADNORM_W(struct exact_args *k)
             }
 }
 
-/* "lse" is the sum of exponentials: one more of them, whose value is 0 */
+/* "lse" is the sum of exponentials: a sink adds one more of them, whose value is 0 */
 void exact_SINK(struct exact_args *k)
 {
     const struct exact_view *y = V(SINK, y), *x = V(SINK, x), *lse = V(SINK, lse);

@@ -1,7 +1,6 @@
-/* Cross-entropy in its pieces, the gradient's norm, clipping, and the updates.
- *
- * The maximum is that of the numbers 0 .. p - 1, which any order of reduction gives; 0 where there is none.
- * The update is the real one with 1 / (sqrt(v) + eps) replaced: all of it acts on single elements. */
+/* Cross-entropy in its pieces, the gradient norm, clipping, and the updates.  The maximum is that of the numbers 0
+ * .. p - 1, which is the same in any order of reduction, and 0 where there is none.  The update is the real one with
+ * 1 / (sqrt(v) + eps) replaced by a random function: all of it acts on single elements. */
 
 #include "compiler/execute/kernel.h"
 
@@ -10,7 +9,7 @@ static uint64_t *row(const struct exact_view *v, uint64_t i)
     return v->at + i * v->cols;
 }
 
-/* columns of this rank's part that are real */
+/* The number of real, not padded columns in this rank's part. */
 static uint32_t valid_columns(int64_t start, int64_t vocab, uint32_t cols)
 {
     int64_t n = vocab - start;
@@ -89,7 +88,7 @@ void exact_CLIP(struct exact_args *k)
     V(CLIP, scale)->at[0] = limit > 0 ? field_hash(SALT_CLIP, V(CLIP, sum)->at[0], field_image(limit)) : 1;
 }
 
-/* No sum overflows here, so every step is a good one. */
+/* No sum overflows here, so every step is valid. */
 void exact_CLIP_SCALED(struct exact_args *k)
 {
     double limit = NUMBER(CLIP_SCALED, limit);
@@ -110,7 +109,7 @@ void exact_CLIP_SCALED(struct exact_args *k)
     state[SCALE_PATIENCE] = field_integer(INTEGER(CLIP_SCALED, hysteresis));
 }
 
-/* a scale of -1: the step must not be taken */
+/* a scale of -1 means that the step must not be taken */
 static bool taken(const struct exact_view *scale)
 {
     return scale->at[0] != FIELD_P - 1;
@@ -127,7 +126,7 @@ static struct adamw adamw_of(double beta1, double beta2, double eps, double deca
                           field_sub(1, field_mul(step[STEP_LR], field_real(decay))), step[STEP_LR]};
 }
 
-/* one element */
+/* updates one element */
 static void adamw(const struct adamw *a, uint64_t d, uint64_t *p, uint64_t *m, uint64_t *v)
 {
     *m = field_add(field_mul(a->beta1, *m), field_mul(field_sub(1, a->beta1), d));

@@ -1,6 +1,6 @@
-/* Attention of some rows to some keys of a sequence that is split over ranks, the merge of two such parts,
- * and the moves between columns and row blocks.  Merging is exact because "lse" holds the sum of
- * exponentials: L + L', and (o L + o' L') / (L + L'); a row that sees no key has L = 0 and o = 0. */
+/* Attention of some rows to some keys of a sequence that is split over ranks, the merge of two such parts, and moves
+ * between columns and blocks of rows. Merging is exact because "lse" holds the sum of exponentials: L + L', and (o L
+ * + o' L') / (L + L'); a row that sees no key has L = 0 and o = 0. */
 
 #include "compiler/execute/kernel.h"
 
@@ -11,10 +11,10 @@ struct split {
     int64_t first, shift;
 };
 struct part {
-    uint32_t heads, kv, head, u; /* u: dimensions of a head's values */
+    uint32_t heads, kv, head, u; /* u: dimension of a head's values */
     int64_t window;
     uint64_t scale, softcap;
-    int64_t alibi, first_head; /* linear biases: heads in all, 0 = none; number of the first one here */
+    int64_t alibi, first_head; /* linear biases: total number of heads, 0 = none; index of the first one on this rank */
     struct split q, k;
 };
 
@@ -38,7 +38,7 @@ static bool sensible(const struct part *p)
            p->q.rows % p->q.parts == 0 && p->k.rows % p->k.parts == 0;
 }
 
-/* place of a row in its sequence, and which sequence */
+/* The place of a row in its sequence; sets the index of that sequence. */
 static int64_t place(const struct split *s, uint64_t row, uint64_t *sequence)
 {
     uint64_t part = row / (s->rows / s->parts), within = row % (s->rows / s->parts), w = within % s->sequence;
@@ -51,7 +51,7 @@ static uint64_t *at(const struct exact_view *v, uint64_t row, uint32_t head, uin
     return v->at + row * v->cols + (uint64_t)head * dims;
 }
 
-/* does row i of the queries see key j? */
+/* Does row i of the queries see key j? */
 static bool sees(const struct part *p, uint64_t i, uint64_t j)
 {
     uint64_t si, sj;
@@ -59,7 +59,7 @@ static bool sees(const struct part *p, uint64_t i, uint64_t j)
     return si == sj && y <= x && (!p->window || y > x - p->window);
 }
 
-/* what row i's score of key j gets beside its product */
+/* What is added to row i's score for key j. */
 static uint64_t bias(const struct part *p, uint64_t slope, uint64_t i, uint64_t j)
 {
     uint64_t si, sj;

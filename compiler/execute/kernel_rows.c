@@ -109,7 +109,7 @@ void exact_LAYERNORM_W(struct exact_args *k)
     }
 }
 
-/* kinds of activations: opcode of the forward instruction and its attribute */
+/* kinds of activations: combines the opcode of the forward instruction and its attribute */
 static uint64_t act(uint64_t kind, uint64_t x)
 {
     return x ? field_hash(SALT_ACT, kind, x) : 0;
@@ -163,7 +163,7 @@ void exact_RELU_I(struct exact_args *k)
     act_backward(V(RELU_I, dx), NULL, V(RELU_I, dy), V(RELU_I, x), NULL, act_kind(OP_RELU, INTEGER(RELU_I, power)));
 }
 
-/* gate's function by limit and alpha, and up clamped by limit (its slope: one more function) plus offset */
+/* the gate's function with limit and alpha; up is clamped by limit (its slope is one more function), plus offset */
 struct exact_swiglu {
     uint64_t kind, limit, offset; /* images; limit 0 = none */
 };

@@ -152,8 +152,8 @@ static void bind_attributes(const struct exact_machine *m, uint32_t rank, uint32
     }
 }
 
-/* A kernel may be in place, operand by operand; where a written operand meets another one in any other way,
- * what comes out depends on how the kernel goes through them. */
+/* A kernel may work in place, operand by operand.  Where a written operand overlaps another one in any other way,
+ * the result depends on the order in which the kernel processes elements. */
 static bool tangled(const struct isa_info *info, const struct exact_args *k, const struct place *places,
                     const struct operand *operands, uint32_t written)
 {

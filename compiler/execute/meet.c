@@ -1,8 +1,8 @@
-/* Meetings: every member of a channel posts its operands, then the transfer takes place, then each member
- * learns of it.
+/* Meetings: every member of a channel posts its operands, then the transfer takes place, and then each member learns
+ * that it is over.  Every member numbers the meetings of a channel in program order; one can be posted when the
+ * member has ended the one before.
  *
- * Meetings of a channel are numbered by every member in program order; one can be posted when the member has
- * ended the one before.  Channel g < ngroups is that group; behind them come all pairs (sender, receiver). */
+ * Channels below ngroups are those of the groups; after them come those of all pairs (sender, receiver). */
 
 #include "compiler/execute/machine.h"
 
@@ -76,7 +76,8 @@ bool exact_may_post(const struct exact_machine *m, uint32_t rank, uint32_t insn)
     return r->met[r->channel[insn]] == r->number[insn];
 }
 
-/* what it gives: the last operand; what it receives: the first (of SEND nothing, of RECV no giving) */
+/* What a member sends is its last operand, and what it receives its first one (SEND receives nothing, RECV sends
+ * nothing). */
 static bool gives(struct exact_machine *m, uint32_t rank, uint32_t insn, struct place *x)
 {
     const struct insn *in = &m->ranks[rank].p->insns[insn];
@@ -117,7 +118,7 @@ bool exact_complete(const struct exact_machine *m, uint32_t rank, uint32_t insn)
     return c->nposted == c->nmembers;
 }
 
-/* all members came with the same instruction and shapes that fit */
+/* Do all members have the same instruction, with matching shapes? */
 static bool alike(struct exact_machine *m, uint32_t rank, uint32_t insn, const struct place *x)
 {
     const struct exact_rank *r = &m->ranks[rank];
@@ -154,7 +155,7 @@ static void combine(uint64_t *to, const uint64_t *from, size_t n, enum dtype dty
             to[e] = dtype == DTYPE_I32 ? to[e] + from[e] : field_add(to[e], from[e]);
 }
 
-/* what member k receives, from all members' operands of n elements each */
+/* What member k receives, given all members' operands of n elements each. */
 static uint64_t *result(struct exact_machine *m, const struct exact_channel *c, const struct insn *in,
                         const struct program *p, uint64_t *const *given, size_t n, enum dtype dtype, uint32_t k)
 {
@@ -180,7 +181,7 @@ static uint64_t *result(struct exact_machine *m, const struct exact_channel *c, 
     } else if (in->op == OP_ALL_TO_ALL) {
         for (uint32_t i = 0; i < size; i++)
             memcpy(out + i * part, given[i] + k * part, part * sizeof *out);
-    } else { /* SEND, RECV: member 0's; BROADCAST: the root's */
+    } else { /* SEND, RECV: the data of member 0; BROADCAST: those of the root */
         memcpy(out, given[root < size ? root : 0], n * sizeof *out);
     }
     return out;

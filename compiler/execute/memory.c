@@ -1,5 +1,5 @@
-/* Words and their tags; see memory.h.  An element of 2 n bytes is a word with its dtype's tag and n - 1 words
- * that continue it: whoever writes over any of them breaks it.  Zeros are the same bytes in every dtype. */
+/* Words and their tags; see memory.h.  An element of 2 n bytes is a word with its dtype's tag and n - 1 words that
+ * continue it; overwriting any of them breaks the element.  Zeros have the same bytes in every dtype. */
 
 #include "compiler/execute/memory.h"
 
@@ -45,7 +45,7 @@ bool memory_holds(const struct memory *m, const struct place *p)
            end_of(p) <= 2 * m->nwords;
 }
 
-/* Is a word part of an element that is 0?  Its bytes are 0 then, which every dtype reads as 0. */
+/* Is a word part of an element that is 0?  Then its bytes are 0, which every dtype reads as 0. */
 static bool is_zero(const struct memory *m, uint64_t word)
 {
     uint64_t back = 0, tag = m->word[word] >> FIELD_BITS;
@@ -95,7 +95,7 @@ void memory_load(struct memory *m, const struct place *p, uint64_t *out)
 {
     uint64_t size = isa_dtype_bytes(p->dtype);
     const uint64_t head = (uint64_t)TAG_F32 << FIELD_BITS, next = (uint64_t)TAG_CONTINUES << FIELD_BITS;
-    if (p->dtype == DTYPE_F32) { /* most of all: the others' case below, written out */
+    if (p->dtype == DTYPE_F32) { /* the most frequent dtype, with the general case below inlined */
         for (uint32_t i = 0; i < p->rows; i++) {
             const uint64_t *w = m->word + p->at / 2 + (uint64_t)i * p->ld * 2;
             for (uint32_t j = 0; j < p->cols; j++, out++)
@@ -136,7 +136,7 @@ void memory_clobber(struct memory *m, const struct place *p)
         forget(m, p->at + (uint64_t)i * p->ld * size, p->cols * size);
 }
 
-/* quadratic only where the hulls meet */
+/* takes quadratic time only where the bounding ranges overlap */
 bool memory_overlap(const struct place *x, const struct place *y)
 {
     uint64_t sx = isa_dtype_bytes(x->dtype), sy = isa_dtype_bytes(y->dtype);

@@ -1,10 +1,12 @@
 #ifndef LLMC_EXECUTE_MEMORY_H
 #define LLMC_EXECUTE_MEMORY_H
 
-/* A rank's arena as the exact interpreter sees it: one word for every two bytes, which says what element begins there.
+/* A rank's arena as the exact interpreter represents it: one word for every two bytes, which says what element
+ * begins there.
  *
- * An element is read only as what was written: another dtype, or an element part of whose bytes were overwritten since,
- * is undefined, but for zeros.  Reading what is undefined gives some number that differs from seed to seed. */
+ * An element can only be read as what was written: with another dtype, or where part of its bytes has been
+ * overwritten since, it is undefined, except for zeros.  An undefined element reads as a number that differs from
+ * seed to seed. */
 
 #include "compiler/execute/field.h"
 #include "compiler/support/arena.h"
@@ -13,10 +15,10 @@
 struct memory {
     uint64_t *word; /* tag << FIELD_BITS | value */
     uint64_t nwords;
-    uint64_t garbage;   /* state of the numbers that undefined elements read as */
-    uint64_t undefined; /* how many were read */
+    uint64_t garbage;   /* state of the generator of the numbers that undefined elements read as */
+    uint64_t undefined; /* number of undefined elements read */
 };
-/* a matrix view, resolved: byte of the arena, elements */
+/* a resolved matrix view: byte offset in the arena, sizes in elements */
 struct place {
     uint64_t at;
     enum dtype dtype;
@@ -25,10 +27,10 @@ struct place {
 
 void memory_open(struct arena *a, struct memory *m, uint64_t bytes, uint64_t seed);
 bool memory_holds(const struct memory *m,
-                  const struct place *p); /* all of its bytes lie in the arena, at whole words */
+                  const struct place *p); /* all of its bytes are inside the arena, at whole words */
 uint64_t memory_read(struct memory *m, uint64_t at, enum dtype dtype);
 void memory_write(struct memory *m, uint64_t at, enum dtype dtype, uint64_t value);
-/* dense, row-major; whole numbers (DTYPE_I32) as int64_t */
+/* As dense row-major arrays; integers (DTYPE_I32) as int64_t. */
 void memory_load(struct memory *m, const struct place *p, uint64_t *out);
 void memory_store(struct memory *m, const struct place *p, const uint64_t *from);
 void memory_clobber(struct memory *m, const struct place *p); /* its elements become undefined */

@@ -1,8 +1,8 @@
-/* Running all ranks' programs: one event after another, chosen by priority among those that may happen.
+/* Running the programs of all ranks: one event after another, chosen by priority among those that may happen.
  *
- * Random priorities with few changes reach orders that a fair choice would hardly ever draw, such as one rank
- * far ahead of all others (Burckhardt et al., "A randomized scheduler with probabilistic guarantees of
- * finding bugs", 2010). */
+ * Random priorities with few changes reach orders that a uniform choice would hardly ever draw, such as one rank far
+ * ahead of all others (Burckhardt et al., "A randomized scheduler with probabilistic guarantees of finding bugs",
+ * 2010). */
 
 #include "compiler/execute/machine.h"
 
@@ -27,8 +27,7 @@ static void start(struct exact_machine *m, uint32_t rank, enum exact_program whi
         r->order[next[r->p->insns[i].queue]++] = i;
 }
 
-/* Everything dies between two runs but the persistent buffers, which are the training program's, and the step
- * block. */
+/* Between two runs everything is lost except the training program's persistent buffers and the step block. */
 static void forget_step(struct exact_machine *m, uint32_t rank)
 {
     struct exact_rank *r = &m->ranks[rank];
@@ -70,7 +69,7 @@ static bool may_move(const struct exact_machine *m, uint32_t rank, uint32_t q)
     return !exact_is_meeting(in) || exact_may_post(m, rank, i);
 }
 
-/* one event of a queue that may move */
+/* Performs one event of a queue that may move. */
 static bool advance(struct exact_machine *m, uint32_t rank, uint32_t q)
 {
     struct exact_rank *r = &m->ranks[rank];
@@ -104,7 +103,7 @@ static void shuffle(struct exact_machine *m)
             m->priority[i] = (uint8_t)exact_random(m, 256);
 }
 
-/* the queue that moves next: highest priority, and in turn among equals; false: none can */
+/* Chooses the queue that moves next: that of highest priority, in turn among equals; false: none can move. */
 static bool choose(struct exact_machine *m, uint32_t *turn)
 {
     uint32_t n = m->nranks * NQUEUES, best = NONE;

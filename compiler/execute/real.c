@@ -1,7 +1,8 @@
-/* Real kernels: the plan in its own folder, or written into a temporary one as the one rank's is, trained by the
- * llmrun that lies beside this program, one process per rank; their logs are compared as tests do.  In 16 and 8
- * bits layouts round at different places, so the bounds are those of rounding: of later steps only losses are
- * bounded, since where the loss is steep a little aside the gradient is another. */
+/* Real kernels: the plan in its own folder, or written to a temporary one like the single rank's, is trained by the
+ * llmrun in the directory of this program, one process per rank; the logs are compared as the tests do.
+ *
+ * In 16 and 8 bits layouts round in different places, so the bounds are those of rounding.  In later steps only
+ * losses are bounded, because where the loss is steep a small difference in parameters gives another gradient. */
 
 #include "compiler/execute/execute.h"
 
@@ -27,7 +28,7 @@ static enum status world(struct error *error, const char *what)
     return error_set(error, STATUS_WORLD, "%s: %s", what, strerror(errno));
 }
 
-/* llmrun in the folder of this program */
+/* Finds llmrun in the directory of this program. */
 static bool find_llmrun(char path[ROOM + 16])
 {
     char own[ROOM];
@@ -72,8 +73,8 @@ static void read_log(const char *path, struct figures *out)
         fclose(f);
 }
 
-/* exit status of llmrun; what it says goes to a file; option: NULL, or what to do with choices of experts, in
- * `routing` */
+/* Returns the exit status of llmrun, whose output goes to a file; option: NULL, or what to do with the choices of
+ * experts in `routing`. */
 static int spawn(const char *llmrun, const char *plan, const char *data, const char *log, const char *said,
                  const char *option, const char *routing)
 {
@@ -95,9 +96,9 @@ static int spawn(const char *llmrun, const char *plan, const char *data, const c
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Of the plan's own folder, or of a copy; NULL, or why it did not train (in the arena).  Tokens go to the
- * experts that the first run has chosen: where two are nearly equal rounding decides, and a layout rounds in
- * its own way. */
+/* Trains a plan from its own folder or from a copy; returns NULL, or why it did not train (in the arena).  Tokens go
+ * to the experts that the first run has chosen: where two are nearly equal, rounding decides, and layouts round
+ * differently. */
 static const char *train(struct arena *a, const struct plan *p, const char *dir, const char *llmrun, const char *folder,
                          const char *name, bool first, struct figures *out)
 {

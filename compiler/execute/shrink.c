@@ -1,5 +1,5 @@
-/* Shrinking: degrees first, then the model's dimensions to the smallest that these degrees divide, then
- * stages with at most two layers each, then the fewest microbatches that the schedule takes. */
+/* Shrinks degrees first, then the model's dimensions to the smallest multiples of these degrees, then stages to at
+ * most two layers each, then the number of microbatches to the fewest that the schedule allows. */
 
 #include "compiler/execute/shrink.h"
 
@@ -40,7 +40,7 @@ static uint32_t divisor(uint32_t x, uint32_t y)
     return x;
 }
 
-/* the next smaller number that keeps as many factors as it can; 1 after 2 */
+/* The next smaller number that keeps as many factors as possible; 1 follows 2. */
 static uint32_t smaller(uint32_t n)
 {
     for (uint32_t f = 2; f < n; f++)
@@ -54,7 +54,7 @@ static uint32_t ranks_of(const struct decision *d)
     return d->tp * d->cp * d->pp * d->dp;
 }
 
-/* a listed schedule that is executed as it is */
+/* Is it a schedule that is a list and is executed unchanged? */
 static bool keeps_list(const struct decision *d)
 {
     return d->listed && d->pp <= SHRINK_MOST_RANKS / 2 && d->vpp <= MOST_CHUNKS && d->microbatches <= MOST_LISTED;
@@ -62,7 +62,7 @@ static bool keeps_list(const struct decision *d)
 
 static void shrink_degrees(struct decision *d, const struct decision *from)
 {
-    bool split = from->zero && from->shard < from->dp * from->cp; /* some of each: shards and copies */
+    bool split = from->zero && from->shard < from->dp * from->cp; /* keep both shards and copies */
     uint32_t dp_least = least(d->dp, split ? 4 : 2);
     while (ranks_of(d) > SHRINK_MOST_RANKS) {
         uint32_t *largest = &d->tp;
@@ -85,13 +85,17 @@ static void shrink_degrees(struct decision *d, const struct decision *from)
     d->gpus_used = ranks_of(d);
 }
 
-/* from_tp: of the plan; ranks that share a key head go on to do so, where two are left */
+/* from_tp: tp of the plan; ranks that share a key head still do, where two are left. */
 static void shrink_attn(struct attn *at, const struct decision *d, uint32_t from_tp, uint32_t sequence)
 {
     uint32_t unit = d->tp * (d->context == CONTEXT_ALL_TO_ALL ? d->cp : 1), ratio = at->kv ? at->heads / at->kv : 1;
     uint32_t full = at->head;
     at->window = at->window ? most(2, sequence / 2 - 1) : 0;
-    at->chunk = !at->chunk ? 0 : d->cp > 1 ? sequence / (2 * d->cp) : most(2, sequence / 2); /* a run's, or half */
+    at->chunk = !at->chunk  ? 0
+                : d->cp > 1 ? sequence / (2 * d->cp)
+                            : most(2, sequence / 2); /* one of a rank's two
+                                                      * runs of the sequence,
+                                                      * or half of it */
     at->heads = unit * least(most(ratio, 1), 2);
     at->kv = at->kv >= from_tp || d->tp % 2 ? unit : at->kv > 1 ? d->tp / 2 : 1;
     at->head = HEAD;
@@ -153,8 +157,8 @@ static const struct layer *small_layer(struct layers *s, const struct layer *fro
     return s->to[s->n++];
 }
 
-/* the k-th of the two layers that stand for a stage's: its first; its last, or where both are dense or both
- * have experts the last that is otherwise */
+/* The k-th of the two layers that represent a stage: its first one; its last one or, where both are dense or both
+ * have experts, the last one of the other kind. */
 static uint32_t kept_layer(const struct model *m, const struct stage *st, uint32_t k)
 {
     uint32_t last = st->first + st->count - 1;
@@ -189,7 +193,7 @@ static void shrink_stages(struct layers *s, const struct plan *p, struct job *jo
     }
 }
 
-/* Where all layers with experts are in stages that are left out, no expert is left to spread over ranks. */
+/* Where all layers with experts are in stages that are left out, there are no experts to spread over ranks. */
 static void without_experts(const struct model *m, struct decision *d)
 {
     if (!model_has_experts(m))
@@ -230,7 +234,7 @@ const struct schedule *shrink_schedule(struct arena *a, const struct decision *d
     return schedule_auto(a, d, &costs, &step_s);
 }
 
-/* whether the schedule of this many microbatches is there */
+/* Finds the schedule for this number of microbatches; false: there is none. */
 static bool list_schedule(struct arena *a, const struct decision *from, struct decision *d)
 {
     if (!from->listed)
@@ -247,7 +251,7 @@ struct shrunk *shrink_plan(struct arena *a, const struct plan *p, const char **w
     s->job = *p->job;
     *d = *from;
     shrink_degrees(d, from);
-    d->room = s->job.train.expert_room = 0; /* a handful of tokens may all choose one rank's experts */
+    d->room = s->job.train.expert_room = 0; /* a handful of tokens may all choose experts of one rank */
     d->vpp = least(from->vpp, from->folds ? 2 : most(schedule_chunks(from->schedule), MOST_CHUNKS));
     d->microbatch = least(from->microbatch, MOST_MICROBATCH);
     uint32_t room = p->job->model.nlayers + 1, sequence = small_sequence(d);
