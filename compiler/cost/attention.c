@@ -14,7 +14,7 @@
 
 #include <math.h>
 
-/* keys that a tile of queries computes scores for: on average, and the longest tile */
+/* Keys that a tile of queries computes scores for: the average, and in *longest the longest tile. */
 static double tile_keys(const struct cost_attention *a, double rows, double *longest)
 {
     double keys = a->context;
@@ -26,8 +26,8 @@ static double tile_keys(const struct cost_attention *a, double rows, double *lon
     return a->full ? keys : 0.5 * (keys + fmin(rows, keys));
 }
 
-/* the width that a head is padded to in shared memory: 64, 96, 128, then by 32 (FlashAttention-2) or 64 (-3)
- */
+/* The width that a head is padded to in shared memory: 64, 96, 128, then multiples of 32 (FlashAttention-2) or 64
+ * (-3). */
 static double padded(double width, bool coarse)
 {
     double part = coarse && width > 128 ? 64 : 32;
@@ -56,7 +56,7 @@ static double unfused_s(const struct cost *c, const struct cost_attention *a, bo
     double element = isa_dtype_bytes(dtype);
     double query_key = cost_batched_matmul_s(c, heads, s, s, qk, dtype),
            context = cost_batched_matmul_s(c, heads, s, v, s, dtype);
-    double mask = 1; /* a byte per score: what dropout left */
+    double mask = 1; /* a byte per score: the mask of dropout */
     if (!backward)
         return query_key + context + cost_stream_s(c, 2 * element * scores) +
                cost_stream_s(c, (2 * element + mask) * scores);
@@ -66,8 +66,8 @@ static double unfused_s(const struct cost *c, const struct cost_attention *a, bo
     return products + cost_stream_s(c, 3 * element * scores) + cost_stream_s(c, (2 * element + mask) * scores);
 }
 
-/* half of the score matrix is above the diagonal; what products reach, a share less, for heads of 128 and
- * long sequences */
+/* Half of the score matrix is above the diagonal; the rate of products, less a share, for heads of 128 and long
+ * sequences. */
 static double plain_s(const struct cost_device *dev, const struct cost_attention *a, bool backward, enum dtype dtype)
 {
     double longest, keys = tile_keys(a, 1, &longest),
@@ -90,7 +90,7 @@ static double formula_s(const struct cost *c, const struct cost_attention *a, en
     return isa_dtype_bytes(dtype) == 2 ? seconds : seconds * dev->clock_flop_s[COST_HALF] / dev->clock_flop_s[COST_F32];
 }
 
-/* at the rate that was measured at p */
+/* At the rate that was measured at p. */
 static double at_rate_s(const struct cost *c, const struct cost_attention *a, const struct topo_point *p, bool backward)
 {
     double longest, keys = tile_keys(a, 1, &longest),
@@ -98,7 +98,7 @@ static double at_rate_s(const struct cost *c, const struct cost_attention *a, co
     return flops / ((backward ? p->backward_flop_s : p->flop_s) * c->device.compute_factor);
 }
 
-/* Where no formula leads from shape to shape, the rate of the nearest one. */
+/* Where no formula relates one shape to another, the rate of the nearest one applies. */
 static double measured_s(const struct cost *c, const struct cost_attention *a, const struct topo_point *p,
                          enum dtype dtype, bool backward)
 {

@@ -1,22 +1,23 @@
-/* Experts of a block: rows there and back, products: the steps of compiler/lower/moe.c. */
+/* Experts of a block: rows to experts and back, and their products, in the steps of compiler/lower/moe.c. */
 
 #include "compiler/cost/block_private.h"
 
 #include <math.h>
 
-/* seconds of one layer's experts on this rank */
+/* Seconds of one layer's experts on this rank. */
 struct experts {
-    double up[3], down[3];  /* grouped products in and out, by product */
-    double act, act_back;   /* the activation; gradients of its inputs */
-    double weigh;           /* rows weighed, their gradients and those of weights */
-    double biases[2];       /* sums of rows' gradients, for products in and out */
-    double there_s, back_s; /* kernels that place rows and sum them, but for what nodes do (cost_exchange.copies_s); */
-    double came_s;          /* that make numbers of those that came in 8 bits */
-    double fixed_s;         /* counting and sorting by the profile */
-    double offsets;         /* kernels more backward, of biases */
+    double up[3], down[3];  /* grouped products into and out of the experts' inner dimension, by enum product */
+    double act, act_back;   /* the activation function; the gradients of its inputs */
+    double weigh;           /* weighting of rows, with the gradients of rows and of weights */
+    double biases[2];       /* gradients of biases, for the products in and out */
+    double there_s, back_s; /* kernels that place rows and sum them, without those of the once-per-node way
+                             * (cost_exchange.copies_s) */
+    double came_s;          /* kernels that expand rows that arrived in 8 bits */
+    double fixed_s;         /* counting and sorting, by the profile */
+    double offsets;         /* number of additional backward kernels for biases */
     struct cost_exchange to, from;
-    double share;       /* of the rows' transfers that is seen */
-    bool again, unread; /* they run again; and then nothing reads what they bring home */
+    double share;       /* exposed share of the transfers of rows */
+    bool again, unread; /* they are recomputed; and then nothing reads the rows that they send back */
 };
 
 static void price_products(const struct block *b, const struct opr *o, double moved, double routed, struct experts *x)
@@ -47,7 +48,7 @@ static void price_products(const struct block *b, const struct opr *o, double mo
     }
 }
 
-/* seconds of rows' transfers, as far as they are seen: between nodes, and within them or straight */
+/* Exposed seconds of the transfers of rows: between nodes; within nodes or straight. */
 static double far_s(const struct experts *x, const struct cost_exchange *way)
 {
     return x->share * way->far_s;
@@ -58,8 +59,8 @@ static double near_s(const struct experts *x, const struct cost_exchange *way)
     return x->share * (way->way_s - way->far_s + way->shared_s);
 }
 
-/* A transfer of rows of so many seconds.  Where keys or sequences travel too, those within nodes are on the other queue
- * if they go straight; else those between nodes are. */
+/* Adds a transfer of rows.  Where keys or sequences travel too, the transfers within nodes are on the other queue if
+ * rows go straight; otherwise those between nodes are. */
 static void travel(struct walk *w, enum walk_queue queue, uint32_t passes, double seconds)
 {
     w->queue = queue;
@@ -71,7 +72,7 @@ static void add_forward(struct block *b, const struct experts *x, enum walk_queu
 {
     struct walk *w = &b->walk;
     uint32_t passes = WALK_F | (x->again ? WALK_AGAIN : 0);
-    bool nodes = x->from.far_s > 0; /* then rows' places there follow from what came */
+    bool nodes = x->from.far_s > 0; /* then the places of rows there depend on what arrived */
     w->queue = nodes ? far : near;
     walk_add(w, nodes ? WALK_BLOCK : WALK_BEHIND, nodes ? 0 : WALK_CHOICES, passes, x->from.forward_s);
     walk_add(w, WALK_KERNEL, 0, passes, x->there_s + x->fixed_s);
@@ -90,7 +91,7 @@ static void add_forward(struct block *b, const struct experts *x, enum walk_queu
     walk_add(w, WALK_KERNEL, 0, passes, x->back_s);
 }
 
-/* rows' gradients home, beside gradients of weights */
+/* Adds the way of rows' gradients back, beside weight gradients. */
 static void bring_rows(struct walk *w, const struct experts *x, enum walk_queue far, enum walk_queue near)
 {
     uint32_t passes = WALK_B | WALK_I;
@@ -105,9 +106,9 @@ static void bring_rows(struct walk *w, const struct experts *x, enum walk_queue 
     }
     walk_add(w, WALK_KERNEL, 0, passes, x->up[PRODUCT_WEIGHT] + x->biases[0]);
     walk_add(w, WALK_USE, WALK_ROWS, passes, 0);
-    walk_add(w, WALK_USE, WALK_REDUCED, passes, 0); /* of shared experts: what comes now is added to it */
+    walk_add(w, WALK_USE, WALK_REDUCED, passes, 0); /* of shared experts: the result is added to it */
     walk_add(w, WALK_KERNEL, 0, passes, x->back_s);
-    walk_add(w, WALK_USE, WALK_CHOICES, passes, 0); /* by the router */
+    walk_add(w, WALK_USE, WALK_CHOICES, passes, 0); /* which the router needs */
     w->queue = WALK_TP;
 }
 
@@ -116,11 +117,12 @@ static void add_backward(struct block *b, const struct experts *x, enum walk_que
     struct walk *w = &b->walk;
     uint32_t passes = WALK_B | WALK_I;
     bool nodes = x->from.far_s > 0;
-    double small_s = x->from.backward_s / (nodes ? 3 : 2); /* rows' weights; their gradients, on both ways */
+    double small_s = x->from.backward_s / (nodes ? 3 : 2); /* rows' weights; their gradients, on both parts of the
+                                                            * way */
     w->queue = near;
     walk_add(w, WALK_BEHIND, WALK_CHOICES, passes, small_s);
     walk_add(w, WALK_KERNEL, 0, passes, x->there_s + x->fixed_s);
-    travel(w, far, passes, far_s(x, &x->to)); /* gradients as rows before */
+    travel(w, far, passes, far_s(x, &x->to)); /* gradients travel as the rows did */
     walk_add(w, WALK_KERNEL, 0, passes, x->to.copies_s);
     travel(w, near, passes, near_s(x, &x->to));
     walk_add(w, WALK_KERNEL, 0, passes, x->came_s);
@@ -135,7 +137,7 @@ static void add_backward(struct block *b, const struct experts *x, enum walk_que
     bring_rows(w, x, far, near);
 }
 
-/* as compiler/lower/moe.c issues them */
+/* Adds the steps in the order in which compiler/lower/moe.c issues them. */
 static void add_steps(struct block *b, const struct experts *x)
 {
     bool nodes = x->from.far_s > 0, others = b->d->cp > 1 || b->d->sp;
@@ -144,7 +146,7 @@ static void add_steps(struct block *b, const struct experts *x)
     add_backward(b, x, far, near);
 }
 
-/* Seconds of rows' way home that gradients of weights hide in the emitted programs, whatever a profile's stack does. */
+/* Seconds of the rows' way back that weight gradients hide in the emitted programs, whatever a profile's stack does. */
 static double hidden_s(const struct experts *x)
 {
     double down = x->down[PRODUCT_WEIGHT] + x->biases[1], up = x->up[PRODUCT_WEIGHT] + x->biases[0],
@@ -152,8 +154,8 @@ static double hidden_s(const struct experts *x)
     return far > 0 ? fmin(near_s(x, &x->from), down) + fmin(far, up) : fmin(near_s(x, &x->from), down + up);
 }
 
-/* Kernels that move rows within memory.  Rows that travel in 8 bits are made so before, and into numbers behind; other
- * stacks' products read them as they come.  Returns how many kernels more that takes. */
+/* Prices the kernels that move rows within memory.  Rows that travel in 8 bits are converted before, and expanded
+ * afterwards; the products of other stacks read them as they arrive.  Returns the number of additional kernels. */
 static double price_moves(const struct block *b, double chosen, double came, struct experts *x)
 {
     const struct cost *c = b->c;
@@ -166,8 +168,8 @@ static double price_moves(const struct block *b, double chosen, double came, str
     return converts ? 2 : 0;
 }
 
-/* What runs again in front of gradients: forward's kernels and transfers of rows.  llmrun's programs end at what the
- * backward pass reads (compiler/lower/moe.c), other stacks run the way home, too. */
+/* Adds recomputation: the kernels and transfers of the forward pass.  llmrun's programs stop at what the backward
+ * pass reads (compiler/lower/moe.c); other stacks repeat the way back as well. */
 static void run_again(struct block *b, const struct experts *x, double forward_s, double kernels, double dispatch_s)
 {
     bool over_nodes = x->from.rows > 0;
@@ -192,7 +194,7 @@ void block_experts(struct block *b, const struct opr *o)
     const struct cost *c = b->c;
     const struct moe *m = o->moe;
     const struct profile *p = c->profile;
-    double chosen = b->tokens / b->d->tp * m->active; /* token copies that start here */
+    double chosen = b->tokens / b->d->tp * m->active; /* copies of tokens that are sent from this rank */
     double moved = chosen * cost_rows_moved(c, m), routed = fmin(chosen * c->job->train.imbalance, moved) * b->d->etp;
     bool inside = b->d->recompute == RECOMPUTE_SELECTIVE && backward_act_only(o, b->d->parts),
          again = block_recomputes(b, o);
@@ -208,7 +210,8 @@ void block_experts(struct block *b, const struct opr *o)
     forward += x.up[PRODUCT_FORWARD] + x.down[PRODUCT_FORWARD] + move_s;
     for (enum product k = PRODUCT_INPUT; k <= PRODUCT_WEIGHT; k++)
         backward += x.up[k] + x.down[k];
-    bool over_nodes = x.from.rows > 0; /* six kernels more forward: places, two ways to nodes, sums; five backward */
+    bool over_nodes = x.from.rows > 0; /* six more kernels in the forward pass: places, two ways to nodes, sums; five
+                                        * in the backward pass */
     double kernels = (over_nodes ? 14 : 8) + conversions;
     block_add_time(b, forward, kernels, backward + move_s, (over_nodes ? 15 : 12) + x.offsets + conversions, false);
     b->fixed_forward_s += x.fixed_s;
@@ -217,7 +220,7 @@ void block_experts(struct block *b, const struct opr *o)
         block_add_time(b, 0, 0, x.act, 1, false);
         x.act_back += x.act;
     }
-    /* an overlap that is asked for is one of pairs: it is them that hide, not every block */
+    /* overlap, where the user asks for it, is that of pairs: it is not each block that hides */
     x.share = block_shown(b, OVERLAP_ALL_TO_ALL, p->ep_shown, p->ep_shown);
     b->out.forward_comm_s += x.from.forward_s + x.share * dispatch;
     double hidden = c->job->wishes.emitted ? hidden_s(&x) : 0;

@@ -1,6 +1,6 @@
-/* Tensor parallelism in a block: its transfers around products, whole or cut into parts that hide behind these
- * (decision_cuts(), compiler/lower/collect.c), and what the other operators do to the order of kernels and transfers
- * then. */
+/* Tensor parallelism in a block: its transfers around products, either whole or cut into parts that the products
+ * hide (decision_cuts(), compiler/lower/collect.c), and what the other operators do to the order of kernels and
+ * transfers in the latter case. */
 
 #include "compiler/cost/block_private.h"
 
@@ -13,10 +13,11 @@ double cost_tp_shown(const struct cost *c)
     return cost_shown(c, OVERLAP_TP, p->tp_shown, p->allocator < 0.5 ? p->tp_shown : p->tp_overlap_shown);
 }
 
-/* Transfers around a product over tp: bytes of its whole output and input.  A row-parallel one reduces its output in
- * forward and, split over the sequence, gathers that gradient in backward; a column-parallel one gathers its input in
- * forward and again beside its input gradient, and reduces its input's gradient beside its weight gradient.  What is
- * gathered for 8-bit products is converted before it travels (Transformer Engine), what is reduced is not. */
+/* Adds the transfers around a product over tp; out, in: bytes of its whole output and input.  A row-parallel product
+ * reduces its output in the forward pass and, split over the sequence, gathers that output's gradient in the
+ * backward pass.  A column-parallel one gathers its input in the forward pass and again beside the product for its
+ * input gradient, and reduces the input gradient beside the product for its weight gradient.  What is gathered for
+ * 8-bit products is converted before it travels (Transformer Engine); what is reduced is not. */
 static void whole_transfers(struct block *b, const struct opr *o, double out, double in, double forward_s,
                             double input_s, double weight_s)
 {
@@ -27,12 +28,13 @@ static void whole_transfers(struct block *b, const struct opr *o, double out, do
            hidden = b->d->sp ? c->profile->sp_backward_hidden : c->profile->tp_backward_hidden;
     hidden *= c->job->wishes.never_overlap & OVERLAP_TP ? 0 : 1;
     bool runs_again = block_recomputes(b, o);
-    bool again = runs_again &&
-                 (!o->row_parallel || b->d->recompute == RECOMPUTE_FULL); /* no part needs its sum again */
+    bool again = runs_again && (!o->row_parallel || b->d->recompute == RECOMPUTE_FULL); /* no selected part needs its
+                                                                                         * reduction repeated */
     enum op reduce_op = b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE;
-    bool own = c->profile->allocator < 0.5; /* llmrun's gathers come before conversions */
+    bool own = c->profile->allocator < 0.5; /* llmrun gathers before it converts */
     double gathered = c->job->train.precision == DT_FP8 && !own ? 0.5 : 1;
-    bool late = expand_puts_off(b->e, o); /* where the backward is split, what weights need comes again with them */
+    bool late = expand_puts_off(b->e, o); /* where the backward pass is split, what weight gradients need is gathered
+                                           * again for them */
     if (o->row_parallel) {
         double reduce = share * cost_collective_s(c, reduce_op, out, AXIS_BIT(AXIS_TP));
         double gradient = b->d->sp ? share * cost_collective_s(c, OP_ALL_GATHER, gathered * out, AXIS_BIT(AXIS_TP)) : 0;
@@ -61,9 +63,9 @@ static void whole_transfers(struct block *b, const struct opr *o, double out, do
     b->out.input_comm_s += (late ? reduce : beside) + (again ? gather : 0);
     b->out.weight_comm_s += late ? gather : 0;
     uint32_t weighs = WALK_B | (late ? WALK_W : WALK_I);
-    /* what is kept in 8 bits is there for the gather when it has been converted */
+    /* what is kept in 8 bits can only be gathered once it has been converted */
     enum walk_kind ahead = b->words && b->words->eight[o->in[0]] ? WALK_BEHIND : WALK_AHEAD;
-    /* shared experts' begins when the other ones' router does, and what they reduce is needed behind those */
+    /* the gather for shared experts begins with the router of the others, and their reduction is needed after those */
     walk_forward(w, o->shared ? WALK_AHEAD : WALK_BLOCK, WALK_INPUT, gather, again);
     walk_forward(w, WALK_USE, WALK_INPUT, 0, again && o->shared);
     walk_forward(w, WALK_KERNEL, 0, forward_s, runs_again);
@@ -79,7 +81,7 @@ static void whole_transfers(struct block *b, const struct opr *o, double out, do
         walk_add(w, WALK_USE, WALK_REDUCED, WALK_B | WALK_I, 0);
 }
 
-/* forward kernels on a rank's own rows go run by run, one after the other on each */
+/* Forward kernels on a rank's own rows run part by part, all kernels of a part one after the other. */
 void block_flush_own(struct block *b)
 {
     if (b->own_s > 0)
@@ -89,14 +91,14 @@ void block_flush_own(struct block *b)
     b->own_s = b->own_again_s = 0;
 }
 
-/* of latent attention: keys and values don't wait for what it reduces */
+/* Does it make the queries of latent attention?  Keys and values do not wait for its reduction. */
 static bool makes_queries(const struct opr *o)
 {
     return !strcmp(o->name, "mla.q_up");
 }
 
-/* The same where rows are cut: every part of an input is gathered while the product works on the part before, every
- * part of an output reduced while it works on the next. */
+/* The same where rows are cut: every part of an input is gathered while the product works on the part before, and
+ * every part of an output is reduced while it works on the next. */
 static void cut_transfers(struct block *b, const struct opr *o, double out, double in, double forward_s, double input_s,
                           double weight_s)
 {
@@ -109,8 +111,9 @@ static void cut_transfers(struct block *b, const struct opr *o, double out, doub
     double gather = b->d->sp ? cost_collective_s(c, OP_ALL_GATHER, bytes, AXIS_BIT(AXIS_TP)) : 0;
     double reduce = cost_collective_s(c, b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE, bytes, AXIS_BIT(AXIS_TP));
     uint32_t weighs = WALK_B | (late ? late : WALK_I);
-    enum walk_room room = o->row_parallel ? WALK_OUTPUT : WALK_INPUT; /* of what weights' gradients need whole: */
-    uint32_t ahead = o->row_parallel ? late : weighs;                 /* passes that gather it for them alone */
+    enum walk_room room = o->row_parallel ? WALK_OUTPUT : WALK_INPUT; /* of what weight gradients need whole */
+    uint32_t ahead = o->row_parallel ? late : weighs;                 /* passes that gather it for weight gradients
+                                                                       * alone */
     block_flush_own(b);
     if (o->row_parallel)
         walk_reduced(w, forward, n, forward_s / n, reduce);
@@ -123,7 +126,8 @@ static void cut_transfers(struct block *b, const struct opr *o, double out, doub
     else if (o->row_parallel)
         walk_add(w, WALK_KERNEL, 0, input, input_s);
     walk_add(w, WALK_AHEAD, room, ahead, n * gather);
-    for (uint32_t i = 0; i < n && !o->row_parallel && makes_queries(o); i++) { /* beside those of keys and values */
+    for (uint32_t i = 0; i < n && !o->row_parallel && makes_queries(o); i++) { /* beside the kernels of keys and
+                                                                                * values */
         walk_add(w, WALK_KERNEL, 0, input, input_s / n);
         walk_add(w, WALK_BEHIND, WALK_REDUCED, input, reduce);
     }
@@ -132,7 +136,8 @@ static void cut_transfers(struct block *b, const struct opr *o, double out, doub
     walk_add(w, WALK_USE, room, ahead, 0);
     walk_add(w, WALK_KERNEL, 0, weighs, weight_s);
     walk_add(w, WALK_FREE, room, ahead, 0);
-    b->out.forward_comm_s += o->row_parallel ? reduce : gather; /* of all passes the walk has the last word */
+    b->out.forward_comm_s += o->row_parallel ? reduce : gather; /* the walk determines the exposed transfers of all
+                                                                 * passes in the end */
     b->out.again_s += again ? o->row_parallel ? reduce : gather : 0;
 }
 
@@ -142,8 +147,8 @@ void block_tensor_parallel(struct block *b, const struct opr *o, double out, dou
     (b->cuts > 1 ? cut_transfers : whole_transfers)(b, o, out, in, forward_s, input_s, weight_s);
 }
 
-/* MLA's rotated keys, which every head has: a rank's rows of them are gathered, and the heads' gradients of them summed
- * (compiler/lower/heads.c).  kernels: seconds forward and backward */
+/* MLA's rotated keys, which all heads share: a rank's rows of them are gathered, and the heads' gradients of them
+ * are reduced (compiler/lower/heads.c).  Kernel seconds of the forward and the backward pass are given. */
 void block_keys(struct block *b, const struct opr *o, double forward_s, double backward_s, bool again)
 {
     const struct cost *c = b->c;

@@ -1,19 +1,20 @@
-/* Activations in host memory, value by value: what a layer keeps is copied out as its forward pass makes it, and back
- * in the same order for each backward pass, to one of two places that every value of a name has
- * (compiler/lower/park.c).  When a pass makes, needs and is through with each of them follows from its kernels and
- * transfers, one after the other.  Linear in the steps of a block and in operators times values. */
+/* Activations in host memory, value by value: what a layer keeps is copied out as its forward pass makes it, and
+ * back in the same order for each backward pass, to one of two places that all values of one name share
+ * (compiler/lower/park.c).  When a pass makes each of them, first needs it and last reads it follows from the
+ * kernels and transfers of the pass, one after the other.  Cost: linear in the steps of a block and in operators
+ * times values. */
 
 #include "compiler/cost/cost_private.h"
 #include "compiler/cost/walk.h"
 
-/* shares of a pass */
+/* fractions of a pass */
 struct share {
     double begin, end;
 };
-/* of a pass, by operator: forward kernels, in F or when they run again; backward ones */
+/* of a pass, by operator: its forward kernels, in F or in recomputation; its backward kernels */
 struct shares {
     struct share *forward, *backward;
-    struct share experts; /* between where rows are weighed and the products of weights */
+    struct share experts; /* from the weighting of rows to the products for weight gradients */
 };
 struct reader {
     struct arena *arena;
@@ -58,7 +59,7 @@ static void read_at(struct pipeline_copy_read *r, const struct share *x)
     r->reads = true;
 }
 
-/* in the backward passes that make gradients of inputs; again: by the operator as it runs once more */
+/* Notes a reader in the backward passes that make input gradients; again: the operator's recomputation reads it. */
 static void read_back(const struct reader *m, struct pipeline_copy *c, uint32_t opr, bool again)
 {
     for (int k = 0; k < 2; k++) {
@@ -87,8 +88,8 @@ static void find_readers(const struct reader *m, uint32_t value, struct pipeline
     }
 }
 
-/* What an operator keeps besides its output.  Of experts the rows that came are there first; the activation's output is
- * made in front of the last product. */
+/* Finds when an operator keeps statistics besides its output.  Of experts, the rows that arrived exist first; the
+ * activation function's output is made before the last product. */
 static void find_reader(const struct reader *m, uint32_t opr, uint32_t part, struct pipeline_copy *c)
 {
     const struct opr *o = &m->e->oprs[opr];
@@ -102,14 +103,16 @@ static void find_reader(const struct reader *m, uint32_t opr, uint32_t part, str
         read_back(m, c, opr, false);
         return;
     }
-    for (int k = 0; k < 2; k++) { /* rows for gradients of weights; inputs and output of the activation before */
+    for (int k = 0; k < 2; k++) { /* rows for weight gradients; before that the inputs and the output of the
+                                   * activation function */
         const struct shares *t = &m->pass[1 + k];
         struct share rows = {t->experts.end, t->backward[opr].end};
         read_at(&c->read[k], part == 0 ? &rows : &t->experts);
     }
 }
 
-/* of a stack whose blocks nobody follows: all at once, out from the begin of F on, in before a backward pass */
+/* For a stack whose blocks are not followed: everything at once, out from the start of F on, and back before a
+ * backward pass. */
 static const struct pipeline_copy *whole(struct arena *a, const struct cost_block *b, double park_s, double fetch_s,
                                          uint32_t *n)
 {

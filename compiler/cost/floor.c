@@ -1,23 +1,24 @@
-/* What no placement of a group beats: transfers from below, for the bounds of a search.
+/* Lower bounds of transfers over all placements of a group, for the bounds of a search.
  *
- * Where the members of a group sit follows from the mesh and its order of axes; before an order is looked at only their
- * number is known.  A floor has, of every way to communicate, the least start and the least slopes of any placement:
- * every number of members in a domain is tried, and above it they sit as close as the switches allow.  That is least,
- * for upper levels of a network are neither faster nor nearer, unless a curve was measured: then a floor costs nothing.
- */
+ * Where the members of a group are follows from the mesh and its order of axes; before an order is chosen only their
+ * number is known.  A floor has, for each way to communicate, the least start and the least slopes of any placement:
+ * every number of members in a domain is tried, and above that level they are as close as the switches allow.  This
+ * is a lower bound, because upper levels of a network are neither faster nor closer, unless a curve was measured:
+ * then a floor costs nothing. */
 
 #include "compiler/cost/cost_private.h"
 
 #include <math.h>
 
-/* the most members of a group that sit together in a domain */
+/* The most members of a group that fit into a domain. */
 static uint32_t most_together(const struct cost *c, uint32_t n)
 {
     uint64_t domain = (uint64_t)c->type->gpus * c->type->scale_up.span;
     return domain && domain < n ? (uint32_t)domain : n;
 }
 
-/* n members, `together` in a domain and as many as can be below each switch; n = 0: there is no such place */
+/* A group with `together` of n members in a domain, and as many as possible below each switch; n = 0: there is no
+ * such placement. */
 static struct cost_group place(const struct cost *c, uint32_t n, uint32_t together)
 {
     struct cost_group g = {.n = n, .below = {together}};
@@ -39,8 +40,8 @@ static uint32_t count_places(const struct cost *c, uint32_t n)
     return most_together(c, n) * (bridged && bridged < c->type->gpus ? 2 : 1) + 1;
 }
 
-/* The i-th of them: every number together; the same with bridged GPUs that meet beyond their bridges; and the first
- * group together where others cross the end of a domain. */
+/* The i-th placement: every number of members together; the same with bridged GPUs that meet beyond their bridges;
+ * and a group that is together where other groups cross the end of a domain. */
 static struct cost_group nth_place(const struct cost *c, uint32_t n, uint32_t i)
 {
     uint32_t most = most_together(c, n);
@@ -60,7 +61,7 @@ static void lower_line(struct cost_line *least, const struct cost_line *x)
     least->root_s = fminf(least->root_s, x->root_s);
 }
 
-/* Ways of all moves together are fewer than COST_LINES. */
+/* All moves together have fewer ways than COST_LINES. */
 struct cost_group cost_floor_group(const struct cost *c, uint32_t n)
 {
     enum { WAYS = 16 };

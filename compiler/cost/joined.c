@@ -1,7 +1,9 @@
-/* What instructions do not move on a GPU because one call does them with their neighbours, kernels/cuda/fused.h: a norm
- * finds the sum that was just made in registers, its weight gradients what the input's read, and so on.
+/* Bytes that instructions do not move on a GPU, because one call runs them together with their neighbours
+ * (kernels/cuda/fused.h): a norm finds the sum that was just made in registers, its weight gradients find what its
+ * input gradient read, and so on.
  *
- * By the profile: other stacks' constants were fitted to published runs with every instruction priced by itself. */
+ * This depends on the profile: other stacks' constants were fitted to published runs with every instruction priced
+ * by itself. */
 
 #include "compiler/cost/cost_private.h"
 
@@ -21,7 +23,7 @@ static bool same(const struct operand *a, const struct operand *b)
            a->cols == b->cols;
 }
 
-/* the n-th instruction before, if nothing comes between and x waits for nobody */
+/* The n-th instruction before x, if nothing is in between and x waits for nothing; else NULL. */
 static const struct insn *before(const struct program *p, const struct insn *x, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++, x--)

@@ -1,24 +1,25 @@
 /* Seconds of matrix products and of memory-bound kernels.
  *
- * A product C[m, n] = A[m, k] B[k, n] is limited three ways, joined by a 4-norm (each limit also slows the
- * others a little):
- *  - clock: the library cuts C into tiles, a unit (an SM; two on Blackwell) makes one in 2 tm tn (k + fill) /
- * rate, and the device takes ceil(tiles / units) rounds (tile and wave quantisation), or cuts the inner
- * dimension to fill the last round and pays a fix-up.  The best of the generation's tile shapes counts, as
- * the library's heuristic would choose;
- *  - power: 2 m n k operations at the rate that the power supply sustains, which full rounds exceed;
- *  - memory: operands once, output once, output at a higher price because it is written at the tiles' ends.
- * A weight gradient adds to its output.  Constants are in device.c.  Products that the cluster file measured
- * scale the formula, or stand for it (measured.c).
+ * A product C[m, n] = A[m, k] B[k, n] has three limits, combined by a 4-norm (each limit also slows the others a
+ * little):
+ * - clock: the library cuts C into tiles; a unit (an SM; two on Blackwell) makes one in 2 tm tn (k + fill) / rate, and
+ * the device takes ceil(tiles / units) rounds (tile and wave quantisation), or cuts the inner dimension to fill the
+ * last round and pays a fix-up.  The best of the generation's tile shapes counts, as the library's heuristic would
+ * choose;
+ * - power: 2 m n k operations at the rate that the power supply sustains, which full rounds exceed;
+ * - memory: operands once, output once, output at a higher price because it is written at the tiles' ends.
  *
- * Devices without a table (CPU ranks) have one roofline: efficiency k / (k + half_k) for the prologue of
- * short inner dimensions times tiles / (tiles + half_tiles) for outputs too small to fill the machine. */
+ * A weight gradient is added to its output.  Constants are in device.c.  Products that the cluster file measured
+ * scale the formula, or replace it (measured.c).
+ *
+ * Devices without a table (CPU ranks) have one roofline: efficiency k / (k + half_k) for the prologue of short inner
+ * dimensions times tiles / (tiles + half_tiles) for outputs too small to fill the machine. */
 
 #include "compiler/cost/cost_private.h"
 
 #include <math.h>
 
-/* x / y rounded up, from the reciprocal; x < 2^31 y, and the slack is less than a part of any */
+/* x / y rounded up, from the reciprocal of y; for x < 2^31 y, where the slack is less than one part of any */
 static double parts(double x, double per_y)
 {
     return (double)(int64_t)(x * per_y + (1 - 1e-9));
@@ -30,7 +31,7 @@ static double norm4(double a, double b, double c)
     return sqrt(sqrt(a * a + b * b + c * c));
 }
 
-/* bytes of operands and output, written ones at their price */
+/* Bytes of operands and output; written bytes are weighted with their higher price. */
 static double product_bytes(const struct cost_device *dev, enum product product, double m, double n, double k,
                             enum cost_number number)
 {
@@ -39,14 +40,15 @@ static double product_bytes(const struct cost_device *dev, enum product product,
     return element * (m * k + k * n) + (added + dev->write * (added > 0 ? added : result)) * m * n;
 }
 
-/* Speed left for rows that start at odd places: the fast loads need rows of a multiple of 16 bytes (NVIDIA's
- * matrix multiplication guide, section 2.1).  Batches of products fell back to kernels without tensor cores:
- * BLOOM's runs with heads of 108 took 1.4 times the step of heads of 144, for products that are a fortieth of
- * the arithmetic. */
+/* The fraction of the speed left for rows that start at unaligned addresses: the fast loads need rows of a multiple
+ * of 16 bytes (NVIDIA's matrix multiplication guide, section 2.1).  Batches of products fell back to kernels without
+ * tensor cores: BLOOM's runs with heads of 108 took 1.4 times the step of heads of 144, for products that are a
+ * fortieth of the arithmetic. */
 static double alignment(const struct cost_device *dev, bool batch, uint64_t row, uint64_t other,
                         enum cost_number number)
 {
-    uint64_t bytes = (row | other) * (number == COST_FP8 ? 1 : 2); /* lowest set bits are those of the worse one */
+    uint64_t bytes = (row | other) * (number == COST_FP8 ? 1 : 2); /* the lowest set bit is that of the worse aligned
+                                                                    * of both */
     if (number == COST_F32 || !(bytes & 15))
         return 1;
     if (batch)
@@ -54,8 +56,8 @@ static double alignment(const struct cost_device *dev, bool batch, uint64_t row,
     return !(bytes & 7) ? dev->odd : bytes & 3 ? 0.5 * dev->odd : 0.75 * dev->odd;
 }
 
-/* seconds of the rounds of tiles at the highest clock; products: independent ones of that shape, side by side
- */
+/* Seconds of the rounds of tiles at the highest clock, for `products` independent products of that shape side by
+ * side. */
 static double rounds_s(const struct cost_device *dev, double products, double m, double n, double k, double flop_s)
 {
     double best = INFINITY, per_unit = 1 / dev->units, overhead = dev->split_s;
@@ -91,7 +93,7 @@ static double layout_share(const struct cost_device *dev, enum product product)
     return product == PRODUCT_WEIGHT && dev->gradient_bytes > 2 ? dev->weight_share : 1;
 }
 
-/* as the formulas have it, without the time from kernel to kernel */
+/* By the formulas, without the time from kernel to kernel. */
 static double formula_s(const struct cost *c, enum product product, double products, uint64_t m, uint64_t n, uint64_t k,
                         enum cost_number number)
 {
@@ -118,7 +120,7 @@ static double point_s(const struct cost *c, const struct topo_point *at, void *c
            formula_s(c, x->product, 1, (uint64_t)at->m, (uint64_t)at->n, (uint64_t)at->k, x->number);
 }
 
-/* the same, anew */
+/* The same, computed anew. */
 static double batch_new_s(const struct cost *c, enum product product, double products, uint64_t m, uint64_t n,
                           uint64_t k, enum cost_number number)
 {
@@ -159,7 +161,8 @@ static bool same_product(const struct product_key *x, const struct product_key *
            x->compute_factor == y->compute_factor && x->product == y->product && x->number == y->number;
 }
 
-/* products independent ones of the same shape in one kernel; a search asks for the same ones again and again */
+/* `products` independent products of one shape in one kernel; cached, because a search asks for the same ones again
+ * and again. */
 static double batch_s(const struct cost *c, enum product product, double products, uint64_t m, uint64_t n, uint64_t k,
                       enum cost_number number)
 {
@@ -193,8 +196,8 @@ double cost_batched_matmul_s(const struct cost *c, double products, uint64_t m, 
     return batch_s(c, PRODUCT_FORWARD, products, m, n, k, isa_dtype_bytes(dtype) == 2 ? COST_HALF : COST_F32);
 }
 
-/* Products run beside each other, so rounds are filled across them.  What is read and written differs for
- * every one, and a share of it does not hide behind their arithmetic. */
+/* The products run beside each other, so rounds are filled across them.  Each reads and writes its own data, and a
+ * share of that does not hide behind their arithmetic. */
 double cost_grouped_matmul_s(const struct cost *c, enum product product, uint64_t groups, double m, uint64_t n,
                              uint64_t k, enum dtype dtype)
 {
@@ -203,7 +206,7 @@ double cost_grouped_matmul_s(const struct cost *c, enum product product, uint64_
     double dn = (double)n, dk = (double)k, rows = m, cols = dn, inner = dk;
     if (groups == 0 || !(m > 0) || n == 0 || k == 0)
         return 0;
-    if (product == PRODUCT_WEIGHT) { /* of m tokens' gradient: [n, k] over m */
+    if (product == PRODUCT_WEIGHT) { /* the gradient over m tokens: [n, k] over m */
         rows = dn;
         cols = dk;
         inner = m;
@@ -232,8 +235,8 @@ double cost_grouped_matmul_s(const struct cost *c, enum product product, uint64_
 
 double cost_quantize_s(const struct cost *c, double elements)
 {
-    /* read once; written by rows and, for the gradient products, by columns; FP8 tensor cores take both
-     * operands along the inner dimension (Transformer Engine's cast-transpose kernels) */
+    /* read once; written by rows and, for the gradient products, by columns; FP8 tensor cores take both operands
+     * along the inner dimension (Transformer Engine's cast-transpose kernels) */
     return c->profile->quantize_traffic * elements * (2 + 1 + 1) / c->device.bytes_s + c->device.launch_s;
 }
 

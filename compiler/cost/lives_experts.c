@@ -1,5 +1,5 @@
-/* Instructions of experts and their router with what they read and write of a block's stores, as compiler/lower/moe.c
- * has them, and of attention to keys of all ranks of a sequence, as compiler/lower/context.c has it. */
+/* The instructions of experts and their router with what they read and write of a block's stores, as in
+ * compiler/lower/moe.c, and those of attention to keys of all ranks of a sequence, as in compiler/lower/context.c. */
 
 #include "compiler/cost/lives.h"
 
@@ -28,7 +28,7 @@ static uint32_t own_numbers(struct lives *l, uint32_t opr)
     return lives_aux(l, opr, 0, 4 * l->tokens * t->heads / l->d->tp);
 }
 
-/* what attention reads of the block's own rows */
+/* Reads what attention reads of the block's own rows. */
 static void read_own(struct lives *l, const struct opr *o)
 {
     for (int k = 0; k < 2; k++)
@@ -41,7 +41,7 @@ static uint32_t wide_rows(struct lives *l, double cols)
     return lives_store(l, 4 * l->tokens * cols);
 }
 
-/* keys and values go round in turns of two stores */
+/* Keys and values go round the ring in two stores, in turn. */
 static void ring(struct lives *l, uint32_t opr)
 {
     const struct opr *o = &l->e->oprs[opr];
@@ -168,7 +168,7 @@ static void gathered_back(struct lives *l, uint32_t opr, uint32_t first, uint32_
     lives_read(l, sums);
 }
 
-/* queries, keys, values and output of all rows and some heads */
+/* Queries, keys, values and output of all rows and some heads. */
 static uint32_t exchanged(struct lives *l, uint32_t opr)
 {
     const struct attn *t = l->e->oprs[opr].attn;
@@ -312,7 +312,8 @@ struct experts {
     const struct moe *m;
     uint32_t opr, router; /* operators */
     struct expert_rows r;
-    double sent, came, far;  /* rows: in blocks as they are sent, as experts get them; that come for the node */
+    double sent, came, far;  /* numbers of rows: in blocks as they are sent, and as experts receive them; that arrive
+                              * at this node */
     double width, inner, up; /* columns */
     bool exchanges, over_nodes;
 };
@@ -365,7 +366,7 @@ static uint32_t counts_of(struct lives *l, const struct experts *x)
     return x->exchanges ? experts_aux(l, x, CAME_COUNTS) : router_aux(l, x->router, COUNTS);
 }
 
-/* rows of `bytes` each among the expert ranks, then to all that share an expert; and back */
+/* Sends rows of `bytes` each among the expert ranks, then to all ranks that share an expert; and back. */
 static void exchange_rows(struct lives *l, const struct experts *x, uint32_t from, uint32_t to, double bytes)
 {
     bool both = l->d->ep > 1 && l->d->etp > 1 && l->d->ep > x->r.nodes;
@@ -375,7 +376,7 @@ static void exchange_rows(struct lives *l, const struct experts *x, uint32_t fro
     lives_transfer(l, to, part, false);
 }
 
-/* x, or without one weights, to the rows of their experts */
+/* Places rows of x or, without one, weights, among the rows of their experts. */
 static void dispatch(struct lives *l, const struct experts *x, uint32_t from, uint32_t to, double bytes)
 {
     uint32_t sent = x->exchanges ? lives_store(l, bytes * x->sent) : to;
@@ -387,7 +388,7 @@ static void dispatch(struct lives *l, const struct experts *x, uint32_t from, ui
         exchange_rows(l, x, sent, to, bytes);
 }
 
-/* tokens' rows as they are sent */
+/* Tokens' rows in the format in which they are sent. */
 static uint32_t outbound(struct lives *l, uint32_t rows)
 {
     if (!l->c->job->train.fp8_sent)
@@ -397,7 +398,8 @@ static uint32_t outbound(struct lives *l, uint32_t rows)
     return sent;
 }
 
-/* and to their experts, as they are read there; words: where they stay in 8 bits, or NONE */
+/* Sends these to their experts, in the format in which they are read there; words: the store where they stay in 8
+ * bits, or NONE. */
 static void dispatch_rows(struct lives *l, const struct experts *x, uint32_t from, uint32_t to, uint32_t words)
 {
     double bytes = cost_sent_bytes(l->c);
@@ -410,7 +412,7 @@ static void dispatch_rows(struct lives *l, const struct experts *x, uint32_t fro
         lives_move(l, words, to);
 }
 
-/* a row of each token to every node that it has a choice on */
+/* Sends a row of each token to every node on which it has a choice. */
 static void carry(struct lives *l, const struct experts *x, uint32_t from, uint32_t to, double bytes)
 {
     uint32_t sent = lives_store(l, bytes * x->far);
@@ -441,7 +443,8 @@ static void send_rows(struct lives *l, const struct experts *x, uint32_t from, u
     dispatch_rows(l, x, from, rows, words);
 }
 
-/* rows that came back from expert ranks, as they come to tokens' ranks */
+/* The store of rows that came back from expert ranks, once they are on the tokens' ranks; where rows go once per
+ * node, they are summed first. */
 static uint32_t send_sums(struct lives *l, const struct experts *x, uint32_t back, uint32_t weight, double bytes)
 {
     if (!x->over_nodes)
@@ -454,7 +457,7 @@ static uint32_t send_sums(struct lives *l, const struct experts *x, uint32_t bac
     return came;
 }
 
-/* and their sums */
+/* Sums these. */
 static void sum_rows(struct lives *l, const struct experts *x, uint32_t came, uint32_t weight, uint32_t to, bool adds)
 {
     lives_insn(l);
@@ -464,7 +467,7 @@ static void sum_rows(struct lives *l, const struct experts *x, uint32_t came, ui
     lives_read(l, x->over_nodes ? NONE : weight);
 }
 
-/* rows that experts have made, as they come home */
+/* The store of the rows that experts have made, once they are back from the expert ranks. */
 static uint32_t brought(struct lives *l, const struct experts *x, uint32_t out, double bytes)
 {
     if (!x->exchanges)
@@ -474,8 +477,8 @@ static uint32_t brought(struct lives *l, const struct experts *x, uint32_t out, 
     return back;
 }
 
-/* what the backward pass reads, as it is made: kept, or numbers whose words are; NONE: words that are made again before
- */
+/* The store in which what the backward pass reads is made: the kept one or, where only words are kept, one of
+ * numbers.  words_of(): the store of these words; NONE: they are recomputed before the backward pass. */
 static uint32_t made(struct lives *l, const struct experts *x, uint32_t k, double cols)
 {
     return l->c->job->train.fp8_kept ? lives_rows(l, x->came, cols) : experts_aux(l, x, k);
@@ -484,7 +487,7 @@ static uint32_t made(struct lives *l, const struct experts *x, uint32_t k, doubl
 static uint32_t words_of(struct lives *l, const struct experts *x, uint32_t k)
 {
     bool inside = backward_act_only(x->o, l->again) &&
-                  k != LIVES_EXPERTS_ACT; /* kept, though the activation runs again */
+                  k != LIVES_EXPERTS_ACT; /* kept, although the activation function is recomputed */
     bool read = l->recomputing || inside || !l->plan.needed[x->opr];
     return l->c->job->train.fp8_kept && read ? experts_aux(l, x, k) : NONE;
 }
@@ -508,7 +511,7 @@ void lives_experts(struct lives *l, uint32_t opr)
 {
     struct experts x = experts_new(l, opr);
     uint32_t rows = made(l, &x, ROWS, x.width), up = made(l, &x, UP, x.up), hidden = made(l, &x, HIDDEN, x.inner);
-    if (l->recomputing && l->kept_aux[opr][UP] != NONE) { /* all else was kept */
+    if (l->recomputing && l->kept_aux[opr][UP] != NONE) { /* everything else was kept */
         lives_move(l, hidden, kept(l, &x, UP, x.up));
         keep(l, &x, HIDDEN, hidden);
         return;
@@ -531,7 +534,7 @@ void lives_experts(struct lives *l, uint32_t opr)
     sum_rows(l, &x, came, weight_of(l, &x), lives_value(l, x.o->out), false);
 }
 
-/* the gradients of the choices' weights */
+/* The gradients of the choices' weights. */
 static void weights_back(struct lives *l, const struct experts *x, uint32_t drow)
 {
     uint32_t dweight = l->choices_gradient = lives_store(l, 4 * l->local * x->m->active);
@@ -545,7 +548,7 @@ static void weights_back(struct lives *l, const struct experts *x, uint32_t drow
     sum_rows(l, x, came, NONE, dweight, false);
 }
 
-/* rows' gradients on their way home, if they are not there, and beside that gradients of weights */
+/* Sends rows' gradients back, unless they are there already, and makes weight gradients beside that. */
 static void bring_rows(struct lives *l, const struct experts *x, uint32_t dback, uint32_t weighted, uint32_t dup,
                        uint32_t drows)
 {

@@ -1,6 +1,6 @@
-/* Instructions of each kind of operator, forward and backward, with what they read and write of a block's stores: the
- * rules of compiler/lower (linear.c, norm.c, attention.c, context.c, heads.c, act.c, residual.c, embed.c), without
- * attributes.  Experts are lives_experts.c's. */
+/* The instructions of each kind of operator, forward and backward, with what they read and write of a block's
+ * stores: the rules of compiler/lower (linear.c, norm.c, attention.c, context.c, heads.c, act.c, residual.c,
+ * embed.c), without attributes.  Those of experts are in lives_experts.c. */
 
 #include "compiler/cost/lives.h"
 
@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-/* a TOKENS value made whole, where it is split */
+/* Gathers a TOKENS value where it is split. */
 static uint32_t gather(struct lives *l, enum lives_whole kind, uint32_t x, double cols)
 {
     if (!l->sp)
@@ -46,7 +46,7 @@ static bool gathers(const struct lives *l, const struct opr *o)
     return !o->row_parallel && l->e->values[o->out].class == CLASS_COLS;
 }
 
-/* of c = a b: as the instruction's operands say */
+/* One product c = a b, in the order of the instruction's operands. */
 static void product(struct lives *l, const struct opr *o, double m, double n, double k)
 {
     struct workspace_of w = {.attr = {0}};
@@ -186,7 +186,7 @@ static void headnorm(struct lives *l, uint32_t opr)
     lives_write(l, row_numbers(l, opr, 0, l->tokens, normed_heads(l, o)));
 }
 
-/* attention has written the gradient of v beside it */
+/* attention has written the gradient of v beside that of q and k */
 static void headnorm_back(struct lives *l, uint32_t opr)
 {
     const struct opr *o = &l->e->oprs[opr];
@@ -221,7 +221,7 @@ static void attention_workspace(struct lives *l, const struct attn *t)
     l->workspace = fmax(l->workspace, (double)workspace_bytes(OP_ATTENTION_I, &w, l->c->type->gpu.sm));
 }
 
-/* what attention reads; with its log-sum-exps */
+/* Reads what attention reads, including its log-sum-exp. */
 static void read_operands(struct lives *l, const struct opr *o)
 {
     for (int k = 0; k < 2; k++)
@@ -388,7 +388,7 @@ static void loss(struct lives *l, uint32_t opr)
     lives_read(l, l->targets_store);
 }
 
-/* the gradient of the logits is made where they are */
+/* the gradient of the logits is made in place */
 static void loss_back(struct lives *l, uint32_t opr)
 {
     const struct opr *o = &l->e->oprs[opr];

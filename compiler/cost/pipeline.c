@@ -53,7 +53,7 @@ struct pipeline_view pipeline_view_new(const struct decision *d, const struct pi
     return x;
 }
 
-/* does data cross from one rank to another between stages s and s + 1? */
+/* Does data cross from one rank to another between stages s and s + 1? */
 static bool crosses(const struct pipeline_view *x, uint32_t s)
 {
     return s + 1 < x->n && x->p > 1 && !(x->folds && s + 1 == x->p);
@@ -115,7 +115,7 @@ static double gpipe_s(const struct pipeline_view *x)
 
 /* --- one stage per rank: 1F1B, eager 1F1B, ZB-H1, ZB-H2 --- */
 
-/* forwards of rank r before its first backward */
+/* The number of forward passes of rank r before its first backward pass. */
 static uint32_t linear_ahead(const struct pipeline_view *x, uint32_t r)
 {
     uint32_t before = x->p - 1 - r, n = before + 1;
@@ -124,15 +124,16 @@ static uint32_t linear_ahead(const struct pipeline_view *x, uint32_t r)
     return least(n, x->m);
 }
 
-/* rank r runs W only behind backwards of microbatches from here on */
+/* Rank r runs W only after the backward passes of microbatches from this one on. */
 static uint32_t linear_late(const struct pipeline_view *x, uint32_t r)
 {
     return x->d->schedule == SCHED_ZB_H1 ? r : x->d->schedule == SCHED_ZB_H2 ? 2 * r : 0;
 }
 
-/* Running sums over the ranks 0..r and over all: forwards and backwards with their transfers. */
+/* Running sums over the ranks 0..r and over all: forward and backward passes with their transfers. */
 struct sums {
-    double forward, backward; /* actions of ranks before r and of their transfers up to r and down from r */
+    double forward, backward; /* of the actions of ranks before r, and of their transfers forward to r and back from
+                               * r */
     double all_forward, all_backward;
     double latency; /* of all transfers */
 };
@@ -149,22 +150,21 @@ static struct sums all_sums(const struct pipeline_view *x)
     return z;
 }
 
-/* One rank's own times while the paths are made. */
+/* One rank's own times while the paths are followed. */
 struct rank {
     uint32_t r, ahead, late;
     double f, b, w;
 };
 
-/* from r's first backward to its last forward, `middle` of each */
+/* Seconds from r's first backward pass to its last forward pass, with `middle` of each. */
 static double own_middle(const struct rank *k, uint32_t middle, uint32_t from)
 {
     uint32_t weights = above(middle, from > k->late ? from : k->late);
     return (middle - from) * (k->f + k->b) + weights * k->w;
 }
 
-/* Cycles of `cycle_s` for `advance` microbatches: as many as fit, or one before the weight gradients begin.
- * One over ranks behind r ends with r's next backward, not with its last forward: something must follow it.
- */
+/* Cycles of `cycle_s` for `advance` microbatches: as many as fit, or one before the weight gradients begin.  A cycle
+ * over ranks after r ends with r's next backward pass, not with its last forward pass, so something must follow it. */
 static double cycles(const struct rank *k, uint32_t middle, uint32_t advance, double cycle_s, bool behind, double best)
 {
     if (advance == 0 || advance + behind > middle || cycle_s <= advance * (k->f + k->b))
@@ -180,7 +180,7 @@ static double middle_s(const struct pipeline_view *x, const struct sums *z, cons
 {
     double best = own_middle(k, middle, 0), both = k->f + k->b;
     double below = z->forward + z->backward, all = z->all_forward + z->all_backward;
-    if (z->latency <= 0) /* a cycle's mean is below its slowest rank's own pace */
+    if (z->latency <= 0) /* a cycle's mean is below the pace of its slowest rank */
         return best;
     uint32_t r = k->r, last = x->p - 1, first_ahead = linear_ahead(x, 0), last_ahead = linear_ahead(x, last);
     best = cycles(k, middle, first_ahead - k->ahead + 1, below + both, false, best);
@@ -202,7 +202,7 @@ static double middle_s(const struct pipeline_view *x, const struct sums *z, cons
 static double linear_s(const struct pipeline_view *x)
 {
     struct sums z = all_sums(x);
-    bool skews = x->skews; /* then from a rank's first action to its last */
+    bool skews = x->skews; /* then the step is timed from a rank's first action to its last */
     double longest = 0, tail = 0;
     uint32_t m = x->m;
     for (uint32_t r = 0; r < x->p; r++) {
@@ -220,7 +220,7 @@ static double linear_s(const struct pipeline_view *x)
                                fmax((k.ahead - 1) * k.b + (weights - weights_before) * k.w, there_and_back);
         if (middle == 0)
             last_backward = fmax(last_backward, first_backward + (m - 1) * k.b + weights * k.w);
-        /* tail: from the last backward of rank r: down to where the step ends */
+        /* tail: from the last backward pass of rank r back to where the step ends */
         tail = fmax((m - weights) * k.w,
                     r > 0 && !skews ? pipeline_back_s(x, r) + pipeline_backward_s(x, r - 1) + tail : 0);
         longest = fmax(longest, last_backward + k.b + tail - (skews ? z.forward : 0));
@@ -250,19 +250,19 @@ double pipeline_chunk_count(const struct pipeline_place *at, uint32_t c)
     return (double)(at->base + (own < at->size ? own : at->size));
 }
 
-/* Lower bounds of when things happen on each rank; `top` is its stage in the last chunk. */
+/* Lower bounds of the times of events on each rank; `top` is its stage in the last chunk. */
 struct looped {
-    double enter[MOST_RANKS];    /* first forward of `top` starts */
-    double turn[MOST_RANKS];     /* first backward starts, it is top's */
-    double forward[MOST_RANKS];  /* last forward ends, it is top's */
-    double backward[MOST_RANKS]; /* last backward of `top` ends */
-    double own[MOST_RANKS];      /* all that rank does from the first backward until then, where it takes longer; 0: it
-                                    doesn't */
-    double rest[MOST_RANKS];     /* from then to the end of the step */
+    double enter[MOST_RANKS];    /* start of the first forward pass of `top` */
+    double turn[MOST_RANKS];     /* start of the first backward pass, which is top's */
+    double forward[MOST_RANKS];  /* end of the last forward pass, which is top's */
+    double backward[MOST_RANKS]; /* end of the last backward pass of `top` */
+    double own[MOST_RANKS];      /* all work of the rank from the first backward pass until then, where it takes
+                                  * longer; 0: it does not */
+    double rest[MOST_RANKS];     /* seconds from then to the end of the step */
 };
 
-/* Chunk by chunk: the first microbatch comes from the rank before, and behind a whole group of the chunk
- * before. */
+/* Chunk by chunk: the first microbatch arrives from the previous rank, and after a whole group of the previous
+ * chunk. */
 static void looped_enter(const struct pipeline_view *x, struct looped *k)
 {
     uint32_t p = x->p;
@@ -287,8 +287,8 @@ static void looped_rest(const struct pipeline_view *x, struct looped *k)
     }
 }
 
-/* What rank r does between those events in its own order.  From its first backward on it has, of every chunk, all
- * microbatches but those of the last group, at most. */
+/* The work of rank r between these events in its own order.  From its first backward pass on, this includes of every
+ * chunk at most all microbatches but those of the last group. */
 static void looped_own(const struct pipeline_view *x, struct looped *k, uint32_t r)
 {
     bool pairs = x->d->schedule == SCHED_COMBINED_1F1B;
@@ -317,7 +317,7 @@ static void looped_own(const struct pipeline_view *x, struct looped *k, uint32_t
     k->own[r] = longer_s > 0 ? middle + after + longer_s : 0;
 }
 
-/* any number of ranks: the way to a rank, its own work, and the way back */
+/* For any number of ranks: the way to a rank, its own work, and the way back. */
 static double looped_plain_s(const struct pipeline_view *x)
 {
     double longest = 0, head = 0, tail = 0, hides = x->d->schedule == SCHED_COMBINED_1F1B ? 1 : 0;
@@ -344,7 +344,7 @@ static double looped_s(const struct pipeline_view *x)
     looped_rest(x, &k);
     for (uint32_t r = p; r-- > 0;) {
         looped_own(x, &k, r);
-        double warm = k.turn[r]; /* where there is no steady state the last forward does not wait for a backward */
+        double warm = k.turn[r]; /* without a steady state the last forward pass does not wait for a backward pass */
         if (r + 1 < p)
             k.turn[r] = fmax(k.turn[r],
                              k.turn[r + 1] + pipeline_backward_s(x, top + r + 1) + pipeline_back_s(x, top + r + 1));
@@ -365,7 +365,7 @@ static double looped_s(const struct pipeline_view *x)
     return longest;
 }
 
-/* any order: the way to a rank, then its own work */
+/* For any order: the way to a rank, then its own work. */
 static double listed_s(const struct pipeline_view *x)
 {
     double longest = 0, head = 0;

@@ -1,11 +1,10 @@
 /* Activations in flight: the most that a rank's order holds at a time.
  *
- * What is held grows with a forward and shrinks with a backward (with W where it is split), so the most is
- * just after some forward.  With one stage per rank that is a number of microbatches: gpipe m, 1f1b p - r,
- * eager 2(p - r) - 1, zb_h1 p (r weight gradients are left lying), zb_h2 2p - 1, each at most m.  Elsewhere
- * bytes of two or more stages add up, and along a stretch of the order in which the same stages take turns
- * they change evenly: only the ends of such stretches are looked at.  A few operations per chunk and stretch.
- */
+ * What is held grows with a forward pass and shrinks with a backward pass (with W where that is split), so the peak
+ * is directly after some forward pass.  With one stage per rank it is a number of microbatches: gpipe m, 1f1b p - r,
+ * eager 2(p - r) - 1, zb_h1 p (r weight gradients are delayed), zb_h2 2p - 1, each at most m.  Otherwise bytes of
+ * two or more stages add up, and along a stretch of the order in which the same stages alternate they change
+ * linearly: only the ends of such stretches are looked at.  Cost: a few operations per chunk and stretch. */
 
 #include "compiler/cost/pipeline_private.h"
 
@@ -18,7 +17,7 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* after `forwards` entries of the order of forwards and `backwards` of that of backwards */
+/* Bytes held after `forwards` entries of the order of forward passes and `backwards` of that of backward passes. */
 static double looped_held(const struct pipeline_view *x, const double *keep, uint64_t forwards, uint64_t backwards)
 {
     const struct pipeline_place f = pipeline_place_of(x, forwards), b = pipeline_place_of(x, backwards);
@@ -28,8 +27,8 @@ static double looped_held(const struct pipeline_view *x, const double *keep, uin
     return held;
 }
 
-/* A place in a looped order, going forward: microbatches of whole groups before it, the stretch of its group that it is
- * in, and what is left of that. */
+/* A position in a looped order: the microbatches of whole groups before it, the stretch of its group that it is in,
+ * and what is left of that. */
 struct stretch {
     uint64_t before, left;
     uint32_t chunk;
@@ -59,7 +58,7 @@ static void advance(const struct pipeline_view *x, struct stretch *at, uint64_t 
     at->left = whole_group(x, at->before);
 }
 
-/* Behind the warm-up of `ahead` forwards comes a forward and a backward in turn: stretches end where either
+/* After the warm-up of `ahead` forward passes, forward and backward passes alternate; stretches end where either
  * changes its chunk.  In the first groups and in the last one all combinations occur. */
 static double looped_live(const struct pipeline_view *x, uint32_t r, const double *keep)
 {
@@ -89,7 +88,7 @@ static double looped_live(const struct pipeline_view *x, uint32_t r, const doubl
         advance(x, &forward, step);
         advance(x, &backward, step);
         k += step;
-        if (k > round && k + 2 * round < steady) { /* every round is like the one before */
+        if (k > round && k + 2 * round < steady) { /* every round repeats the one before */
             uint64_t rounds = (steady - k - round) / round;
             k += rounds * round;
             forward.before += rounds * x->group;
@@ -115,7 +114,7 @@ static double folded_live(const struct pipeline_view *x, uint32_t r, const doubl
         pipeline_block(x->d->schedule, p, r, at);
     uint32_t lag = (at[SLOT_F2] - at[SLOT_F]) / 6;
     bool block = x->d->schedule != SCHED_ZB_V;
-    /* ends of phases of ZB-V; in blocks, where forwards of the first stage run out */
+    /* ends of phases of ZB-V; for repeated blocks, where the forward passes of the first stage end */
     const uint32_t zb_v[2][4] = {{2 * p - 2 - r, 2 * p - 1 - r, last, last}, {r ? r - 1 : 0, r, p, last}};
     const uint32_t ends[2][4] = {
         {last, last, last, last},
@@ -128,16 +127,15 @@ static double folded_live(const struct pipeline_view *x, uint32_t r, const doubl
     return most;
 }
 
-/* A pair's forward joins what the warm-up left; see dualpipe.c.  keep: of the stage nearer to the entry, of
- * the other. */
+/* A pair's forward pass adds to what the warm-up left; see dualpipe.c.  near, far: bytes of the stage nearer to the
+ * entry, and of the other. */
 static double dual_live(uint32_t h, uint32_t n, uint32_t m, double near, double far)
 {
     uint32_t joins = m + h + 1 > 2 * n ? 1 : 0;
     return (2 * n - h - 1 + joins) * near + (h + 1) * far;
 }
 
-/* Action by action: every stage has a ring of its own, as deep as its fullest moment; late: of what waits for its W
- * alone. */
+/* Action by action: every stage has a ring of its own, as deep as its peak; late: of what waits for its W alone. */
 struct depth {
     uint32_t inside[DECISION_MOST_VPP], most[DECISION_MOST_VPP];
     bool late;
@@ -158,7 +156,7 @@ static struct depth depth_of(const struct decision *d, uint32_t rank, bool late)
     for (uint32_t k = 0; s && k < s->nactions[rank]; k++)
         if (s->actions[rank][k].kind != 'O')
             deepen(&x, s->actions[rank][k].kind,
-                   s->actions[rank][k].stage / d->pp); /* they ascend in either placement */
+                   s->actions[rank][k].stage / d->pp); /* stages ascend in either placement */
     if (!s)
         order_of(d->schedule)(d, rank, deepen, &x);
     return x;

@@ -1,14 +1,14 @@
-/* Lower bounds of the pipelines in which every rank serves two stages: V-shaped ones and DualPipe.
+/* Lower bounds for the pipelines in which every rank serves two stages: V-shaped ones and DualPipe.
  *
- * For ZB-V, V-Half and V-Min eight events per rank r are followed: the starts of F and I of the first and of
- * the last microbatch on both its stages, r and 2p-1-r.  An event comes after the same one on the neighbour
- * that hands the microbatch on, and after every earlier event of its own rank with what the rank does in
- * between: its order is known, so is the number of each of its six kinds of action before any of them.  The
- * step ends after every event with what the rank has left; V-Half and V-Min also after whole cycles of their
- * block, over the ranks behind.  All of it are paths through the schedule's graph.
+ * For ZB-V, V-Half and V-Min eight events per rank r are followed: the starts of F and I of the first and of the
+ * last microbatch on both its stages, r and 2p-1-r.  An event comes after the same one on the neighbour that passes
+ * the microbatch on, and after every earlier event of its own rank plus what the rank does in between: its order is
+ * known, and so is the number of each of its six kinds of action before any event.  The step ends after every event
+ * plus the work that the rank has left; for V-Half and V-Min also after whole cycles of their block, over the
+ * following ranks.  All of these are paths through the schedule's graph.
  *
- * For DualPipe and DualPipeV the same with two events: the way to a rank's first backward, then everything
- * that its order still has, less what pairs hide, then the last microbatch's way back to the first stage. */
+ * For DualPipe and DualPipeV the same with two events: the way to a rank's first backward pass, then everything that
+ * its order still has, less what pairs hide, then the last microbatch's way back to the first stage. */
 
 #include "compiler/cost/pipeline_private.h"
 
@@ -16,7 +16,7 @@
 
 /* --- V-Half and V-Min: the block --- */
 
-/* down: slots from a rank to the next, in both passes; up: from a rank to the one before; at the turns */
+/* slots from a rank to the next (down), in both passes; from a rank to the previous one (up); at each turn */
 struct block {
     uint32_t down, up, turn[3];
 };
@@ -30,7 +30,7 @@ static const struct block *block_of(enum schedule_kind k, uint32_t p)
     return p % 3 ? &min : &min_thirds;
 }
 
-/* the first slot behind `after` that is free modulo six */
+/* The first slot after `after` that is free modulo six. */
 static uint32_t free_slot(unsigned *used, uint32_t after)
 {
     uint32_t at = after + 1;
@@ -70,7 +70,7 @@ static void count_block(const struct pipeline_view *x, const uint32_t *at, enum 
     }
 }
 
-/* The order of zbv.c, phase by phase, for max(m, 2p - 1) microbatches: what is beyond m drops out of every
+/* Follows the order of zbv.c, phase by phase, for max(m, 2p - 1) microbatches; those beyond m are left out of every
  * count. */
 static void count_zb_v(const struct pipeline_view *x, uint32_t r, enum pipeline_slot event, uint32_t i, uint32_t *count)
 {
@@ -142,15 +142,15 @@ void pipeline_folded_count(const struct pipeline_view *x, uint32_t r, enum pipel
 
 /* --- events --- */
 
-/* in the order in which a microbatch meets them, first and last one */
+/* in the order in which a microbatch meets them, for the first and for the last one */
 enum event { FIRST_F, FIRST_F2, FIRST_I2, FIRST_I, LAST_F, LAST_F2, LAST_I2, LAST_I, NEVENTS };
 
 struct folded {
     double takes[NSLOTS];      /* seconds of one action of each kind */
-    double all_s;              /* the rank's whole work */
-    double before[NEVENTS];    /* work before an event in the rank's order */
-    uint32_t rank_of[NEVENTS]; /* actions before it */
-    double at[NEVENTS];        /* bound of its time */
+    double all_s;              /* all work of the rank */
+    double before[NEVENTS];    /* work before each event in the rank's order */
+    uint32_t rank_of[NEVENTS]; /* number of the rank's actions before it */
+    double at[NEVENTS];        /* lower bound of its time */
 };
 
 static enum pipeline_slot slot_of(enum event e)
@@ -188,7 +188,7 @@ static void fold_rank(const struct pipeline_view *x, uint32_t r, struct folded *
     }
 }
 
-/* when event e's input comes to rank r */
+/* The time at which the input of event e arrives on rank r. */
 static double came_s(const struct pipeline_view *x, const struct folded *ranks, uint32_t r, enum event e)
 {
     uint32_t p = x->p, o = 2 * p - 1 - r;
@@ -222,10 +222,10 @@ static void place_event(const struct pipeline_view *x, struct folded *ranks, uin
     k->at[e] = at;
 }
 
-/* seconds of a microbatch's way from a rank's first stage to its second, behind that one and back, and home */
+/* Seconds of a microbatch's way from a rank's first stage to its second, beyond that one and back, and home. */
 struct ways {
-    double forward, backward;           /* over the stages between the rank's two, both ways */
-    double last_forward, last_backward; /* over the stages behind its second one */
+    double forward, backward;           /* over the stages between the rank's two, in either direction */
+    double last_forward, last_backward; /* over the stages after its second one */
 };
 
 static struct ways ways_of_first(const struct pipeline_view *x)
@@ -238,7 +238,7 @@ static struct ways ways_of_first(const struct pipeline_view *x)
     return w;
 }
 
-/* from rank r's to those of rank r + 1 */
+/* From those of rank r to those of rank r + 1. */
 static void ways_of_next(const struct pipeline_view *x, uint32_t r, struct ways *w)
 {
     uint32_t o = 2 * x->p - 1 - r;
@@ -250,8 +250,8 @@ static void ways_of_next(const struct pipeline_view *x, uint32_t r, struct ways 
     w->last_backward += pipeline_backward_s(x, o) + pipeline_back_s(x, o);
 }
 
-/* From a rank's first action to its last, for steps that follow each other rank by rank: own order, and the
- * way of the first and of the last microbatch to the rank's next action on it. */
+/* From a rank's first action to its last, for steps that follow each other rank by rank: its own order, and the way
+ * of the first and of the last microbatch to its next action on the rank. */
 static double skewed_s(const struct pipeline_view *x)
 {
     struct ways w = ways_of_first(x);
@@ -259,7 +259,7 @@ static double skewed_s(const struct pipeline_view *x)
     for (uint32_t r = 0; r < x->p; r++) {
         struct folded k;
         fold_rank(x, r, &k);
-        /* starts of F F2 I2 I of one microbatch, one after the other */
+        /* starts of F F2 I2 I of one microbatch, in that order */
         const double way[] = {0, w.forward, k.takes[SLOT_F2] + w.last_forward + w.last_backward, w.backward};
         for (int e = 1; e < NEVENTS; e++) {
             double at = e % 4 ? k.at[e - 1] + way[e % 4] : 0;
@@ -276,7 +276,7 @@ static double skewed_s(const struct pipeline_view *x)
     return longest;
 }
 
-/* Work of a rank in `count` actions of each kind. */
+/* Seconds of a rank's work in `count` actions of each kind. */
 static double work_s(const struct folded *k, const uint32_t *count)
 {
     double work = 0;
@@ -285,14 +285,14 @@ static double work_s(const struct folded *k, const uint32_t *count)
     return work;
 }
 
-/* Repeated blocks: action X of a microbatch, its way over the ranks behind to Y, the rank's own order from Y
- * to a later microbatch's X, and so on.  way: seconds from X to Y.  Whole cycles where the block runs in
- * full, own work around. */
+/* Repeated blocks: action X of a microbatch, its way over the following ranks to Y, the rank's own order from Y to a
+ * later microbatch's X, and so on. way: seconds from X to Y.  Counts whole cycles where the block is complete, and
+ * the rank's own work around them. */
 static double cycles_s(const struct pipeline_view *x, const struct folded *k, const uint32_t *at, enum event from,
                        enum pipeline_slot to, double way)
 {
     enum pipeline_slot slot = slot_of(from);
-    uint32_t most = 0, last = at[SLOT_F] + 6 * x->m; /* forwards of the first stage run out */
+    uint32_t most = 0, last = at[SLOT_F] + 6 * x->m; /* forward passes of the first stage end */
     for (int n = 0; n < NSLOTS; n++)
         most = at[n] > most ? at[n] : most;
     uint32_t first = (most - at[slot] + 5) / 6, advance = (at[to] - at[slot]) / 6 + 1;
@@ -338,12 +338,12 @@ double pipeline_folded_s(const struct pipeline_view *x)
         longest = fmax(longest, head + k->all_s);
         head += k->takes[SLOT_F] + pipeline_next_s(x, r);
     }
-    if (x->d->schedule == SCHED_ZB_V) /* repeats no block; ranks have hardly a hole */
+    if (x->d->schedule == SCHED_ZB_V) /* it repeats no block, and its ranks are hardly ever idle */
         return fmax(longest, skewed_s(x));
     if (x->p > MOST_RANKS)
         return longest;
-    /* with few microbatches the last forwards come before the first backwards: then what follows from them is
-     * new */
+    /* with few microbatches the last forward passes come before the first backward passes: then a second sweep finds
+     * new bounds */
     for (int sweep = x->m > 2 * x->p ? 1 : 0; sweep < 2; sweep++)
         for (int e = 0; e < NEVENTS; e++)
             for (uint32_t k = 0; k < x->p; k++)
@@ -358,9 +358,9 @@ double pipeline_folded_s(const struct pipeline_view *x)
 
 /* Counts of dualpipe.c's phases for distance h from the entry; near and far: the rank's two stages. */
 struct dual {
-    double rest_s;  /* from the first backward to the rank's last action */
-    double left_s;  /* of that, weight gradients behind the last backward of the near stage, at most */
-    double start_s; /* work before the first backward */
+    double rest_s;  /* seconds from the first backward pass to the rank's last action */
+    double left_s;  /* of these, at most for weight gradients after the last backward pass of the near stage */
+    double start_s; /* seconds of work before the first backward pass */
 };
 
 static struct dual dual_rank(const struct pipeline_view *x, uint32_t h, uint32_t n, uint32_t m)
@@ -371,7 +371,8 @@ static struct dual dual_rank(const struct pipeline_view *x, uint32_t h, uint32_t
     double b = pipeline_fused_s(x, near), b2 = pipeline_fused_s(x, far);
     double split = pipeline_backward_s(x, near) + pipeline_weight_s(x, near);
     double split2 = pipeline_backward_s(x, far) + pipeline_weight_s(x, far);
-    uint32_t early = 2 * n - h - 1 + (middle && steady ? 1 : 0); /* near forwards before the first backward */
+    uint32_t early = 2 * n - h - 1 + (middle && steady ? 1 : 0); /* forward passes of the near stage before the first
+                                                                  * backward pass */
     uint32_t pairs = steady - (middle && steady ? 1 : 0), pairs2 = m - n;
     uint32_t fused = steady + outer + (h + 1) / 2, fused2 = steady + outer + h / 2 + 1;
     const struct pipeline_stage *a = &x->stage[near], *z = &x->stage[far];
@@ -392,7 +393,7 @@ double pipeline_dual_s(const struct pipeline_view *x)
         way += pipeline_forward_s(x, s) + pipeline_next_s(x, s);
     for (uint32_t h = 0; h < n; h++) {
         struct dual k = dual_rank(x, h, n, m);
-        if (x->longer_s) /* its mirror rank has the same stages */
+        if (x->longer_s) /* the mirror rank has the same stages */
             k.rest_s += x->m * (x->folds ? x->longer_s[h] : fmax(x->longer_s[h], x->longer_s[x->p - 1 - h]));
         double first = fmax(head + k.start_s, way + down);
         double end = first + k.rest_s;

@@ -1,5 +1,5 @@
-/* The blocks of a model: which of its layers are alike, and each distinct one, the embedding, the head and a prediction
- * module as a decision has them (block.c). */
+/* The blocks of a model: which of its layers are equal, and each distinct one, the embedding, the head and a
+ * prediction module for a decision (block.c). */
 
 #include "compiler/cost/cost_private.h"
 
@@ -28,7 +28,7 @@ struct cost_kinds cost_kinds_new(struct arena *a, const struct model *m)
     return k;
 }
 
-/* the distinct layers as they are where a stage spares them from recomputation */
+/* The distinct layers without recomputation, for stages that spare some of their layers from it. */
 static struct cost_block *spared_layers(struct arena *a, const struct cost *c, const struct cost_kinds *k)
 {
     struct decision none = *c->decision;
@@ -50,14 +50,14 @@ static bool has_experts(const struct expansion *e)
     return false;
 }
 
-/* a layer, or a module with its layer, its projection, and the head once more: made, unless it is here already */
+/* Makes a layer, or a prediction module with its layer, its projection and a second head, unless it has been made. */
 static struct cost_block make_layer(struct arena *a, const struct cost *c, const struct expansion *e,
                                     const struct cost_block *here)
 {
     return here && !has_experts(e) ? *here : cost_block_make(a, c, e, true);
 }
 
-/* plain: NULL, or those that have no experts are its */
+/* plain: NULL, or a shape whose blocks without experts are reused. */
 static void make_layers(struct arena *a, const struct cost *c, const struct cost_kinds *k,
                         const struct cost_shape *plain, struct cost_shape *s)
 {

@@ -1,5 +1,6 @@
-/* Seconds of conversions to and from 8 bits, where llmrun's blocks keep what products and gates read in backward so
- * (compiler/lower/eight.c): behind the operator that makes a value, in front of each that reads it. */
+/* Seconds of conversions to and from 8 bits, where llmrun's blocks keep in 8 bits what products and gates read in
+ * the backward pass (compiler/lower/eight.c): after the operator that makes a value, and before each operator that
+ * reads it. */
 
 #include "compiler/cost/cost_private.h"
 
@@ -37,7 +38,8 @@ static double value_s(const struct cost *c, const struct decision *d, const stru
     return convert_s(c, whole && d->sp ? tokens / d->tp : tokens, whole ? (double)e->values[v].cols : cols, parts);
 }
 
-/* rows that came, gate and up, the activation; alone: only the last runs again, from gate and up as they are kept */
+/* Rows that arrived, gate and up, and the activation function; alone: only that function is recomputed, from gate
+ * and up as they are kept. */
 static void experts_s(const struct cost *c, const struct decision *d, const struct opr *o, bool again, bool alone,
                       struct cost_conversions *out)
 {
