@@ -81,7 +81,7 @@ static const struct generation *find_generation(const struct topo_gpu *gpu)
     return NULL;
 }
 
-/* seconds of the largest products under both limits, as a rate; kernel.c's norm */
+/* The seconds of the largest products under both limits, as a rate; by kernel.c's norm. */
 static double sustained(double clock, double power)
 {
     return pow(pow(clock, -4) + pow(power, -4), -0.25);
@@ -110,7 +110,7 @@ static void init_tiles(struct cost_device *dev, const struct generation *g)
     cost_device_tiles(dev, g->shared);
 }
 
-/* rates of one number format; stated: the cluster file's efficiency of large products, 0 = none */
+/* Sets the rates of one number format; stated: the cluster file's efficiency of large products, 0 = none. */
 static void init_rate(struct cost_device *dev, enum cost_number number, double peak, double clock, double power,
                       double stated, double factor)
 {
@@ -131,8 +131,8 @@ uint32_t cost_device_sms(const struct topo_gpu *gpu)
     return 128;
 }
 
-/* Multiprocessors that are left to communication compute nothing all step long (DeepSeek-V3's report, section 3.2.2);
- * what the power supply sustains is for the others to use. */
+/* Multiprocessors that are reserved for communication compute nothing during the whole step (DeepSeek-V3's report,
+ * section 3.2.2); the others may use what the power supply sustains. */
 static void leave_sms(struct cost_device *dev, const struct generation *g, double sms)
 {
     if (!(sms < dev->sms))
@@ -235,7 +235,7 @@ void cost_device_init(struct cost *c)
         init_known(c, gpu, g, low, full);
     else
         init_plain(c, gpu, low, full);
-    /* only accumulation in fp32 slows the tiles' ends */
+    /* only accumulation in fp32 slows the ends of tiles */
     dev->gradient_bytes = t->grads == DT_BF16 || t->grads == DT_FP16 ? 2 : 4;
     dev->unfused = c->profile->attention_unfused > 0.5;
     dev->stream = c->profile->stream_traffic;

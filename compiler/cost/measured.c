@@ -40,7 +40,7 @@ double cost_measured_product_flop_s(const struct cost *c, double m, double n, do
             }
         }
     }
-    /* beyond a factor of 16 in all, the shape says too little about this one */
+    /* beyond a total factor of 16, the measured shape says too little about this one */
     return least < 2.8 ? flop_s : 0;
 }
 

@@ -21,7 +21,7 @@
 #include <math.h>
 #include <string.h>
 
-/* no NaN here, so no call of the library's */
+/* a NaN cannot occur here, so the library's function is not needed */
 static double lesser(double a, double b)
 {
     return a < b ? a : b;
@@ -152,15 +152,15 @@ struct tuning {
     const struct generation *gen;
     struct cost_group *g;
     bool plain;
-    enum medium medium;        /* inside */
-    double n, together, nodes; /* members; of them in a domain; domains */
-    double link, net, bus;     /* bytes/s of a ring: inside, across, both */
-    double channels;           /* NICs that the members of a domain bring */
-    double hop[2][3];          /* inside, seconds: ring or tree, by protocol */
+    enum medium medium;        /* inside a domain */
+    double n, together, nodes; /* members; members in a domain; domains */
+    double link, net, bus;     /* bytes per second of a ring: inside a domain, across the network, both */
+    double channels;           /* number of NICs of a domain's members */
+    double hop[2][3];          /* seconds of a hop inside a domain: ring or tree, by protocol */
 };
 
-/* seconds of a hop; what the topology states beyond (or below) NCCL's default counts twice under Simple on a network,
- * which flushes after data arrives */
+/* Seconds of a hop.  What the topology states beyond (or below) NCCL's default counts twice under Simple on a
+ * network, which flushes after data arrives. */
 static double hop_s(const struct tuning *t, bool tree, enum proto p, uint32_t level)
 {
     const struct cost_net *net = &t->c->net;
@@ -169,7 +169,7 @@ static double hop_s(const struct tuning *t, bool tree, enum proto p, uint32_t le
     double own = hop_us[tree][level ? NET : t->medium][p] * 1e-6 * (level ? 1 : t->gen->hops),
            extra = net->extra_s[level];
     if (level == 0 && t->medium == PCI && t->c->type->scale_up.kind != SCALE_UP_PCIE)
-        extra = 0; /* stated of the links, which the group leaves */
+        extra = 0; /* that is stated for the links, which the group leaves */
     return greater(own + extra * (level && p == SIMPLE ? 2 : 1), own / 2);
 }
 
@@ -177,12 +177,12 @@ static void add_line(struct tuning *t, enum way way, double start_s, double byte
 {
     struct cost_group *g = t->g;
     struct cost_line line = {(float)start_s, (float)(1 / bytes_s), (float)root_s, way};
-    uint32_t *end = &g->first[NMOVES]; /* grows with the lines while they are made */
+    uint32_t *end = &g->first[NMOVES]; /* increases with each line that is made */
     if (*end < COST_LINES)
         g->lines[(*end)++] = line;
 }
 
-/* seconds of `passes` rounds of a ring */
+/* Seconds of `passes` rounds of a ring. */
 static double ring_hops_s(const struct tuning *t, enum proto p, double passes)
 {
     double seconds = (t->n - t->nodes) * t->hop[0][p], sets = t->nodes;
@@ -195,7 +195,7 @@ static double ring_hops_s(const struct tuning *t, enum proto p, double passes)
     return passes * seconds;
 }
 
-/* seconds of one way through a tree between nodes; own_us: in place of the tree's latency, 0 = none */
+/* Seconds of one way through a tree between nodes; own_us: replaces the tree's latency, 0 = none. */
 static double tree_hops_s(const struct tuning *t, enum proto p, double own_us)
 {
     double seconds = 0, below = t->together;
@@ -234,13 +234,13 @@ static double ramp_s(const struct tuning *t, double us_per_root_mib)
     return t->plain ? 0 : us_per_root_mib * 1e-6 / 1024;
 }
 
-/* what so many GB/s per channel allow across the network; without one nothing caps */
+/* The bytes per second that so many GB/s per channel allow across the network; without a network nothing is capped. */
 static double capped(const struct tuning *t, double bytes_s, double per_channel)
 {
     return t->nodes > 1 && !t->plain ? lesser(bytes_s, t->channels * per_channel * 1e9) : bytes_s;
 }
 
-/* moved: bytes over the bottleneck per byte of message */
+/* moved: bytes over the bottleneck per byte of the message. */
 static void ring_lines(struct tuning *t, double passes, double moved)
 {
     const enum way ways[3] = {RING_LL, RING_LL128, RING};
@@ -285,8 +285,7 @@ static void nvls_lines(struct tuning *t)
         add_line(t, NVLS_TREE, start + 2 * tree_hops_s(t, SIMPLE, nvls_net_us), lesser(rate, net), ramp);
 }
 
-/* gathers with one member per node: a tree per chunk.  NCCL 2.23 and later, which runs of Ampere's time did not have.
- */
+/* Gathers with one member per node: a tree per chunk.  NCCL 2.23 and later; runs of Ampere's time did not have it. */
 static void pat_line(struct tuning *t)
 {
     if (t->together > 1 || t->nodes < 4 || t->plain || t->gen->sm < 90)
@@ -295,7 +294,7 @@ static void pat_line(struct tuning *t)
     add_line(t, PAT, start, 0.75 * t->bus * t->n / (t->n - 1), ramp_s(t, t->gen->ramp_us / 2));
 }
 
-/* every part directly; inside and across one after the other, as dispatch on 8 to 64 H100 adds up */
+/* Every part is sent directly; first inside and then across, which matches dispatch on 8 to 64 H100. */
 static void direct_line(struct tuning *t)
 {
     const struct cost_group *g = t->g;
