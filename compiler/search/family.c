@@ -280,10 +280,10 @@ static const struct row_stages *stages_of(struct searching *s, const struct fami
                                           enum row_kind kind)
 {
     struct row_stages *own = &x->stages[kind];
-    struct decision d = f->decision;
-    struct cost c = *f->cost;
     if (own->known)
         return own;
+    struct decision d = f->decision;
+    struct cost c = *f->cost;
     c.decision = &d;
     search_set_schedule(s, f, &d, k);
     search_states(s, f);
@@ -307,9 +307,9 @@ static const struct search_pipeline *body_of(struct searching *s, const struct f
 {
     enum row_kind kind = row_kind(s, k, zero);
     struct search_pipeline *body = &x->body[kind][k];
-    struct decision d = f->decision;
     if (x->timed[kind][k])
         return body;
+    struct decision d = f->decision;
     const struct row_stages *own = stages_of(s, f, x, k, kind);
     search_set_schedule(s, f, &d, k);
     *body = search_pipeline(s, &own->stages, &d);
