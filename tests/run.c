@@ -104,19 +104,18 @@ static void start(struct child *x, unsigned suite, struct counts *out)
     dup2(fileno(x->output), STDOUT_FILENO);
     dup2(fileno(x->output), STDERR_FILENO);
     *out = run_suite(suite);
-    fflush(stdout);
-    _exit(0);
+    exit(0); /* and not _exit(): a sanitizer looks for leaks as the process ends */
 }
 
-/* all that a suite printed but CUnit's banner and summary */
-static void print_output(FILE *output)
+/* All that a suite printed but CUnit's banner and summary; whole: where its process failed behind them, these, too. */
+static void print_output(FILE *output, bool whole)
 {
     char line[4096];
     bool body = false;
     rewind(output);
     while (fgets(line, sizeof line, output)) {
-        body |= !strncmp(line, "Suite: ", 7);
-        if (!strncmp(line, "Run Summary:", 12))
+        body |= whole || !strncmp(line, "Suite: ", 7);
+        if (!whole && !strncmp(line, "Run Summary:", 12))
             break;
         if (body && *line != '\n')
             fputs(line, stdout);
@@ -126,9 +125,10 @@ static void print_output(FILE *output)
 
 static void finish(struct child *x, int status, struct counts *c, struct counts *all)
 {
-    print_output(x->output);
-    if (!c->ended) {
-        printf("\nsuite %s did not end: %s %d\n", suites[x->suite].name, WIFSIGNALED(status) ? "signal" : "exit status",
+    bool fails = !c->ended || status;
+    print_output(x->output, fails);
+    if (fails) {
+        printf("\nsuite %s did not end well: %s %d\n", suites[x->suite].name, WIFSIGNALED(status) ? "signal" : "exit status",
                WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
         c->failed += !c->failed;
     }

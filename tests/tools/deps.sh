@@ -1,7 +1,7 @@
 #!/bin/sh
 # Finds out what the build and its tests need and this machine lacks; as root on Debian installs that, else names it.
 #   deps.sh           gcc, g++, flex, bison, libraries, python3: what `make` and `make check` need
-#   deps.sh --clang   also clang and its sanitizer and fuzzer runtimes, for `make CC=clang` and `make fuzz`
+#   deps.sh --clang   also clang, its sanitizer and fuzzer runtimes, for `make CC=clang` and `make fuzz`, and clang-format
 #   deps.sh --check   installs nothing, and asks for python3, which only tests and benchmarks use, with --python alone
 # Says what it does, asks nothing.  Exit 4 where something is missing and could not be installed.
 set -u
