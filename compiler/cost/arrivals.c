@@ -7,8 +7,11 @@
  * also the one that its stage sends from.  A send is known to be complete by whatever waits for a later one: a
  * receive into its place, an action that needs what arrives there, and a stage's next output.  All forward passes
  * are assumed to take equally long, backward passes twice that, and two actions that run together to end together.
+ * Where that would be far from true, seconds of the stages are given (mem_own.c): for listed schedules, and for
+ * interleaved 1F1B with stages of very different lengths.
  *
- * Schedules that have a name are followed once per search, with as few microbatches as show the whole pattern.
+ * Schedules that have a name are followed once per search and set of lengths, with as few microbatches as show the
+ * whole pattern.
  * Cost: linear in the actions of all ranks, and for each action in the number of its rank's stages. */
 
 #include "compiler/cost/cost_private.h"
@@ -345,10 +348,13 @@ struct waits waits_of(struct arena *a, struct known_waits *known, const struct d
         return x;
     }
     const uint64_t of[] = {d->schedule, d->schedule_group, d->pp, d->vpp, d->microbatches};
-    uint64_t mark = cost_mark(1, of, sizeof of), k = mark % KNOWN;
+    uint64_t mark = cost_mark(1, of, sizeof of);
+    for (uint32_t i = 0; seconds && i < d->nstages; i++)
+        mark = cost_mark(mark, &seconds[i].forward_s, sizeof seconds[i].forward_s);
+    uint64_t k = mark % KNOWN;
     if (known->at[k].mark != mark) {
         known->at[k].ranks = ARENA_ARRAY(known->arena, struct waits, d->pp);
-        follow_all(known->arena, d, NULL, 0, d->pp, known->at[k].ranks);
+        follow_all(known->arena, d, seconds, 0, d->pp, known->at[k].ranks);
     }
     known->at[k].mark = mark;
     return known->at[k].ranks[rank];

@@ -162,6 +162,51 @@ static const struct pipeline_stage *stage_seconds(struct arena *a, const struct 
     return times.stages;
 }
 
+static double forward_of(const struct cost_shape *s, const struct stage *st, double predict)
+{
+    double sum = (st->embed ? s->embed.forward_s : 0) +
+                 (st->head ? s->head.forward_s + predict * s->predict.forward_s : 0);
+    for (uint32_t i = 0, run; i < st->count; i += run) {
+        run = cost_run(s, st, i);
+        sum += run * s->layers[s->kind[st->first + i]].forward_s;
+    }
+    return sum;
+}
+
+/* Seconds of the stages of interleaved 1F1B as multiples of their mean, in steps of a half so that similar cuts share
+ * what waits; NULL: they are even enough that data arrive as with equal stages. */
+#define UNEVEN 1.5 /* the longest stage is so many times the mean, or more */
+static const struct pipeline_stage *uneven_seconds(struct arena **a, const struct cost_rooms *x)
+{
+    const struct decision *d = x->c->decision;
+    double sum = 0, most = 0;
+    for (uint32_t i = 0; i < d->nstages; i++) {
+        double f = forward_of(x->s, &d->stages[i], x->c->job->model.predict);
+        sum += f;
+        most = cost_larger(most, f);
+    }
+    if (most * d->nstages < UNEVEN * sum)
+        return NULL;
+    *a = arena_new();
+    struct pipeline_stage *out = ARENA_ARRAY(*a, struct pipeline_stage, d->nstages);
+    for (uint32_t i = 0; i < d->nstages; i++) {
+        double f = forward_of(x->s, &d->stages[i], x->c->job->model.predict) * d->nstages / sum;
+        f = cost_larger(1, round(2 * f)) / 2;
+        out[i] = (struct pipeline_stage){.forward_s = f, .backward_s = 2 * f};
+    }
+    return out;
+}
+
+/* Seconds by which it is known when data arrive; NULL: all stages are taken to be equal. */
+static const struct pipeline_stage *arrival_seconds(struct arena **a, const struct cost_rooms *x)
+{
+    if (x->c->decision->listed) {
+        *a = arena_new();
+        return stage_seconds(*a, x);
+    }
+    return x->least || x->c->decision->schedule != SCHED_INTERLEAVED ? NULL : uneven_seconds(a, x);
+}
+
 /* The bytes of activations and buffers with which a rank needs more than all_bytes in all (more), or with which it
  * does not; fixed: bytes of everything else. */
 static double left_of(const struct cost_rooms *x, uint64_t all_bytes, double fixed, bool more)
@@ -205,8 +250,8 @@ void cost_own_rank(const struct cost_rooms *x, uint32_t r, struct own_stages *kn
     double fetched = updates.first - shards_of.fetched, fixed = persistent + state;
     double least = left_of(x, least_bytes, fixed, false) - all.workspace - fetched,
            enough = left_of(x, most_bytes, fixed, true) - all.workspace - fetched;
-    struct arena *own = d->listed ? arena_new() : NULL;
-    const struct pipeline_stage *seconds = own ? stage_seconds(own, x) : NULL;
+    struct arena *own = NULL;
+    const struct pipeline_stage *seconds = arrival_seconds(&own, x);
     struct moments most = pipeline_moments(d, r, stages, &shards_of, seconds, x->c->pairs, cost_larger(0, least),
                                            enough);
     if (own)
