@@ -7,6 +7,7 @@
 
 #include "runtime/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -314,6 +315,20 @@ static const char *folder_takes(const char *path)
     return takes_files(folder);
 }
 
+const char *file_continue(const char *path, uint64_t at, FILE **out)
+{
+    const char *why = file_not_file(path);
+    *out = why ? NULL : fopen(path, "r+e");
+    if (!*out)
+        return why ? why : strerror(errno);
+    if (ftruncate(fileno(*out), (off_t)at) == 0 && fseeko(*out, (off_t)at, SEEK_SET) == 0)
+        return NULL;
+    why = strerror(errno);
+    fclose(*out);
+    *out = NULL;
+    return why;
+}
+
 const char *file_may_write(const char *path)
 {
     bool through;
@@ -350,6 +365,45 @@ const char *file_not_folder(const char *path)
            : S_ISFIFO(about.st_mode) ? "it is a FIFO, not a folder"
            : S_ISSOCK(about.st_mode) ? "it is a socket, not a folder"
                                      : "it is a device, not a folder";
+}
+
+const char *file_move(const char *from, const char *to)
+{
+    return rename(from, to) ? strerror(errno) : NULL;
+}
+
+const char *file_flush_folder(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const char *why = fd < 0 || fsync(fd) ? strerror(errno) : NULL;
+    if (fd >= 0)
+        close(fd);
+    return why;
+}
+
+static const char *remove_below(int parent, const char *name, int depth)
+{
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    const char *why = d ? NULL : strerror(errno);
+    for (const struct dirent *e; !why && (e = readdir(d));) {
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || !unlinkat(fd, e->d_name, 0))
+            continue;
+        why = errno == EISDIR && depth > 0 ? remove_below(fd, e->d_name, depth - 1) : strerror(errno);
+    }
+    if (d)
+        closedir(d);
+    else if (fd >= 0)
+        close(fd);
+    return why ? why : unlinkat(parent, name, AT_REMOVEDIR) != 0 ? strerror(errno) : NULL;
+}
+
+const char *file_remove_folder(const char *path)
+{
+    struct stat about;
+    if (lstat(path, &about))
+        return errno == ENOENT ? NULL : strerror(errno);
+    return remove_below(AT_FDCWD, path, 1);
 }
 
 const char *file_flush_stdout(void)

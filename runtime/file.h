@@ -49,6 +49,8 @@ void file_discard(struct file_out *out);
 /* For output that grows while others read it: a regular file is truncated and written in place, a device or FIFO is
  * written through; "-" is standard output, which stays open when the stream is closed. */
 const char *file_append(const char *path, FILE **out);
+/* Opens a regular file that has grown so to go on from offset `at`; what is behind it is lost. */
+const char *file_continue(const char *path, uint64_t at, FILE **out);
 /* Could file_create() succeed?  Opens and changes nothing. */
 const char *file_may_write(const char *path);
 /* The same for a name in one of our folders, into which a finished file is moved: it must be a regular file if it
@@ -60,6 +62,15 @@ const char *file_not_file(const char *path);
 const char *file_resolve(const char *path, char target[FILE_PATH]);
 /* not NULL if the name exists but is not a folder */
 const char *file_not_folder(const char *path);
+
+/* ---- whole folders that are ours ---- */
+
+/* gives a file or folder another name, in place of what has that name */
+const char *file_move(const char *from, const char *to);
+/* makes the names in a folder durable */
+const char *file_flush_folder(const char *path);
+/* removes a folder with its files and the files of its own folders, if it is there; links are not followed */
+const char *file_remove_folder(const char *path);
 
 /* was everything printed on standard output written?  To be called last in main(). */
 const char *file_flush_stdout(void);

@@ -8,6 +8,7 @@
 #include "runtime/memory.h"
 #include "runtime/rendezvous.h"
 #include "runtime/run.h"
+#include "runtime/stop.h"
 
 #include <malloc.h>
 #include <signal.h>
@@ -61,6 +62,16 @@ static bool meets_remotely(const struct run *r, const struct launch *l, char *ho
     return true;
 }
 
+/* the run's end, where it was asked for */
+static enum status stopped(const struct run *r)
+{
+    uint64_t step = atomic_load(&r->world.control->stop_after);
+    if (step && !r->o.quiet && (r->world.rank == NONE || r->world.rank == 0))
+        fprintf(stderr, "llmrun: stopped after step %llu, as a signal asked; --resume goes on from there\n",
+                (unsigned long long)step);
+    return step ? STATUS_STOPPED : STATUS_OK;
+}
+
 static enum status run_all(struct run *r, const struct launch *l, struct error *error)
 {
     struct world_sizes sizes = run_sizes(r);
@@ -80,11 +91,13 @@ static enum status run_all(struct run *r, const struct launch *l, struct error *
                          "the plan's %u ranks need %.1f GiB of memory here, %.1f GiB are available", sizes.nranks,
                          (double)need / 0x1p30, (double)have / 0x1p30);
     TRY(world_open(&r->world, &sizes, l->given ? l->name : NULL, l->given ? l->rank : NONE, 60, error));
+    if (r->o.checkpoint.dir)
+        stop_on_signals(&r->world.control->asked);
     enum status st = r->player->threads ? run_threads(r, error)
                      : l->given         ? run_rank(r, l->rank)
                                         : launch_local(&r->world, rank_body, rank_describe, r);
     if (st == STATUS_OK)
-        return st;
+        return stopped(r);
     /* one of the processes prints the failure, whoever comes first */
     if (atomic_exchange(&r->world.control->message_ready, 0))
         error_set(error, st, "%s", r->world.control->message);

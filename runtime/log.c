@@ -12,12 +12,42 @@
 #include <string.h>
 #include <unistd.h>
 
-enum status log_open(struct log *l, const char *path, uint64_t steps, bool quiet, struct error *error)
+/* Where the lines of a run's first steps end in a file that it wrote before: behind the last whole line of step `first`
+ * or an earlier one. */
+static off_t end_of(FILE *lines, uint64_t first)
+{
+    char *line = NULL;
+    size_t room = 0;
+    off_t end = 0;
+    unsigned long long step;
+    for (ssize_t n; (n = getline(&line, &room, lines)) > 0; end += n)
+        if (line[n - 1] != '\n' || sscanf(line, "{\"step\": %llu", &step) != 1 || step > first)
+            break;
+    free(line);
+    return end;
+}
+
+/* Opens the log of a resumed run, cut where the checkpoint was taken; a stream of NULL where there is none to go on
+ * with. */
+static const char *reopen(const char *path, uint64_t first, FILE **out)
+{
+    FILE *before;
+    *out = NULL;
+    if (file_not_file(path) || file_read(path, &before))
+        return NULL;
+    off_t end = end_of(before, first);
+    fclose(before);
+    return file_continue(path, (uint64_t)end, out);
+}
+
+enum status log_open(struct log *l, const char *path, uint64_t first, uint64_t steps, bool quiet, struct error *error)
 {
     *l = (struct log){.path = path, .steps = steps, .progress = !quiet && isatty(2), .plain = !quiet && !isatty(2)};
     if (!path)
         return STATUS_OK;
-    const char *why = file_append(path, &l->lines);
+    const char *why = first ? reopen(path, first, &l->lines) : NULL;
+    if (!l->lines && !why)
+        why = file_append(path, &l->lines);
     return why ? error_set(error, STATUS_WORLD, "%s: %s", path, why) : STATUS_OK;
 }
 

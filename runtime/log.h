@@ -26,7 +26,7 @@ struct log_step {
     bool skipped; /* its gradients overflowed, and it changed nothing */
 };
 
-enum status log_open(struct log *l, const char *path, uint64_t steps, bool quiet, struct error *error);
+enum status log_open(struct log *l, const char *path, uint64_t first, uint64_t steps, bool quiet, struct error *error);
 void log_step(struct log *l, const struct log_step *s);
 void log_eval(struct log *l, uint64_t step, double loss, uint64_t tokens);
 /* STATUS_WORLD if anything could not be written */

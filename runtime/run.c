@@ -80,6 +80,51 @@ static enum status try_folder(const char *dir, const char *stem, struct error *e
     return why ? error_set(error, STATUS_WORLD, "%s: %s", path, why) : STATUS_OK;
 }
 
+/* Is the checkpoint one of this job, and of these data?  Another plan may have written it. */
+static enum status check_resumed(const struct run *r, const char *folder, struct error *error)
+{
+    const struct job_info *job = &r->folder->train[0]->job;
+    const struct checkpoint *c = &r->resumed;
+    if (c->batch != job->batch || c->sequence != job->sequence)
+        return error_set(error, STATUS_MISMATCH,
+                         "%s is of a job with %llu sequences of %llu tokens in a step, the plan takes %llu of %llu",
+                         folder, (unsigned long long)c->batch, (unsigned long long)c->sequence,
+                         (unsigned long long)job->batch, (unsigned long long)job->sequence);
+    if (c->samples != data_nsamples(r->data))
+        return error_set(error, STATUS_MISMATCH, "%s was taken on data of %llu sequences, %s has %llu", folder,
+                         (unsigned long long)c->samples, r->o.data, (unsigned long long)data_nsamples(r->data));
+    if (c->step > r->steps)
+        return error_set(error, STATUS_USAGE, "%s: the run has only %llu steps", folder, (unsigned long long)r->steps);
+    return STATUS_OK;
+}
+
+/* --resume: where the newest checkpoint left off, or at the beginning if there is none yet */
+static enum status resume(struct run *r, bool *found, struct error *error)
+{
+    char folder[CHECKPOINT_PATH], path[CHECKPOINT_PATH + 32];
+    TRY(checkpoint_find(r->o.checkpoint.dir, &r->resumed, folder, found, error));
+    if (*found)
+        TRY(check_resumed(r, folder, error));
+    if (!r->o.quiet)
+        fprintf(stderr, *found ? "resuming from %s\n" : "%s has no checkpoint yet: from the beginning\n",
+                *found ? folder : r->o.checkpoint.dir);
+    for (int state = 0; *found && state < NSTATES; state++) {
+        snprintf(path, sizeof path, "%s/%s", folder, checkpoint_folders[state]);
+        if (r->saved.n[state])
+            TRY(safetensors_open(path, &r->init[state], error));
+    }
+    return STATUS_OK;
+}
+
+/* what the run starts from */
+static enum status open_start(struct run *r, struct error *error)
+{
+    bool found = false;
+    if (r->o.resume)
+        TRY(resume(r, &found, error));
+    return r->o.init && !found ? safetensors_open(r->o.init, &r->init[STATE_WEIGHT], error) : STATUS_OK;
+}
+
 /* Can what is written later be written?  Better to know before the first step than after the last. */
 static enum status try_outputs(const struct settings *o, struct error *error)
 {
@@ -87,7 +132,12 @@ static enum status try_outputs(const struct settings *o, struct error *error)
         TRY(try_folder(o->save, "model", error));
     if (o->gradients)
         TRY(try_folder(o->gradients, "gradients", error));
-    const char *why = o->trace ? file_may_write(o->trace) : NULL;
+    if (o->checkpoint.dir && mkdir(o->checkpoint.dir, 0777) && errno != EEXIST)
+        return error_set(error, STATUS_WORLD, "cannot make folder %s: %s", o->checkpoint.dir, strerror(errno));
+    const char *why = o->checkpoint.dir ? file_not_folder(o->checkpoint.dir) : NULL;
+    if (why)
+        return error_set(error, STATUS_WORLD, "%s: %s, and checkpoints go into a folder", o->checkpoint.dir, why);
+    why = o->trace ? file_may_write(o->trace) : NULL;
     return why ? error_set(error, STATUS_WORLD, "%s: %s", o->trace, why) : STATUS_OK;
 }
 
@@ -135,10 +185,13 @@ enum status run_open(struct run *r, struct error *error)
                          "the plan is for %u nodes, and shared memory reaches one; --ranks all runs them all here",
                          r->folder->nodes);
     TRY(channels_make(&r->channels, r->folder->ranks, r->programs, r->folder->eval ? 2 : 1));
-    TRY(weights_catalog(r->programs[ROUTINE_TRAIN], r->folder->ranks->nroles, &r->catalog, &r->ncatalog, error));
-    if (o->init)
-        TRY(safetensors_open(o->init, &r->init, error));
+    TRY(weights_catalog(r->programs[ROUTINE_TRAIN], r->folder->ranks->nroles, STATE_WEIGHT, false, &r->catalog,
+                        &r->ncatalog, error));
+    if (o->checkpoint.dir)
+        TRY(saver_catalogs(r->programs[ROUTINE_TRAIN], r->folder->ranks->nroles, 2 * (size_t)r->ncatalog, &r->saved,
+                           error));
     TRY(open_data(r, error));
+    TRY(open_start(r, error));
     TRY(open_routing(r, error));
     TRY(try_outputs(o, error));
     r->arena_sizes = calloc(r->folder->ranks->nranks, sizeof *r->arena_sizes);
@@ -155,7 +208,9 @@ void run_close(struct run *r)
 {
     data_close(r->data);
     data_close(r->held_out);
-    safetensors_close(r->init);
+    for (int state = 0; state < NSTATES; state++)
+        safetensors_close(r->init[state]);
+    saver_catalogs_free(&r->saved);
     channels_free(&r->channels);
     free(r->catalog);
     pace_free(&r->pace);
@@ -180,7 +235,7 @@ struct world_sizes run_sizes(const struct run *r)
     s.each = r->arena_sizes;
     s.transport_bytes = r->player->shared_bytes(r->channels.list, r->channels.n);
     s.trace_bytes = r->o.trace ? run_first_span(r, s.nranks) * sizeof(struct trace_span) : 0;
-    s.coverage_bytes = 2 * (size_t)r->ncatalog * sizeof(uint64_t);
+    s.coverage_bytes = (2 * (size_t)r->ncatalog + r->saved.nvalues) * sizeof(uint64_t);
     return s;
 }
 

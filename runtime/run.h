@@ -13,6 +13,7 @@
 #include "runtime/settings.h"
 #include "runtime/routing.h"
 #include "runtime/safetensors.h"
+#include "runtime/saver.h"
 
 struct launch;
 
@@ -23,7 +24,9 @@ struct run {
     const struct program *const *programs[NROUTINES]; /* by role */
     struct channels channels;
     struct batch_source *data, *held_out;
-    struct safetensors *init;
+    struct safetensors *init[NSTATES]; /* what --init or --resume found; NULL: there is nothing */
+    struct checkpoint resumed;         /* --resume: where the job is; its step is 0 at the beginning */
+    struct saver_catalogs saved;       /* --checkpoint */
     struct weight_plan *catalog;
     uint32_t ncatalog;
     uint64_t *arena_sizes; /* by rank: the larger one of its programs' arenas */

@@ -32,10 +32,10 @@ const struct weight *safetensors_find(const struct safetensors *s, const char *n
 /* loads n elements from `first` on, `step` apart, as fp32 */
 void safetensors_load(const struct weight *w, uint64_t first, uint64_t step, uint32_t n, float *out);
 
-/* writing: fp32 tensors in the order given (sorted by name), split into files of at most file_bytes of data
- */
+/* writing: tensors in the order given (sorted by name), split into files of at most file_bytes of data */
 struct weight_plan {
     const char *name;
+    enum weight_dtype dtype;
     uint32_t ndim; /* 1 or 2 */
     uint64_t shape[2];
     uint32_t file;   /* set in safetensors_create()'s copy: number of its file */
@@ -46,6 +46,12 @@ enum status safetensors_create(const char *dir, const char *stem, const struct w
                                uint64_t file_bytes, bool make, struct weight_files **out, struct error *error);
 /* address of element 0 of tensor i, writable */
 uint8_t *safetensors_target(struct weight_files *f, uint32_t i);
+/* The files, which all processes have open until they finish: their number, and the final name, contents and size of
+ * one. */
+uint32_t safetensors_nfiles(const struct weight_files *f);
+const char *safetensors_file(const struct weight_files *f, uint32_t i, const uint8_t **map, uint64_t *bytes);
+/* flushes a file to disk */
+enum status safetensors_flush(const struct weight_files *f, uint32_t i, struct error *error);
 /* flush and unmap; with `publish` (one process only, after all others) also rename into place */
 enum status safetensors_finish(struct weight_files *f, bool publish, struct error *error);
 

@@ -34,7 +34,7 @@ struct weight_files {
 
 static uint64_t tensor_bytes(const struct weight_plan *t)
 {
-    return (t->ndim == 2 ? t->shape[0] : 1) * t->shape[1] * sizeof(float);
+    return (t->ndim == 2 ? t->shape[0] : 1) * t->shape[1] * (t->dtype == WEIGHT_F32 ? 4 : 2);
 }
 
 static void print_name(FILE *out, const char *name)
@@ -47,6 +47,8 @@ static void print_name(FILE *out, const char *name)
     }
     fputc('"', out);
 }
+
+static const char *const dtypes[] = {[WEIGHT_F32] = "F32", [WEIGHT_BF16] = "BF16", [WEIGHT_F16] = "F16"};
 
 /* header text of file `i`, padded with blanks so that the data begins at a page */
 static bool make_header(struct weight_files *f, uint32_t i)
@@ -66,7 +68,7 @@ static bool make_header(struct weight_files *f, uint32_t i)
             continue;
         fputc(',', out);
         print_name(out, t[j].name);
-        fputs(":{\"dtype\":\"F32\",\"shape\":[", out);
+        fprintf(out, ":{\"dtype\":\"%s\",\"shape\":[", dtypes[t[j].dtype]);
         if (t[j].ndim == 2)
             fprintf(out, "%llu,", (unsigned long long)t[j].shape[0]);
         fprintf(out, "%llu],\"data_offsets\":[%llu,%llu]}", (unsigned long long)t[j].shape[1], (unsigned long long)at,
@@ -204,12 +206,30 @@ static enum status write_index(const struct weight_files *f, struct error *error
     return why ? error_set(error, STATUS_WORLD, "cannot write %s: %s", path, why) : STATUS_OK;
 }
 
+uint32_t safetensors_nfiles(const struct weight_files *f)
+{
+    return f->nfiles;
+}
+
+const char *safetensors_file(const struct weight_files *f, uint32_t i, const uint8_t **map, uint64_t *bytes)
+{
+    *map = f->file[i].map;
+    *bytes = f->file[i].bytes;
+    return f->file[i].name;
+}
+
+enum status safetensors_flush(const struct weight_files *f, uint32_t i, struct error *error)
+{
+    return fsync(f->file[i].fd)
+               ? error_set(error, STATUS_WORLD, "cannot flush %s: %s", f->file[i].name, strerror(errno))
+               : STATUS_OK;
+}
+
 static enum status publish_files(struct weight_files *f, struct error *error)
 {
     char from[4400], to[4400];
     for (uint32_t i = 0; i < f->nfiles; i++)
-        if (fsync(f->file[i].fd))
-            return error_set(error, STATUS_WORLD, "cannot flush %s: %s", f->file[i].name, strerror(errno));
+        TRY(safetensors_flush(f, i, error));
     for (uint32_t i = 0; i < f->nfiles; i++) {
         snprintf(from, sizeof from, "%s/%s.tmp", f->dir, f->file[i].name);
         snprintf(to, sizeof to, "%s/%s", f->dir, f->file[i].name);
@@ -221,11 +241,8 @@ static enum status publish_files(struct weight_files *f, struct error *error)
     }
     if (f->nfiles > 1)
         TRY(write_index(f, error));
-    int dir = open(f->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool flushed = dir >= 0 && fsync(dir) == 0;
-    if (dir >= 0)
-        close(dir);
-    return flushed ? STATUS_OK : error_set(error, STATUS_WORLD, "cannot flush %s: %s", f->dir, strerror(errno));
+    const char *why = file_flush_folder(f->dir);
+    return why ? error_set(error, STATUS_WORLD, "cannot flush %s: %s", f->dir, why) : STATUS_OK;
 }
 
 enum status safetensors_finish(struct weight_files *f, bool publish, struct error *error)

@@ -33,6 +33,8 @@ struct session {
     uint64_t allocations;   /* at the end of the first step */
     double loss_scale;      /* of the next step; 0 = none */
     uint64_t skipped;       /* steps whose gradients overflowed: they move neither corrections nor the learning rate */
+    struct saver *saver;    /* NULL without --checkpoint */
+    uint64_t taken;         /* steps that have been taken, with those of earlier runs that this one resumes */
     struct error error;
 };
 
@@ -61,6 +63,28 @@ static void measure(struct session *s, uint32_t when)
     s->face->report[when ? REPORT_END : REPORT_LOADED] = memory_total();
 }
 
+/* Brings back what a checkpoint holds besides weights and moments. */
+static void resume_scale(struct session *s)
+{
+    const struct checkpoint *c = &s->run->resumed;
+    double *scale = exec_buffer(s->exec, ROUTINE_TRAIN, BUFFER_SCALE);
+    s->taken = c->step;
+    if (!scale || !s->run->player->computes)
+        return;
+    if (c->scaled)
+        memcpy(scale, c->scale, sizeof c->scale);
+    s->loss_scale = scale[SCALE_FACTOR];
+    s->skipped = (uint64_t)scale[SCALE_SKIPPED];
+}
+
+static enum status open_saver(struct session *s)
+{
+    struct run *r = s->run;
+    return r->o.checkpoint.dir ? report(s, saver_open(&s->saver, s->world, &s->place, &r->saved, &r->o.checkpoint,
+                                                      r->resumed.step, r->steps, &s->error))
+                               : STATUS_OK;
+}
+
 static enum status open_session(struct session *s, struct run *r, uint32_t rank)
 {
     const struct exec_setup setup = {
@@ -87,13 +111,15 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
     if (r->player->computes && r->player->on_cores)
         memset(r->world.arena[rank], 0xff, r->arena_sizes[rank]);
     if (r->player->computes)
-        TRY(report(s, weights_init(&s->place, r->init, p->job.seed, &s->error)));
-    const double *scale = exec_buffer(s->exec, ROUTINE_TRAIN, BUFFER_SCALE);
-    s->loss_scale = scale && r->player->computes ? scale[SCALE_FACTOR] : 0;
+        TRY(report(s, weights_init(&s->place, (const struct safetensors *const *)r->init, p->job.seed, &s->error)));
+    resume_scale(s);
     TRY(exec_to_device(s->exec));
-    if (!r->player->threads)
-        safetensors_close(r->init);
-    r->init = NULL;
+    for (int state = 0; state < NSTATES; state++) {
+        if (!r->player->threads)
+            safetensors_close(r->init[state]);
+        r->init[state] = NULL;
+    }
+    TRY(open_saver(s));
     if (rank == 0 && !r->o.quiet) {
         char device[256];
         r->player->describe(s->exec, device, sizeof device);
@@ -101,7 +127,7 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
                 r->player->transport, (unsigned long long)r->steps, r->steps == 1 ? "" : "s", device);
     }
     if (rank == 0)
-        TRY(report(s, log_open(&s->log, r->o.log, r->steps, r->o.quiet, &s->error)));
+        TRY(report(s, log_open(&s->log, r->o.log, r->resumed.step, r->steps, r->o.quiet, &s->error)));
     return world_barrier(s->world);
 }
 
@@ -258,7 +284,7 @@ static void log_results(struct session *s, uint64_t step, double step_time_s)
     s->summary.loss_scale = s->loss_scale;
     s->summary.tokens = line.tokens;
     s->summary.steps = step + 1;
-    s->summary.seconds += step ? step_time_s : 0;
+    s->summary.seconds += step != s->run->resumed.step ? step_time_s : 0;
     if (s->world->rank == 0)
         log_step(&s->log, &line);
 }
@@ -297,6 +323,56 @@ static enum status run_phases(struct session *s, uint64_t step, bool ahead)
     return STATUS_OK;
 }
 
+static enum status take_checkpoint(struct session *s, bool wait)
+{
+    const struct job_info *job = &exec_program(s->exec, ROUTINE_TRAIN)->job;
+    const double *scale = exec_buffer(s->exec, ROUTINE_TRAIN, BUFFER_SCALE);
+    struct checkpoint c = {.step = s->taken,
+                           .batch = job->batch,
+                           .sequence = job->sequence,
+                           .samples = data_nsamples(s->run->data),
+                           .seed = job->seed,
+                           .steps = s->run->steps,
+                           .scaled = scale != NULL};
+    snprintf(c.plan, sizeof c.plan, "%s", s->run->folder->hash);
+    TRY(exec_from_device(s->exec));
+    if (scale)
+        memcpy(c.scale, scale, sizeof c.scale);
+    if (wait)
+        atomic_store(&s->face->state, RANK_SAVING);
+    bool written = saver_take(s->saver, &c, wait);
+    return written || !wait
+               ? STATUS_OK
+               : report(s, error_set(&s->error, STATUS_WORLD, "the last checkpoint, of step %llu, is missing",
+                                     (unsigned long long)s->taken));
+}
+
+/* What follows a step: its results, an evaluation, a checkpoint. */
+static enum status end_step(struct session *s, bool evaluates, double step_time_s)
+{
+    bool first = s->taken++ == s->run->resumed.step;
+    TRY(check_room(s, ROUTINE_TRAIN, s->taken));
+    log_results(s, s->taken - 1, step_time_s);
+    if (first)
+        TRY(first_step_done(s));
+    if (evaluates) {
+        TRY(evaluate(s, s->taken));
+        core_s(s); /* of no step */
+    }
+    bool stops = s->saver && saver_stops(s->saver, s->taken);
+    return s->saver && saver_is_due(s->saver, s->taken) ? take_checkpoint(s, stops) : STATUS_OK;
+}
+
+static enum status run_step(struct session *s, bool ahead)
+{
+    if (s->saver)
+        TRY(report(s, saver_agree(s->saver, s->taken, &s->error)));
+    atomic_store(&s->face->step, (uint32_t)s->taken);
+    set_block(s, s->taken);
+    return exec_has_phases(s->exec) ? run_phases(s, s->taken, ahead)
+                                    : exec_run(s->exec, ROUTINE_TRAIN, s->run->data, spans_of(s, s->taken));
+}
+
 static enum status train(struct session *s)
 {
     struct run *r = s->run;
@@ -306,25 +382,18 @@ static enum status train(struct session *s)
         exec_set_hook(s->exec, dump_gradient, s);
     }
     int64_t start = world_now_ns();
-    for (uint64_t step = 0; step < r->steps; step++) {
-        bool last = step + 1 == r->steps, evaluates = r->held_out && (last || (every && (step + 1) % every == 0));
-        atomic_store(&s->face->step, (uint32_t)step);
-        set_block(s, step);
-        if (exec_has_phases(s->exec))
-            TRY(run_phases(s, step, !last && !evaluates));
-        else
-            TRY(exec_run(s->exec, ROUTINE_TRAIN, r->data, spans_of(s, step)));
+    for (bool stops = false; s->taken < r->steps && !stops;) {
+        uint64_t then = s->taken + 1;
+        bool last = then == r->steps, evaluates = r->held_out && (last || (every && then % every == 0)),
+             first = s->taken == r->resumed.step;
+        stops = s->saver && saver_stops(s->saver, then);
+        TRY(run_step(s, !last && !evaluates && !(s->saver && saver_is_due(s->saver, then))));
         int64_t now = world_now_ns();
-        TRY(check_room(s, ROUTINE_TRAIN, step + 1));
-        log_results(s, step, (double)(now - start) * 1e-9);
-        if (step == 0)
-            TRY(first_step_done(s));
-        if (evaluates) {
-            TRY(evaluate(s, step + 1));
-            core_s(s); /* of no step */
-        }
-        start = step == 0 || r->held_out ? world_now_ns() : now;
+        TRY(end_step(s, evaluates, (double)(now - start) * 1e-9));
+        start = first || r->held_out || s->saver ? world_now_ns() : now;
     }
+    if (s->saver && s->taken == r->steps)
+        TRY(take_checkpoint(s, true));
     s->face->report[REPORT_ALLOCATIONS] = allocations_count() - s->allocations;
     return STATUS_OK;
 }
@@ -377,6 +446,8 @@ static enum status finish_outputs(struct session *s)
         fprintf(stderr, "paced: a step took %.6g s, planned %.6g s (%+.1f %%)\n", measured_s, planned_s,
                 100 * (measured_s / planned_s - 1));
     }
+    if (s->saver)
+        s->summary.checkpoints = saver_figures(s->saver);
     if (r->o.json)
         summary_print(r, s->exec, &s->summary, stdout);
     const char *lost = file_flush_stdout();
@@ -392,7 +463,7 @@ static enum status save(struct session *s)
     atomic_store(&s->face->state, RANK_SAVING);
     TRY(create_files(s, &sink, s->run->o.save, "model", 1));
     TRY(exec_from_device(s->exec));
-    weights_save(&s->place, &sink);
+    TRY(report(s, weights_save(&s->place, &sink)));
     return finish_files(s, &sink);
 }
 
@@ -406,9 +477,11 @@ enum status run_rank(struct run *r, uint32_t rank)
     if (st == STATUS_OK)
         st = report_end(&s);
     if (st == STATUS_OK) {
-        enum status saved = r->o.save ? save(&s) : STATUS_OK, written = finish_outputs(&s);
+        bool whole = s.taken == r->steps; /* not stopped before its end */
+        enum status saved = r->o.save && whole ? save(&s) : STATUS_OK, written = finish_outputs(&s);
         st = saved == STATUS_OK ? written : saved;
     }
+    saver_close(s.saver);
     exec_close(s.exec);
     atomic_store(&s.face->state, RANK_ENDED);
     return st;

@@ -21,6 +21,12 @@ static const char help[] =
     "  --steps N             training steps (default: the length the job states)\n"
     "  --init DIR            start from Hugging Face safetensors instead of the seeded initial values\n"
     "  --save DIR            write the final weights as DIR/model.safetensors\n"
+    "  --checkpoint DIR      take checkpoints, as generations DIR/step-N that any plan of the job can go on from: at the end,\n"
+    "                        when SIGTERM or SIGINT asks for the end (exit code 75), and in between\n"
+    "  --every N|TIME        every N steps, or every 30s, 10m, 2h (10m)\n"
+    "  --keep N              keep the newest N generations (3; 0 = all)\n"
+    "  --keep-every N        and those of all steps that are multiples of N\n"
+    "  --resume              go on from the newest intact checkpoint in DIR, or from the beginning if there is none\n"
     "  --eval FILE           held-out tokens; their loss is measured at the end\n"
     "  --eval-every N        and every N steps\n"
     "  --log FILE            one JSON line per step: step, loss, grad_norm, lr, tokens (so far), "
@@ -39,7 +45,9 @@ static const char help[] =
     "  --routing-compare FILE count the tokens whose choice differs from the recorded one, and by what margin (--json)\n"
     "  --watchdog SECONDS    fail, with a list of who waits for whom, after so long without progress (60; 0 "
     "= never)\n"
-    "  --ranks local|all     refuse plans for several nodes, or start all their ranks here (default: all)\n"
+    "  --ranks local|all     refuse plans for several nodes, or start all their ranks here (default: all)\n";
+
+static const char help_devices[] =
     "  --device cpu|cuda     where kernels run (cpu); cuda needs the plugin llmrun-cuda.so, NVIDIA's driver and a GPU per rank,\n"
     "                        or one for all with --transport d2d\n"
     "  --transport shm|nccl|d2d\n"
@@ -64,7 +72,7 @@ static const char help[] =
     "Started under torchrun, mpirun or srun (RANK and WORLD_SIZE, or their variables, are set), it runs that "
     "one rank.\n"
     "Exit codes: 0 fine, 2 usage, 3 bad input or changed plan, 4 environment, 5 plan and hosts don't match, "
-    "70 a bug.\n";
+    "70 a bug,\n75 stopped by a signal after a checkpoint.\n";
 
 enum {
     OPT_DATA = 1000,
@@ -92,6 +100,9 @@ enum {
     OPT_VERSION,
     OPT_CHECKPOINT,
     OPT_RESUME,
+    OPT_EVERY,
+    OPT_KEEP,
+    OPT_KEEP_EVERY,
     OPT_PACED,
     OPT_CALIBRATE,
     OPT_ROUTING,
@@ -120,6 +131,9 @@ static const struct option long_options[] = {{"data", required_argument, NULL, O
                                              {"no-deterministic", no_argument, NULL, OPT_FREE_ORDER},
                                              {"checkpoint", required_argument, NULL, OPT_CHECKPOINT},
                                              {"resume", no_argument, NULL, OPT_RESUME},
+                                             {"every", required_argument, NULL, OPT_EVERY},
+                                             {"keep", required_argument, NULL, OPT_KEEP},
+                                             {"keep-every", required_argument, NULL, OPT_KEEP_EVERY},
                                              {"paced", required_argument, NULL, OPT_PACED},
                                              {"calibrate", no_argument, NULL, OPT_CALIBRATE},
                                              {"routing", required_argument, NULL, OPT_ROUTING},
@@ -187,6 +201,7 @@ static const char **path_of(struct settings *o, int option)
                  {OPT_TRACE, &o->trace},
                  {OPT_RENDEZVOUS, &o->rendezvous},
                  {OPT_GRADIENTS, &o->gradients},
+                 {OPT_CHECKPOINT, &o->checkpoint.dir},
                  {OPT_PACED, &o->paced},
                  {OPT_ROUTING, &o->routing[ROUTING_REPLAY]},
                  {OPT_ROUTING_SAVE, &o->routing[ROUTING_SAVE]},
@@ -203,6 +218,29 @@ static enum status read_seconds(const char *name, const char *text, double *out)
     *out = strtod(text, &end);
     return *end || end == text || !(*out >= 0) || !isfinite(*out) ? usage(name, text, "not a number of seconds")
                                                                   : STATUS_OK;
+}
+
+/* "200": steps; "30s", "10m", "2h": time */
+static enum status read_interval(const char *name, const char *text, struct saver_rules *rules)
+{
+    static const struct {
+        char unit;
+        double seconds;
+    } units[] = {{'s', 1}, {'m', 60}, {'h', 3600}};
+    char *end;
+    double n = strtod(text, &end);
+    bool time = false;
+    rules->every_steps = 0;
+    rules->every_s = 0;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (*end == units[i].unit && end[1] == 0) {
+            rules->every_s = units[i].seconds * n;
+            time = true;
+        }
+    if (!(n > 0) || n > 1e15 || (*end && !time) || (!time && n != floor(n)))
+        return usage(name, text, "neither steps (200) nor a time (30s, 10m, 2h)");
+    rules->every_steps = time ? 0 : (uint64_t)n;
+    return STATUS_OK;
 }
 
 static enum status apply(struct settings *o, int option, bool *done)
@@ -241,9 +279,15 @@ static enum status apply(struct settings *o, int option, bool *done)
     case OPT_FREE_ORDER:
         o->free_order = true;
         return STATUS_OK;
-    case OPT_CHECKPOINT:
+    case OPT_EVERY:
+        return read_interval("--every", optarg, &o->checkpoint);
+    case OPT_KEEP:
+        return read_count("--keep", optarg, 0, &o->checkpoint.keep);
+    case OPT_KEEP_EVERY:
+        return read_count("--keep-every", optarg, 1, &o->checkpoint.keep_every);
     case OPT_RESUME:
-        return unsupported(option == OPT_RESUME ? "--resume" : "--checkpoint");
+        o->resume = true;
+        return STATUS_OK;
     case OPT_CALIBRATE:
         o->calibrate = true;
         return STATUS_OK;
@@ -258,6 +302,7 @@ static enum status apply(struct settings *o, int option, bool *done)
         return STATUS_OK;
     case OPT_HELP:
         fputs(help, stdout);
+        fputs(help_devices, stdout);
         *done = true;
         return STATUS_OK;
     case OPT_VERSION:
@@ -295,7 +340,7 @@ static enum status settle_device(struct settings *o)
 
 enum status settings_parse(struct settings *o, int argc, char **argv, bool *done)
 {
-    *o = (struct settings){.watchdog_s = 60, .transport = -1, .replay = -1};
+    *o = (struct settings){.watchdog_s = 60, .transport = -1, .replay = -1, .checkpoint = {.every_s = 600, .keep = 3}};
     *done = false;
     for (int option; (option = getopt_long(argc, argv, "o:", long_options, NULL)) != -1;) {
         TRY(apply(o, option, done));
@@ -321,6 +366,10 @@ enum status settings_parse(struct settings *o, int argc, char **argv, bool *done
         return usage("--routing", NULL, "one of --routing, --routing-save and --routing-compare");
     if (o->paced && (o->eval || o->save || o->init || o->gradients))
         return usage("--paced", NULL, "computes nothing: no --init, --eval, --save or --dump-gradients");
+    if (o->checkpoint.dir && (o->paced || o->routing[ROUTING_SAVE] || o->routing[ROUTING_COMPARE]))
+        return usage("--checkpoint", NULL, "not with --paced, --routing-save or --routing-compare");
+    if (o->resume && !o->checkpoint.dir)
+        return usage("--resume", NULL, "needs --checkpoint DIR, where the checkpoints are");
     if (!o->data && !o->paced)
         return usage("--data", NULL, "missing: a file of tokens ('llmc tokens' makes one from text)");
     if (o->eval_every && !o->eval)

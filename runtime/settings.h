@@ -3,6 +3,7 @@
 
 /* llmrun's command line. */
 
+#include "runtime/saver.h"
 #include "runtime/status.h"
 
 #include <stdbool.h>
@@ -10,7 +11,9 @@
 
 struct settings {
     const char *dir, *data, *init, *save, *eval, *log, *trace, *gradients, *paced;
-    const char *routing[4]; /* by enum routing_use; at most one */
+    const char *routing[4];        /* by enum routing_use; at most one */
+    struct saver_rules checkpoint; /* dir NULL = none are taken */
+    bool resume;
     const char *rendezvous; /* host:port of rank 0 */
     uint64_t rank, ranks;   /* with --rendezvous: this rank of so many; 0 = taken from the launcher */
     uint64_t steps;         /* 0 = the job's own length */

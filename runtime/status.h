@@ -11,7 +11,8 @@ enum status {
     STATUS_INPUT = 3,    /* a bad input file, or a changed plan folder */
     STATUS_WORLD = 4,    /* I/O, CUDA, NCCL, MPI; a static bound overflowed */
     STATUS_MISMATCH = 5, /* plan and hosts don't match */
-    STATUS_BUG = 70
+    STATUS_BUG = 70,
+    STATUS_STOPPED = 75 /* asked to stop by a signal, after a checkpoint: --resume goes on */
 };
 
 #define TRY(call)                                                                                                      \

@@ -67,7 +67,8 @@ static json_t *routing(const struct run *r)
 void summary_print(const struct run *r, const struct exec *e, const struct summary *s, FILE *out)
 {
     char device[256];
-    double timed = s->steps > 1 ? (double)s->steps - 1 : NAN; /* steps that s->seconds are of */
+    uint64_t own = s->steps - r->resumed.step;
+    double timed = own > 1 ? (double)own - 1 : NAN; /* steps that s->seconds are of */
     r->player->describe(e, device, sizeof device);
     json_t *o = json_pack("{s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:s}", "steps", (json_int_t)s->steps, "ranks",
                           (json_int_t)r->world.nranks, "tokens", (json_int_t)s->tokens, "loss", number(s->loss),
@@ -83,6 +84,11 @@ void summary_print(const struct run *r, const struct exec *e, const struct summa
         json_object_set_new(o, "loss_scale", number(s->loss_scale));
         json_object_set_new(o, "skipped_steps", json_integer((json_int_t)s->skipped));
     }
+    if (r->o.checkpoint.dir)
+        json_object_set_new(o, "checkpoints",
+                            json_pack("{s:I, s:I, s:I, s:o}", "written", (json_int_t)s->checkpoints.written, "left_out",
+                                      (json_int_t)s->checkpoints.left_out, "failed", (json_int_t)s->checkpoints.failed,
+                                      "stall_s", number(s->checkpoints.stall_s)));
     if (r->o.paced)
         json_object_set_new(o, "paced",
                             json_pack("{s:o, s:o}", "planned_step_s", number((double)r->pace.step_ns * 1e-9),

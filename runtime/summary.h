@@ -23,6 +23,7 @@ struct summary {
     double loss, eval_loss;                   /* of the last step; NaN = not measured */
     double loss_scale;                        /* of the next step; 0: none */
     uint64_t skipped;                         /* steps whose gradients overflowed */
+    struct saver_figures checkpoints;         /* rank 0's */
     double seconds;                           /* of all steps but the first */
     uint64_t before[NMEMORY], after[NMEMORY]; /* sums over ranks: after loading, at the end */
 };

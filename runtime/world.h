@@ -39,6 +39,11 @@ struct world_control {
     _Atomic uint32_t attached, failed; /* failed: enum status of the first failure */
     _Atomic uint32_t barrier_count, barrier_turn;
     _Atomic uint32_t message_ready;
+    /* saver.h.  asked: a signal asked for the run to stop; steps after which all take a checkpoint, or stop (0: none);
+     * ranks whose checkpoint is being written, where they meet meanwhile, and whether one of them has failed */
+    _Atomic uint32_t asked;
+    _Atomic uint64_t save_after, stop_after;
+    _Atomic uint32_t saving, saving_count, saving_turn, save_failed;
     char message[2048]; /* message of the first failure */
 };
 

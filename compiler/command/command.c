@@ -37,6 +37,8 @@ static const char *status_code(enum status status)
         return "environment";
     case STATUS_MISMATCH:
         return "hosts";
+    case STATUS_STOPPED: /* llmrun's alone */
+        return "stopped";
     case STATUS_BUG:
         return "bug";
     }

@@ -79,6 +79,14 @@ static void test_refused(void)
         {"p --data t --transport tcp", "--transport tcp: not one of: shm nccl d2d"},
         {"p --data t --replay lazy", "--replay lazy: not one of: eager segments graph"},
         {"p --data t --eval-every 1", "--eval-every: needs --eval FILE"},
+        {"p --data t --checkpoint c --every 0", "--every 0: neither steps (200) nor a time (30s, 10m, 2h)"},
+        {"p --data t --checkpoint c --every 1.5", "--every 1.5: neither steps (200) nor a time (30s, 10m, 2h)"},
+        {"p --data t --checkpoint c --every -1m", "--every -1m: neither steps (200) nor a time (30s, 10m, 2h)"},
+        {"p --data t --checkpoint c --every 5d", "--every 5d: neither steps (200) nor a time (30s, 10m, 2h)"},
+        {"p --data t --checkpoint c --every nan", "--every nan: neither steps (200) nor a time (30s, 10m, 2h)"},
+        {"p --data t --checkpoint c --keep many", "--keep many: not a whole number"},
+        {"p --data t --checkpoint c --keep-every 0", "--keep-every 0: not a whole number from 1 on"},
+        {"p --data t --resume", "--resume: needs --checkpoint DIR, where the checkpoints are"},
         {"p --data t -o x", "-o: is for --calibrate"},
         {"p --calibrate", "p: --calibrate takes no plan"},
         {"--calibrate --transport nccl", "--transport nccl: needs --device cuda"},
@@ -87,8 +95,6 @@ static void test_refused(void)
         expect_refused(cases[i][0], STATUS_USAGE, cases[i][1], hint);
     const char *no = " is not supported by this build\n";
     expect_refused("p --data t --transport mpi", STATUS_WORLD, "--transport mpi", no);
-    expect_refused("p --data t --checkpoint c", STATUS_WORLD, "--checkpoint", no);
-    expect_refused("p --data t --resume", STATUS_WORLD, "--resume", no);
 }
 
 /* each of the options that exclude another does so alone */
@@ -99,12 +105,16 @@ static void test_excluded(void)
                       paced[] = "--paced: computes nothing: no --init, --eval, --save or --dump-gradients",
                       routing[] = "--routing: one of --routing, --routing-save and --routing-compare",
                       rank[] = "--rank: needs --rendezvous and --world, which is greater",
+                      kept[] = "--checkpoint: not with --paced, --routing-save or --routing-compare",
                       meet[] = "--rendezvous: needs --device cuda --transport nccl";
     static const char *const cases[][2] = {
         {"p --data t --device cuda --shuffle-queues 1", cuda},
         {"p --data t --device cuda --paced f", cuda},
         {"p --data t --device cuda --routing-save f", cuda},
         {"p --data t --device cuda --routing-compare f", cuda},
+        {"p --paced f --checkpoint g", kept},
+        {"p --data t --checkpoint g --routing-save f", kept},
+        {"p --data t --checkpoint g --routing-compare f", kept},
         {"p --paced f --init g", paced},
         {"p --paced f --eval g", paced},
         {"p --paced f --save g", paced},

@@ -253,7 +253,7 @@ static void check_save(bool sharded, bool fetched)
     if (fetched)
         keep_in_host_memory(&f);
     const struct program *programs[] = {f.p};
-    CU_ASSERT_FATAL(weights_catalog(programs, 1, &catalog, &n, &error) == STATUS_OK);
+    CU_ASSERT_FATAL(weights_catalog(programs, 1, STATE_WEIGHT, false, &catalog, &n, &error) == STATUS_OK);
     CU_ASSERT_FATAL(n == 3);
     struct weights_sink sink = make_sink(dir, catalog, n, covered);
     for (uint32_t t = 0; t < 3; t++)
@@ -268,7 +268,7 @@ static void check_save(bool sharded, bool fetched)
     sink = make_sink(dir, catalog, n, covered);
     for (uint32_t r = 0; r < 2; r++) {
         struct weights_place w = place(&f, r);
-        CU_ASSERT(weights_init(&w, given, 0, &error) == STATUS_OK);
+        CU_ASSERT(weights_init(&w, (const struct safetensors *[NSTATES]){given}, 0, &error) == STATUS_OK);
         weights_save(&w, &sink);
     }
     /* unsharded, both ranks hold and answer for the vector: counted twice, which is an error of the plan */
@@ -328,7 +328,7 @@ static void test_count_slot(void)
     f.ranks->values[2] = 1;
     const struct program *programs[] = {f.p};
     f.p->ntensors = 1;
-    CU_ASSERT_FATAL(weights_catalog(programs, 1, &catalog, &n, &error) == STATUS_OK);
+    CU_ASSERT_FATAL(weights_catalog(programs, 1, STATE_WEIGHT, false, &catalog, &n, &error) == STATUS_OK);
     struct weights_sink sink = make_sink(dir, catalog, n, covered);
     for (uint32_t r = 0; r < 2; r++) {
         struct weights_place w = place(&f, r);
@@ -371,7 +371,7 @@ static void test_refused(void)
         CU_ASSERT_FATAL(ftruncate(fd, (off_t)(8 + n + cases[i].data)) == 0);
         CU_ASSERT_FATAL(safetensors_open(path, &s, &error) == STATUS_OK);
         struct weights_place w = place(&f, 0);
-        CU_ASSERT(weights_init(&w, s, 0, &error) == STATUS_INPUT);
+        CU_ASSERT(weights_init(&w, (const struct safetensors *[NSTATES]){s}, 0, &error) == STATUS_INPUT);
         CU_ASSERT_STRING_EQUAL(error.text, cases[i].message);
         safetensors_close(s);
     }

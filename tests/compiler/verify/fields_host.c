@@ -43,7 +43,8 @@ static uint8_t *fill(const struct plan *p, uint32_t rank, const struct safetenso
     const struct program *q = p->train[p->ranks->ranks[rank].role];
     struct weights_place place = {q, p->ranks, rank, arena};
     memset(arena, 0x5a, arena_of(p, rank));
-    if (weights_init(&place, from, q->job.seed, error) != STATUS_OK)
+    const struct safetensors *states[NSTATES] = {[STATE_WEIGHT] = from};
+    if (weights_init(&place, states, q->job.seed, error) != STATUS_OK)
         return NULL;
     *bytes = 0;
     for (uint32_t i = 0; i < q->nbuffers; i++)
@@ -148,7 +149,7 @@ struct fields_host *fields_host_new(struct arena *a, const struct plan *p, const
     h->plan = p;
     snprintf(h->folder, sizeof h->folder, "%s", folder);
     *why = NULL;
-    if (weights_catalog((const struct program *const *)p->train, p->nroles, &h->catalog, &h->n, &error) != STATUS_OK ||
+    if (weights_catalog((const struct program *const *)p->train, p->nroles, STATE_WEIGHT, false, &h->catalog, &h->n, &error) != STATUS_OK ||
         !write_source(h, &error)) {
         *why = arena_strdup(a, error.text);
         return NULL;
@@ -184,7 +185,7 @@ static const char *check_catalog(struct arena *a, const struct fields_host *h, c
     uint32_t n;
     struct error error;
     const char *why = NULL;
-    if (weights_catalog((const struct program *const *)p->train, p->nroles, &list, &n, &error) != STATUS_OK)
+    if (weights_catalog((const struct program *const *)p->train, p->nroles, STATE_WEIGHT, false, &list, &n, &error) != STATUS_OK)
         return arena_strdup(a, error.text);
     if (n != h->n)
         why = "there are more tensors, or fewer";

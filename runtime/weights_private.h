@@ -1,0 +1,23 @@
+#ifndef LLMC_WEIGHTS_PRIVATE_H
+#define LLMC_WEIGHTS_PRIVATE_H
+
+/* One walk over buckets, for weights.c and weights_save.c: the elements [from, to) of a bucket as runs, each a stretch
+ * of one row (or, for boxes stored transposed, one column) of one logical tensor, clipped to its logical shape. */
+
+#include "runtime/weights.h"
+
+struct weights_run {
+    const struct tensor *tensor;
+    uint64_t member;      /* of the tensor's family */
+    uint64_t element;     /* in the bucket */
+    uint64_t first, step; /* logical element of the first one, distance to the next */
+    uint32_t n;
+};
+typedef enum status weights_visit(void *context, const struct weights_run *run);
+enum status weights_walk(const struct weights_place *w, const struct bucket *b, uint64_t from, uint64_t to,
+                         weights_visit *visit, void *context);
+/* the rank's value of a slot; 0 for NONE */
+uint64_t weights_slot(const struct weights_place *w, uint32_t slot);
+enum { WEIGHTS_NAME = 112 }; /* bytes of a tensor's name, with the 0 */
+
+#endif
