@@ -9,6 +9,7 @@
 #include "runtime/rendezvous.h"
 #include "runtime/run.h"
 #include "runtime/stop.h"
+#include "runtime/supervise.h"
 
 #include <malloc.h>
 #include <signal.h>
@@ -177,6 +178,11 @@ static enum status replay(struct run *r, struct error *error)
     struct launch l;
     TRY(run_open(r, error));
     TRY(find_launch(r, r->folder->hash, &l, error));
+    if (r->o.restarts && (l.given || r->player->threads))
+        return error_set(
+            error, STATUS_USAGE,
+            "--restarts is for ranks that llmrun starts as processes of its own; under a launcher, let that "
+            "start it again with --resume");
     return run_all(r, &l, error);
 }
 
@@ -193,7 +199,7 @@ int main(int argc, char **argv)
     mallopt(M_MMAP_MAX, 0);           /* the heap in one place, so that its size is known */
     st = run_open_device(&r, &error); /* what is missing is said first */
     if (st == STATUS_OK)
-        st = r.o.calibrate ? calibrate_here(&r, &error) : replay(&r, &error);
+        st = r.o.calibrate ? calibrate_here(&r, &error) : supervise(&r, replay, &error);
     if (st != STATUS_OK && error.text[0])
         fprintf(stderr, "llmrun: %s\n", error.text);
     run_close(&r);

@@ -116,12 +116,28 @@ static enum status resume(struct run *r, bool *found, struct error *error)
     return STATUS_OK;
 }
 
+/* A run from the beginning does not mix its generations with another's, which --resume would take for its own. */
+static enum status check_empty(const struct run *r, struct error *error)
+{
+    uint64_t *steps;
+    uint32_t n;
+    TRY(checkpoint_list(r->o.checkpoint.dir, &steps, &n, error));
+    uint64_t last = n ? steps[n - 1] : 0;
+    free(steps);
+    return n ? error_set(error, STATUS_USAGE,
+                         "%s has checkpoints up to step %llu: --resume goes on from there, another folder begins anew",
+                         r->o.checkpoint.dir, (unsigned long long)last)
+             : STATUS_OK;
+}
+
 /* what the run starts from */
 static enum status open_start(struct run *r, struct error *error)
 {
     bool found = false;
     if (r->o.resume)
         TRY(resume(r, &found, error));
+    else if (r->o.checkpoint.dir)
+        TRY(check_empty(r, error));
     return r->o.init && !found ? safetensors_open(r->o.init, &r->init[STATE_WEIGHT], error) : STATUS_OK;
 }
 

@@ -55,9 +55,7 @@ struct saver {
     struct staged *staged;
     uint32_t nstaged;
     uint8_t *memory;
-    int64_t asked_ns;          /* when rank 0 last decided for a save that goes by time */
-    bool due_next, stops_next; /* ranks that share no memory: what was agreed for the step after this one */
-    uint64_t due, stop;        /* the same as numbers of steps; 0: none */
+    int64_t decided_ns; /* when rank 0 last decided for a save that goes by time */
     pthread_t thread;
     bool running;
     /* of the save that is being written */
@@ -100,6 +98,12 @@ static enum status list_pieces(struct saver *s, size_t *bytes)
     return STATUS_OK;
 }
 
+/* Says whether the ranks take a checkpoint after `taken` steps.  No rank is more than one step ahead of another. */
+static void announce(struct saver *s, uint64_t taken, bool due)
+{
+    atomic_store(&s->w->control->save_after[taken % SAVES_AHEAD], due ? taken : 0);
+}
+
 enum status saver_open(struct saver **out, struct world *w, const struct weights_place *place,
                        const struct saver_catalogs *c, const struct saver_rules *rules, uint64_t first, uint64_t last,
                        struct error *error)
@@ -114,7 +118,7 @@ enum status saver_open(struct saver **out, struct world *w, const struct weights
     s->catalogs = c;
     s->rules = *rules;
     s->last = last;
-    s->asked_ns = world_now_ns();
+    s->decided_ns = world_now_ns();
     TRY(list_pieces(s, &bytes));
     s->memory = malloc(bytes + 1);
     if (!s->memory)
@@ -126,10 +130,8 @@ enum status saver_open(struct saver **out, struct world *w, const struct weights
         v->ld = v->cols;
         at += (size_t)v->rows * v->cols * isa_dtype_bytes(v->dtype);
     }
-    if (rules->every_steps && (first + 1) % rules->every_steps == 0 && first + 1 < last)
-        s->due = first + 1; /* of the first step, before anybody could agree */
-    if (is_first(s))
-        atomic_store(&w->control->save_after, s->due);
+    /* the first step, before anybody could agree */
+    announce(s, first + 1, rules->every_steps && (first + 1) % rules->every_steps == 0 && first + 1 < last);
     return STATUS_OK;
 }
 
@@ -146,53 +148,37 @@ static void copy_values(struct saver *s)
 
 /* ---- agreeing ---- */
 
-/* What rank 0 decides for the step after the one that is next. */
-static void decide(struct saver *s, uint64_t taken)
+/* Does rank 0 want a checkpoint after `then` steps?  The end of the run has one of its own. */
+static bool wants_save(struct saver *s, uint64_t then)
 {
-    struct world_control *c = s->w->control;
-    uint64_t then = taken + 2;
     bool due = s->rules.every_steps && then % s->rules.every_steps == 0;
-    if (s->rules.every_s > 0 && (double)(world_now_ns() - s->asked_ns) * 1e-9 >= s->rules.every_s) {
-        s->asked_ns = world_now_ns();
-        s->figures.left_out += atomic_load(&c->saving) != 0;
-        due |= !atomic_load(&c->saving);
+    if (s->rules.every_s > 0 && (double)(world_now_ns() - s->decided_ns) * 1e-9 >= s->rules.every_s) {
+        bool busy = atomic_load(&s->w->control->saving) != 0;
+        s->decided_ns = world_now_ns();
+        s->figures.left_out += busy;
+        due |= !busy;
     }
-    if (then >= s->last) /* the end has one of its own */
-        due = false;
-    s->stops_next = atomic_load(&c->asked) && then < s->last;
-    s->due_next = due;
+    return due && then < s->last;
 }
 
 enum status saver_agree(struct saver *s, uint64_t taken, struct error *error)
 {
     struct world_control *c = s->w->control;
-    if (s->w->remote) {
-        uint64_t told[2] = {0};
-        if (is_first(s)) {
-            decide(s, taken);
-            told[0] = s->due_next;
-            told[1] = s->stops_next;
-        } else {
-            told[1] = atomic_load(&c->asked) && taken + 2 < s->last;
-        }
+    uint64_t then = taken + 2;
+    uint64_t told[2] = {is_first(s) && wants_save(s, then), atomic_load(&c->asked) && then < s->last};
+    if (!s->w->remote && !is_first(s))
+        return STATUS_OK;
+    if (s->w->remote)
         TRY(rendezvous_sum(s->w->remote, told, 2, error));
-        if (told[0])
-            atomic_store(&c->save_after, taken + 2);
-        if (told[1] && !atomic_load(&c->stop_after))
-            atomic_store(&c->stop_after, taken + 2);
-    } else if (is_first(s)) {
-        decide(s, taken);
-        if (s->stops_next && !atomic_load(&c->stop_after))
-            atomic_store(&c->stop_after, taken + 2);
-        if (s->due_next)
-            atomic_store(&c->save_after, taken + 2);
-    }
+    announce(s, then, told[0] != 0);
+    if (told[1] && !atomic_load(&c->stop_after))
+        atomic_store(&c->stop_after, then);
     return STATUS_OK;
 }
 
 bool saver_is_due(const struct saver *s, uint64_t taken)
 {
-    return atomic_load(&s->w->control->save_after) == taken || saver_stops(s, taken);
+    return atomic_load(&s->w->control->save_after[taken % SAVES_AHEAD]) == taken || saver_stops(s, taken);
 }
 
 bool saver_stops(const struct saver *s, uint64_t taken)

@@ -27,6 +27,8 @@ static const char help[] =
     "  --keep N              keep the newest N generations (3; 0 = all)\n"
     "  --keep-every N        and those of all steps that are multiples of N\n"
     "  --resume              go on from the newest intact checkpoint in DIR, or from the beginning if there is none\n"
+    "  --restarts N          where a rank dies or hangs, start all of them again from the newest checkpoint, N times at most;\n"
+    "                        not where one step fails three times running\n"
     "  --eval FILE           held-out tokens; their loss is measured at the end\n"
     "  --eval-every N        and every N steps\n"
     "  --log FILE            one JSON line per step: step, loss, grad_norm, lr, tokens (so far), "
@@ -102,6 +104,7 @@ enum {
     OPT_RESUME,
     OPT_EVERY,
     OPT_KEEP,
+    OPT_RESTARTS,
     OPT_KEEP_EVERY,
     OPT_PACED,
     OPT_CALIBRATE,
@@ -133,6 +136,7 @@ static const struct option long_options[] = {{"data", required_argument, NULL, O
                                              {"resume", no_argument, NULL, OPT_RESUME},
                                              {"every", required_argument, NULL, OPT_EVERY},
                                              {"keep", required_argument, NULL, OPT_KEEP},
+                                             {"restarts", required_argument, NULL, OPT_RESTARTS},
                                              {"keep-every", required_argument, NULL, OPT_KEEP_EVERY},
                                              {"paced", required_argument, NULL, OPT_PACED},
                                              {"calibrate", no_argument, NULL, OPT_CALIBRATE},
@@ -285,6 +289,8 @@ static enum status apply(struct settings *o, int option, bool *done)
         return read_count("--keep", optarg, 0, &o->checkpoint.keep);
     case OPT_KEEP_EVERY:
         return read_count("--keep-every", optarg, 1, &o->checkpoint.keep_every);
+    case OPT_RESTARTS:
+        return read_count("--restarts", optarg, 0, &o->restarts);
     case OPT_RESUME:
         o->resume = true;
         return STATUS_OK;
@@ -368,8 +374,8 @@ enum status settings_parse(struct settings *o, int argc, char **argv, bool *done
         return usage("--paced", NULL, "computes nothing: no --init, --eval, --save or --dump-gradients");
     if (o->checkpoint.dir && (o->paced || o->routing[ROUTING_SAVE] || o->routing[ROUTING_COMPARE]))
         return usage("--checkpoint", NULL, "not with --paced, --routing-save or --routing-compare");
-    if (o->resume && !o->checkpoint.dir)
-        return usage("--resume", NULL, "needs --checkpoint DIR, where the checkpoints are");
+    if ((o->resume || o->restarts) && !o->checkpoint.dir)
+        return usage(o->resume ? "--resume" : "--restarts", NULL, "needs --checkpoint DIR, where the checkpoints are");
     if (!o->data && !o->paced)
         return usage("--data", NULL, "missing: a file of tokens ('llmc tokens' makes one from text)");
     if (o->eval_every && !o->eval)

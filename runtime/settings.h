@@ -14,6 +14,7 @@ struct settings {
     const char *routing[4];        /* by enum routing_use; at most one */
     struct saver_rules checkpoint; /* dir NULL = none are taken */
     bool resume;
+    uint64_t restarts;      /* after failures, at most */
     const char *rendezvous; /* host:port of rank 0 */
     uint64_t rank, ranks;   /* with --rendezvous: this rank of so many; 0 = taken from the launcher */
     uint64_t steps;         /* 0 = the job's own length */

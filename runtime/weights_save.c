@@ -100,17 +100,21 @@ static struct view place_view(const struct weights_place *w, const struct operan
     return (struct view){w->arena + at, (enum dtype)o->dtype, false, o->rows, o->cols, o->ld};
 }
 
-/* The state of a bucket that is kept in host memory, in the shape of the part of the working copy that belongs to it.
- */
-static struct view kept_view(const struct weights_place *w, uint32_t bucket, enum state state, const struct view *part)
+/* A piece's values in the buffer that keeps its state in host memory; for weights without a master copy, in the working
+ * copy. */
+static struct view kept_view(const struct weights_place *w, const struct weights_piece *piece, enum state state)
 {
-    struct view v = *part;
+    struct view v = piece->values;
+    uint64_t span = (uint64_t)(v.rows - 1) * piece->ld + v.cols;
+    if (state != STATE_WEIGHT)
+        v.data = NULL;
     for (uint32_t i = 0; i < w->p->nbuffers; i++) {
         const struct buffer *b = &w->p->buffers[i];
-        if (b->kind != kinds[state] || b->bucket != bucket ||
-            b->bytes != (uint64_t)part->rows * part->ld * isa_dtype_bytes(b->dtype))
+        uint64_t size = isa_dtype_bytes(b->dtype), n = b->bytes / size, base = weights_slot(w, b->shard_slot) * n;
+        if (b->kind != kinds[state] || b->bucket != piece->bucket || piece->first < base ||
+            piece->first + span > base + n)
             continue;
-        v.data = w->arena + b->offset;
+        v.data = w->arena + b->offset + (piece->first - base) * size;
         v.dtype = b->dtype;
     }
     return v;
@@ -132,17 +136,17 @@ static uint32_t operand_of(const struct insn *in, enum state state)
 }
 
 /* The elements that instruction `insn` updates, in *piece, with the working or master copy's values; false: none that
- * this rank answers for.  *fetched: its state is kept in host memory, and its operands are copies. */
-static bool find_piece(const struct weights_place *w, uint32_t insn, struct weights_piece *piece, bool *fetched)
+ * this rank answers for. */
+static bool find_piece(const struct weights_place *w, uint32_t insn, struct weights_piece *piece)
 {
     const struct insn *in = &w->p->insns[insn];
     const struct operand
         *param = &w->p->operands[in->operand + OPND(ADAMW, p)],
         *copy = &w->p->operands[in->operand + (in->op == OP_ADAMW ? OPND(ADAMW, copy) : OPND(SGD, copy))];
-    *fetched = w->p->buffers[param->buffer].bucket == NONE;
-    if (*fetched && (in->op == OP_BIAS_MOVE || copy->buffer == NONE || w->p->buffers[copy->buffer].bucket == NONE))
+    bool fetched = w->p->buffers[param->buffer].bucket == NONE; /* the master copy is kept in host memory */
+    if (fetched && (in->op == OP_BIAS_MOVE || copy->buffer == NONE || w->p->buffers[copy->buffer].bucket == NONE))
         return false;
-    param = *fetched ? copy : param;
+    param = fetched ? copy : param;
     const struct buffer *b = &w->p->buffers[param->buffer];
     const struct bucket *bucket = &w->p->buckets[b->bucket];
     if (bucket->count_slot != NONE && !weights_slot(w, bucket->count_slot))
@@ -162,20 +166,22 @@ enum status weights_pieces(const struct weights_place *w, enum state state, stru
     for (uint32_t i = 0; i < w->p->ninsns; i++)
         all += is_optimizer(&w->p->insns[i]);
     struct weights_piece *list = calloc(all + (size_t)1, sizeof *list);
+    bool lost = false;
     *n = 0;
     for (uint32_t i = 0; list && i < w->p->ninsns; i++) {
         const struct insn *in = &w->p->insns[i];
         struct weights_piece *piece = &list[*n];
-        bool fetched;
         uint32_t which = is_optimizer(in) ? operand_of(in, state) : NONE;
-        if (which == NONE || w->p->operands[in->operand + which].buffer == NONE || !find_piece(w, i, piece, &fetched))
+        const struct operand *o = which == NONE ? NULL : &w->p->operands[in->operand + which];
+        if (!o || o->buffer == NONE || !find_piece(w, i, piece))
             continue;
-        piece->values = fetched ? kept_view(w, piece->bucket, state, &piece->values)
-                                : place_view(w, &w->p->operands[in->operand + which]);
+        bool fetched = w->p->buffers[o->buffer].bucket == NONE; /* the operand is a copy of what is in host memory */
+        piece->values = fetched ? kept_view(w, piece, state) : place_view(w, o);
+        lost |= !piece->values.data;
         ++*n;
     }
     *out = list;
-    return list ? STATUS_OK : STATUS_WORLD;
+    return lost ? STATUS_BUG : list ? STATUS_OK : STATUS_WORLD;
 }
 
 /* ---- files ---- */
@@ -241,8 +247,7 @@ void weights_save_gradient(const struct weights_place *w, uint32_t insn, const s
 {
     const struct insn *in = &w->p->insns[insn];
     struct weights_piece piece;
-    bool fetched;
-    if (!is_optimizer(in) || !find_piece(w, insn, &piece, &fetched))
+    if (!is_optimizer(in) || !find_piece(w, insn, &piece))
         return;
     uint32_t g = in->op == OP_ADAMW ? (uint32_t)OPND(ADAMW, g)
                  : in->op == OP_SGD ? (uint32_t)OPND(SGD, g)

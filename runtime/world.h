@@ -33,16 +33,18 @@ struct world_rank {
     uint64_t report[8], memory[2][8]; /* for the final summary, see summary.h and memory.h */
 };
 
+enum { SAVES_AHEAD = 4 };
 struct world_control {
     _Atomic uint64_t ready;            /* set by the creator when the block is valid */
     _Atomic int32_t creator;           /* process that created it */
     _Atomic uint32_t attached, failed; /* failed: enum status of the first failure */
     _Atomic uint32_t barrier_count, barrier_turn;
     _Atomic uint32_t message_ready;
-    /* saver.h.  asked: a signal asked for the run to stop; steps after which all take a checkpoint, or stop (0: none);
-     * ranks whose checkpoint is being written, where they meet meanwhile, and whether one of them has failed */
+    /* saver.h.  asked: a signal asked for the run to stop; steps after which all take a checkpoint, each at its number
+     * modulo SAVES_AHEAD, since ranks are not at the same step; the step after which all stop (0: none); ranks whose
+     * checkpoint is being written, where they meet meanwhile, and whether one of them has failed */
     _Atomic uint32_t asked;
-    _Atomic uint64_t save_after, stop_after;
+    _Atomic uint64_t save_after[SAVES_AHEAD], stop_after;
     _Atomic uint32_t saving, saving_count, saving_turn, save_failed;
     char message[2048]; /* message of the first failure */
 };

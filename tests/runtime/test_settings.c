@@ -87,6 +87,7 @@ static void test_refused(void)
         {"p --data t --checkpoint c --keep many", "--keep many: not a whole number"},
         {"p --data t --checkpoint c --keep-every 0", "--keep-every 0: not a whole number from 1 on"},
         {"p --data t --resume", "--resume: needs --checkpoint DIR, where the checkpoints are"},
+        {"p --data t --restarts 3", "--restarts: needs --checkpoint DIR, where the checkpoints are"},
         {"p --data t -o x", "-o: is for --calibrate"},
         {"p --calibrate", "p: --calibrate takes no plan"},
         {"--calibrate --transport nccl", "--transport nccl: needs --device cuda"},

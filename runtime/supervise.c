@@ -1,0 +1,96 @@
+/* Attempts, and what they cost. */
+
+#include "runtime/supervise.h"
+
+#include <stdio.h>
+
+enum { SAME_STEP = 3 /* failures of one step in a row that are no accident any more */ };
+
+struct attempts {
+    uint64_t restarts, same; /* same: failures in a row of the step that failed last */
+    uint64_t first,
+        reached;    /* the attempt that failed last: steps taken before it; the step that failed, counted from 1 */
+    double seconds; /* that it took */
+    uint64_t again; /* steps that were begun in attempts that failed, and had to be taken again */
+    double lost_s;  /* of these attempts, by the share of their steps that was lost */
+};
+
+/* the last step that a rank has begun, counted from 1; 0: none */
+static uint64_t step_reached(const struct run *r)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; r->world.ranks && i < r->world.nranks; i++) {
+        const struct world_rank *face = &r->world.ranks[i];
+        uint64_t step = (uint64_t)atomic_load(&face->step) + 1;
+        most = atomic_load(&face->state) != RANK_STARTING && step > most ? step : most;
+    }
+    return most;
+}
+
+/* Is it a failure that may be the machine's, of processes that llmrun has started itself? */
+static bool may_go_on(const struct run *r, const struct attempts *a, enum status st)
+{
+    bool stopped = r->world.control && atomic_load(&r->world.control->asked);
+    return (st == STATUS_WORLD || st == STATUS_BUG || st >= 128) && r->world.control && !stopped &&
+           a->restarts < r->o.restarts;
+}
+
+/* What the failure before cost, now that it is known which step the attempt after it began with. */
+static void count_losses(struct attempts *a, uint64_t first)
+{
+    uint64_t begun = a->reached > a->first ? a->reached - a->first : 0,
+             lost = a->reached > first ? a->reached - first : 0;
+    if (!a->restarts)
+        return;
+    a->again += lost;
+    a->lost_s += begun ? a->seconds * (double)lost / (double)begun : a->seconds;
+}
+
+static void count_failure(struct attempts *a, const struct run *r, double seconds)
+{
+    uint64_t reached = step_reached(r);
+    a->same = a->restarts && reached == a->reached ? a->same + 1 : 1;
+    a->reached = reached;
+    a->first = r->resumed.step;
+    a->seconds = seconds;
+    a->restarts++;
+}
+
+/* The same options again; what they opened is gone. */
+static void forget(struct run *r)
+{
+    struct settings o = r->o;
+    run_close(r);
+    *r = (struct run){.o = o};
+    r->o.resume = true;
+}
+
+static void print_losses(const struct attempts *a, double all_s)
+{
+    fprintf(stderr, "llmrun: %llu restart%s: %llu step%s taken again, %.1f s of %.1f s lost\n",
+            (unsigned long long)a->restarts, a->restarts == 1 ? "" : "s", (unsigned long long)a->again,
+            a->again == 1 ? "" : "s", a->lost_s, all_s);
+}
+
+enum status supervise(struct run *r, enum status (*attempt)(struct run *r, struct error *error), struct error *error)
+{
+    struct attempts a = {.restarts = 0};
+    int64_t start = world_now_ns();
+    for (int64_t began = start;; began = world_now_ns()) {
+        enum status st = attempt(r, error);
+        count_losses(&a, r->resumed.step);
+        if (st == STATUS_OK || st == STATUS_STOPPED || !may_go_on(r, &a, st)) {
+            if (a.restarts && !r->o.quiet)
+                print_losses(&a, (double)(world_now_ns() - start) * 1e-9);
+            return st;
+        }
+        count_failure(&a, r, (double)(world_now_ns() - began) * 1e-9);
+        if (a.same >= SAME_STEP)
+            return error_set(error, st, "%s; step %llu has failed %d times running, so it is no accident: giving up",
+                             error->text, (unsigned long long)a.reached, SAME_STEP);
+        fprintf(stderr, "llmrun: %s\nllmrun: starting again from the newest checkpoint (restart %llu of %llu)\n",
+                error->text, (unsigned long long)a.restarts, (unsigned long long)r->o.restarts);
+        *error = (struct error){""};
+        forget(r);
+    }
+}
