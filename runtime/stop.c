@@ -15,8 +15,11 @@ static void ask(int number)
 
 void stop_on_signals(_Atomic uint32_t *asked)
 {
-    struct sigaction action = {.sa_handler = ask, .sa_flags = SA_RESTART};
+    static const int numbers[] = {SIGTERM, SIGINT};
     word = asked;
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct sigaction action = {.sa_handler = ask, .sa_flags = SA_RESTART}, before;
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &action, NULL);
+    }
 }

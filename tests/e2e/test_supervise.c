@@ -1,0 +1,181 @@
+/* Runs that something happens to: ranks that are killed or stand still, signals that ask for the end, steps that always fail,
+ * and folders that a run must not begin in or go on from.  Whatever happens, what comes out in the end is, in every bit, what
+ * the undisturbed run leaves.
+ *
+ * SOAK=N kills N ranks, one after the other, at random times. */
+
+#include "tests/e2e/e2e.h"
+
+#include <CUnit/CUnit.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+static const char model[] =
+    "llmc 1\n"
+    "model small {\n    vocab 256\n    width 64\n    norm rmsnorm\n    embed tokens\n"
+    "    repeat 4 { layer { attn gqa(heads=8, kv=4, rope=10_000); ffn swiglu(176) } }\n    head untied\n}\n"
+    "train {\n    sequence 32\n    batch 8 sequences\n    precision fp32\n    optimizer adamw(lr=1e-3)\n}\n"
+    "plan {\n    microbatch = 1 sequence\n    recompute none\n    schedule 1f1b\n}\n";
+
+/* a shell script in the folder D, with L and R for llmc and llmrun; its exit code */
+static int shell(const char *dir, const char *script)
+{
+    char whole[4096];
+    snprintf(whole, sizeof whole, "L=%s/llmc R=%s/llmrun D='%s'; { %s\n} >'%s/stdout' 2>'%s/stderr' </dev/null", e2e_build(),
+             e2e_build(), dir, script, dir, dir);
+    int status = system(whole);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* p: tp 2, dp 2; whole: the weights after 60 steps without a break */
+static void make_folder(char *dir, const char *name)
+{
+    char path[E2E_PATH + 32];
+    e2e_folder(dir, name);
+    snprintf(path, sizeof path, "%s/m.llm", dir);
+    FILE *out = fopen(path, "w");
+    CU_ASSERT_FATAL(out && fputs(model, out) >= 0 && fclose(out) == 0);
+    CU_ASSERT_EQUAL_FATAL(
+        shell(dir, "cat runtime/*.c >$D/t.txt && $L tokens $D/t.txt -q -o $D/t.bin && "
+                   "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=2 --set pp=1 --set dp=2 --set gpus=4 -o $D/p && "
+                   "$R $D/p --data $D/t.bin --steps 60 --quiet --save $D/whole --log $D/whole.jsonl"),
+        0);
+}
+
+static void expect(const char *dir, const char *script, int code, const char *says)
+{
+    char path[E2E_PATH + 32], text[1 << 14];
+    int ended = shell(dir, script);
+    snprintf(path, sizeof path, "%s/said", dir);
+    e2e_read_text(path, text, sizeof text);
+    CU_ASSERT_EQUAL(ended, code);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, says));
+    if (ended != code || !strstr(text, says))
+        printf("\n    %s\n    exit %d, wanted %d and: %s\n    said: %.1500s\n", script, ended, code, says, text);
+}
+
+#define SAME "cmp $D/whole/model.safetensors $D/end/model.safetensors && cut -d, -f1-5 <$D/whole.jsonl >$D/a && " \
+             "cut -d, -f1-5 <$D/end.jsonl >$D/b && cmp $D/a $D/b"
+/* starts a run in the background as process P; its n-th child is a rank.  Each blow waits until a generation is there that was not
+ * there at the one before. */
+#define RUN                                                                                                              \
+    "rm -rf $D/c; $R $D/p --data $D/t.bin --steps 60 --checkpoint $D/c --every 4 --restarts 9 --save $D/end "             \
+    "--log $D/end.jsonl %s 2>$D/said & P=$!; last=; "                                                                    \
+    "newer() { for i in $(seq 400); do now=$(ls -t $D/c 2>/dev/null | grep -v tmp | head -n 1); "                        \
+    "test -n \"$now\" && test \"$now\" != \"$last\" && break; sleep 0.01; done; last=$now; }; "                          \
+    "child() { cut -d' ' -f$1 /proc/$P/task/$P/children; }; "
+
+static void test_deaths(void)
+{
+    char dir[E2E_PATH], script[4096];
+    make_folder(dir, "deaths");
+    snprintf(script, sizeof script,
+             RUN "newer; kill -9 $(child 3); sleep 0.3; newer; kill -9 $(child 1); wait $P && " SAME " && "
+                 "grep -c 'starting again' $D/said | grep -qx 2",
+             "");
+    expect(dir, script, 0, "llmrun: rank 2 was killed by signal 9 (Killed) ");
+    snprintf(script, sizeof script, RUN "newer; kill -STOP $(child 2); wait $P && " SAME, "--watchdog 1");
+    expect(dir, script, 0, "but its process is stopped");
+}
+
+static void test_asked_to_stop(void)
+{
+    char dir[E2E_PATH];
+    make_folder(dir, "asked");
+    static const char begin[] = "rm -rf $D/c $D/end.jsonl; $R $D/p --data $D/t.bin --steps 60 --checkpoint $D/c --every 1000000 --save "
+                                "$D/end --log $D/end.jsonl %s 2>$D/said & P=$!; for i in $(seq 200); do "
+                                "grep -q loss $D/end.jsonl 2>/dev/null && break; sleep 0.01; done; ";
+    char script[4096];
+    for (int rank = 0; rank < 2; rank++) { /* the whole run is asked, or one of its ranks */
+        snprintf(script, sizeof script, begin, "");
+        snprintf(script + strlen(script), sizeof script - strlen(script), "kill -TERM %s; wait $P",
+                 rank ? "$(cut -d' ' -f2 /proc/$P/task/$P/children)" : "$P");
+        expect(dir, script, 75, ", as a signal asked; --resume goes on from there");
+        expect(dir,
+               "test $(ls $D/c | wc -l) = 1 && test ! -e $D/end/model.safetensors && $R $D/p --data $D/t.bin --steps 60 --checkpoint $D/c "
+               "--every 1000000 --save $D/end --log $D/end.jsonl --resume 2>$D/said && " SAME " && rm -r $D/end",
+               0, "resuming from ");
+    }
+}
+
+static void test_refused(void)
+{
+    char dir[E2E_PATH];
+    make_folder(dir, "refused");
+    expect(dir, "$R $D/p --data $D/t.bin --steps 4 --checkpoint $D/c --every 2 --quiet 2>$D/said", 0, "");
+    expect(dir, "$R $D/p --data $D/t.bin --steps 9 --checkpoint $D/c 2>$D/said", 2,
+           "/c has checkpoints up to step 4: --resume goes on from there, another folder begins anew");
+    expect(dir, "$R $D/p --data $D/t.bin --steps 3 --checkpoint $D/c --resume 2>$D/said", 2,
+           "/c/step-4: the run has only 3 steps");
+    expect(dir, "head -c 9000 $D/t.txt >$D/u.txt; $L tokens $D/u.txt -q -o $D/u.bin; $R $D/p --data $D/u.bin --steps 9 --checkpoint $D/c --resume 2>$D/said", 5,
+           "/c/step-4 was taken on data of ");
+    expect(dir,
+           "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=2 --set pp=1 --set dp=2 --set gpus=4 --set batch='4 sequences' -o "
+           "$D/q && $R $D/q --data $D/t.bin --steps 9 --checkpoint $D/c --resume 2>$D/said",
+           5, "/c/step-4 is of a job with 8 sequences of 32 tokens in a step, the plan takes 4 of 32");
+    expect(dir,
+           "printf x | dd of=$D/c/step-4/moment1/model.safetensors bs=1 seek=5000 conv=notrunc 2>/dev/null; "
+           "$R $D/p --data $D/t.bin --steps 9 --checkpoint $D/c --resume 2>$D/said && grep -q 'resuming from .*/c/step-2' "
+           "$D/said",
+           0, "/c/step-4 is passed over: ");
+    expect(dir, "$R $D/p --data $D/t.bin --steps 9 --checkpoint $D/none --resume --quiet 2>$D/said && test -d $D/none/step-9", 0,
+           "");
+    expect(dir, "$R $D/p --data $D/none.bin --steps 9 --checkpoint $D/n --restarts 5 2>$D/said; code=$?; "
+                "grep -q again $D/said && exit 99; exit $code", 3, "none.bin");
+}
+
+static const char skewed[] =
+    "llmc 1\n"
+    "model m {\n    vocab 256\n    width 32\n    norm rmsnorm\n    embed tokens\n    repeat 2 { layer {\n"
+    "        attn gqa(heads=4, kv=4, rope=10_000)\n        moe swiglu(32) {\n            experts 4\n            active 1\n        }\n    } }\n    head untied\n}\n"
+    "train { sequence 32; batch 4 sequences; precision fp32; optimizer adamw(lr=1e-3); expert_room 1 }\n";
+
+/* what no restart can mend is given up */
+static void test_no_accident(void)
+{
+    char dir[E2E_PATH], path[E2E_PATH + 32];
+    make_folder(dir, "accident");
+    snprintf(path, sizeof path, "%s/k.llm", dir);
+    FILE *out = fopen(path, "w");
+    CU_ASSERT_FATAL(out && fputs(skewed, out) >= 0 && fclose(out) == 0);
+    expect(dir,
+           "$L plan $D/k.llm topologies/cpu8.xml -q --set gpus=2 --set ep=2 --set dp=2 -o $D/k 2>$D/said && "
+           "$R $D/k --data $D/t.bin --steps 20 --checkpoint $D/c --every 1 --restarts 9 2>$D/said",
+           4, "has failed 3 times running, so it is no accident: giving up");
+}
+
+/* the slowest test of all, by hand */
+static void test_soak(void)
+{
+    const char *soak = getenv("SOAK");
+    char dir[E2E_PATH], script[4096];
+    if (!soak)
+        return;
+    make_folder(dir, "soak");
+    snprintf(script, sizeof script,
+             "N=%d; S=$((N * 4 + 60)); $R $D/p --data $D/t.bin --steps $S --quiet --save $D/whole --log $D/whole.jsonl && "
+             "rm -rf $D/c && $R $D/p --data $D/t.bin --steps $S --checkpoint $D/c --every 3 --restarts $((2 * N)) --watchdog 2 "
+             "--save $D/end --log $D/end.jsonl 2>$D/said & P=$!; sleep 1; while kill -0 $P 2>/dev/null; do "
+             "sleep 0.$(shuf -i 100-900 -n 1); C=$(cut -d' ' -f$(shuf -i 1-4 -n 1) /proc/$P/task/$P/children 2>/dev/null); "
+             "case $(shuf -i 1-10 -n 1) in 1) kill -STOP $C;; 2) kill -SEGV $C;; 3) kill -ABRT $C;; *) kill -9 $C;; esac "
+             "2>/dev/null; done; wait $P && " SAME " && tail -n 1 $D/said >$D/last",
+             atoi(soak));
+    expect(dir, script, 0, "restarts: ");
+    snprintf(script, sizeof script, "%s/last", dir);
+    char last[256];
+    e2e_read_text(script, last, sizeof last);
+    printf("\n    %s", last);
+}
+
+void suite_supervise(void);
+void suite_supervise(void)
+{
+    CU_pSuite s = CU_add_suite("supervise", NULL, NULL);
+    CU_add_test(s, "ranks that die or stand still", test_deaths);
+    CU_add_test(s, "asked to stop", test_asked_to_stop);
+    CU_add_test(s, "what is not gone on from", test_refused);
+    CU_add_test(s, "a step that always fails", test_no_accident);
+    CU_add_test(s, "soak", test_soak);
+}
