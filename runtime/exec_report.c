@@ -57,30 +57,13 @@ static void report_members(const struct exec *e, uint32_t rank, const struct pro
     }
 }
 
-/* what the kernel says of a process that cannot move by itself; "" if it can */
-static const char *process_trouble(int32_t pid)
-{
-    char path[64], text[256] = "";
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *in = fopen(path, "r");
-    size_t n = in ? fread(text, 1, sizeof text - 1, in) : 0;
-    if (in)
-        fclose(in);
-    const char *state = n ? strrchr(text, ')') : NULL; /* the name before it may hold anything */
-    if (!state || strlen(state) < 3)
-        return ", but its process is gone";
-    return state[2] == 'T' || state[2] == 't' ? ", but its process is stopped"
-           : state[2] == 'Z'                  ? ", but its process is dead"
-                                              : "";
-}
-
 static void report_rank(const struct exec *e, uint32_t rank, FILE *out)
 {
     struct world_rank *face = &e->s.world->ranks[rank];
     const struct program *p = program_of(e, rank);
     uint32_t state = atomic_load(&face->state), running = atomic_load(&face->running), count[NQUEUES];
     fprintf(out, "rank %u: %s, step %u%s\n", rank, states[state <= RANK_ENDED ? state : RANK_ENDED],
-            atomic_load(&face->step) + 1, process_trouble(atomic_load(&face->pid)));
+            atomic_load(&face->step) + 1, world_trouble(e->s.world, rank));
     uint32_t *position = p ? calloc(p->ninsns + (size_t)1, sizeof *position) : NULL;
     if (!position || state != RANK_STEPPING) {
         free(position);

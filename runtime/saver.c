@@ -188,6 +188,19 @@ bool saver_stops(const struct saver *s, uint64_t taken)
 
 /* ---- writing ---- */
 
+/* Ends the run where a rank does not come because its process is stopped; a slow disk is no reason. */
+static void look_for_stopped(struct saver *s)
+{
+    const struct world_rank *ranks = s->w->ranks;
+    uint32_t mine = atomic_load(&ranks[s->w->rank].met);
+    for (uint32_t r = 0; r < s->w->nranks; r++) {
+        const char *trouble = atomic_load(&ranks[r].met) == mine ? "" : world_trouble(s->w, r);
+        if (*trouble)
+            world_fail(s->w, STATUS_WORLD, "a checkpoint waits for rank %u for %g s%s", r, s->rules.patience_s,
+                       trouble);
+    }
+}
+
 /* All ranks' writers meet, and know from then on whether any of them has failed. */
 static void meet(struct saver *s)
 {
@@ -203,12 +216,19 @@ static void meet(struct saver *s)
     if (s->failed)
         atomic_store(&c->save_failed, 1);
     uint32_t turn = atomic_load(&c->saving_turn);
+    int64_t start = world_now_ns(), patience_ns = (int64_t)(1e9 * s->rules.patience_s);
+    atomic_fetch_add(&s->w->ranks[s->w->rank].met, 1);
     if (atomic_fetch_add(&c->saving_count, 1) + 1 == s->w->nranks) {
         atomic_store(&c->saving_count, 0);
         atomic_fetch_add(&c->saving_turn, 1);
     }
-    while (atomic_load(&c->saving_turn) == turn && world_failed(s->w) == STATUS_OK)
+    while (atomic_load(&c->saving_turn) == turn && world_failed(s->w) == STATUS_OK) {
         usleep(200);
+        if (patience_ns && world_now_ns() - start > patience_ns) {
+            look_for_stopped(s);
+            start = world_now_ns();
+        }
+    }
     s->failed |= atomic_load(&c->save_failed) || world_failed(s->w) != STATUS_OK;
 }
 

@@ -29,8 +29,9 @@ struct saver_rules {
     const char *dir;
     uint64_t every_steps; /* 0 = not by steps */
     double every_s;       /* 0 = not by time */
-    uint64_t keep;        /* the newest so many; 0 = all */
-    uint64_t keep_every;  /* and for good those whose step is a multiple of this; 0 = none */
+    double patience_s; /* until a rank whose process stands still while others wait for it ends the run; 0 = for ever */
+    uint64_t keep;     /* the newest so many; 0 = all */
+    uint64_t keep_every; /* and for good those whose step is a multiple of this; 0 = none */
 };
 
 struct saver;

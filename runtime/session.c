@@ -157,6 +157,30 @@ static enum status check_room(struct session *s, enum routine which, uint64_t st
                                ceil(metrics[METRIC_NEED] * 100) / 100));
 }
 
+/* A loss or gradients that are not finite: no rank has taken the step (CLIP), so that all state is as it was before;
+ * the rank whose state was already broken says so.  With a loss scale a step that overflows is skipped instead. */
+static enum status check_finite(struct session *s)
+{
+    const double *metrics = exec_buffer(s->exec, ROUTINE_TRAIN, BUFFER_METRICS);
+    char what[256];
+    if (!metrics || !s->run->player->computes || s->loss_scale > 0 ||
+        (isfinite(metrics[METRIC_LOSS]) && isfinite(metrics[METRIC_SQNORM])))
+        return STATUS_OK;
+    TRY(exec_from_device(s->exec));
+    if (!weights_finite(&s->place, what, sizeof what))
+        return report(s,
+                      error_set(&s->error, STATUS_WORLD,
+                                "step %llu was not taken: its loss or its gradients are not finite; on rank %u %s are "
+                                "not, so its memory or what was loaded is damaged",
+                                (unsigned long long)s->taken, s->world->rank, what));
+    TRY(world_barrier(s->world)); /* that rank speaks first */
+    return report(
+        s, error_set(&s->error, STATUS_WORLD,
+                     "step %llu was not taken: its %s not finite, while all weights and moments are; the same step "
+                     "again tells a fault of the machine from one of the training",
+                     (unsigned long long)s->taken, isfinite(metrics[METRIC_LOSS]) ? "gradients are" : "loss is"));
+}
+
 /* mean loss over all whole batches of the held-out data */
 static enum status evaluate(struct session *s, uint64_t step)
 {
@@ -352,6 +376,7 @@ static enum status end_step(struct session *s, bool evaluates, double step_time_
 {
     bool first = s->taken++ == s->run->resumed.step;
     TRY(check_room(s, ROUTINE_TRAIN, s->taken));
+    TRY(check_finite(s));
     log_results(s, s->taken - 1, step_time_s);
     if (first)
         TRY(first_step_done(s));

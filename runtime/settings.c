@@ -372,6 +372,7 @@ enum status settings_parse(struct settings *o, int argc, char **argv, bool *done
         return usage("--routing", NULL, "one of --routing, --routing-save and --routing-compare");
     if (o->paced && (o->eval || o->save || o->init || o->gradients))
         return usage("--paced", NULL, "computes nothing: no --init, --eval, --save or --dump-gradients");
+    o->checkpoint.patience_s = o->watchdog_s;
     if (o->checkpoint.dir && (o->paced || o->routing[ROUTING_SAVE] || o->routing[ROUTING_COMPARE]))
         return usage("--checkpoint", NULL, "not with --paced, --routing-save or --routing-compare");
     if ((o->resume || o->restarts) && !o->checkpoint.dir)

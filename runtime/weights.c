@@ -5,6 +5,7 @@
 #include "runtime/channels.h"
 #include "runtime/random.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -246,4 +247,48 @@ enum status weights_init(const struct weights_place *w, const struct safetensors
         TRY(fill_buffer(w, &fill, n));
     }
     return STATUS_OK;
+}
+
+static float element(const struct buffer *b, const uint8_t *data, uint64_t i)
+{
+    return b->dtype == DTYPE_F32   ? ((const float *)(const void *)data)[i]
+           : b->dtype == DTYPE_F16 ? f16_load(((const uint16_t *)(const void *)data)[i])
+                                   : bf16_load(((const uint16_t *)(const void *)data)[i]);
+}
+
+/* what is said of an element: which tensor it is of, in which buffer */
+struct told {
+    const char *kind;
+    char *what;
+    size_t size;
+};
+static enum status tell(void *context, const struct weights_run *run)
+{
+    const struct told *t = context;
+    char name[WEIGHTS_NAME];
+    tensor_name(run->tensor, run->member, name, sizeof name);
+    snprintf(t->what, t->size, "the %s of %s", t->kind, name);
+    return STATUS_OK;
+}
+
+bool weights_finite(const struct weights_place *w, char *what, size_t size)
+{
+    static const char *const kinds[NBUFFER_KINDS] = {[BUFFER_PARAM] = "values",
+                                                     [BUFFER_MASTER] = "master copy",
+                                                     [BUFFER_MOMENT1] = "first moments",
+                                                     [BUFFER_MOMENT2] = "second moments"};
+    for (uint32_t k = 0; k < w->p->nbuffers; k++) {
+        const struct buffer *b = &w->p->buffers[k];
+        uint64_t n = b->bytes / isa_dtype_bytes(b->dtype);
+        for (uint64_t i = 0; b->bucket != NONE && kinds[b->kind] && i < n; i++) {
+            if (isfinite(element(b, w->arena + b->offset, i)))
+                continue;
+            uint64_t at = weights_slot(w, b->shard_slot) * n + i;
+            struct told t = {kinds[b->kind], what, size};
+            snprintf(what, size, "the %s between tensors", t.kind);
+            weights_walk(w, &w->p->buckets[b->bucket], at, at + 1, tell, &t);
+            return false;
+        }
+    }
+    return true;
 }

@@ -29,6 +29,9 @@ enum state { STATE_WEIGHT, STATE_MOMENT1, STATE_MOMENT2, NSTATES };
 enum status weights_init(const struct weights_place *w, const struct safetensors *const from[NSTATES], uint64_t seed,
                          struct error *error);
 
+/* Is all of the rank's persistent state finite?  If not, `what` says which tensor's is not first. */
+bool weights_finite(const struct weights_place *w, char *what, size_t size);
+
 /* All logical tensors of all roles that have the state, each once, sorted by name; exact: in the format that the
  * optimizer keeps it in, else as fp32.  The caller frees the array, which holds the names too.  Fails if two roles
  * disagree on a shape or format. */

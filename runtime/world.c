@@ -94,6 +94,22 @@ void world_fail(const struct world *w, enum status st, const char *fmt, ...)
         world_bump(w, i);
 }
 
+const char *world_trouble(const struct world *w, uint32_t rank)
+{
+    char path[64], text[256] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", atomic_load(&w->ranks[rank].pid));
+    FILE *in = fopen(path, "r");
+    size_t n = in ? fread(text, 1, sizeof text - 1, in) : 0;
+    if (in)
+        fclose(in);
+    const char *state = n ? strrchr(text, ')') : NULL; /* the name before it may hold anything */
+    if (!state || strlen(state) < 3)
+        return ", but its process is gone";
+    return state[2] == 'T' || state[2] == 't' ? ", but its process is stopped"
+           : state[2] == 'Z'                  ? ", but its process is dead"
+                                              : "";
+}
+
 enum status world_failed(const struct world *w)
 {
     return (enum status)atomic_load(&w->control->failed);

@@ -26,6 +26,7 @@ struct world_rank {
     _Atomic uint32_t state; /* enum rank_state */
     _Atomic uint32_t step, evaluating;
     _Atomic uint32_t head[NQUEUES]; /* instruction at each queue's head; NONE = queue empty */
+    _Atomic uint32_t met;           /* meetings of checkpoints' writers that the rank has come to */
     _Atomic uint32_t running;       /* instruction that the process is executing; NONE */
     /* nanoseconds for which the process has had a core, as of the end of its last step */
     _Atomic int64_t core_ns;
@@ -89,6 +90,9 @@ void world_sleep_for(const struct world *w, uint32_t event, int64_t ns);
 /* records the first failure of the run and wakes everyone; later ones are ignored */
 void world_fail(const struct world *w, enum status st, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 enum status world_failed(const struct world *w);
+/* what the kernel says of a rank's process that cannot move by itself, as ", but its process is stopped"; "" if it can
+ */
+const char *world_trouble(const struct world *w, uint32_t rank);
 /* all ranks meet; returns the failure if the run fails meanwhile */
 enum status world_barrier(const struct world *w);
 

@@ -28,9 +28,9 @@ static double clip(double limit, double sum)
 void cpu_CLIP(struct kernel_args *k)
 {
     const double *need = V(CLIP, need)->data;
-    *(double *)V(CLIP, scale)->data = need && need[0] > 0
-                                          ? -1
-                                          : clip(NUMBER(CLIP, limit), *(const double *)V(CLIP, sum)->data);
+    double sum = *(const double *)V(CLIP, sum)->data;
+    bool never = (need && need[0] > 0) || !isfinite(sum);
+    *(double *)V(CLIP, scale)->data = never ? -1 : clip(NUMBER(CLIP, limit), sum);
 }
 
 /* The rule of Megatron-LM's DynamicGradScaler, with its growth of 2, backoff of 1/2 and least scale of 1; with a

@@ -264,7 +264,8 @@ __device__ double clip_factor(double limit, double sum)
 
 __global__ void clip_kernel(double *scale, const double *sum, const double *need, double limit)
 {
-    *scale = need && need[0] > 0 ? -1 : clip_factor(limit, *sum);
+    bool finite = *sum <= 1.7976931348623157e308;
+    *scale = !finite || (need && need[0] > 0) ? -1 : clip_factor(limit, *sum);
 }
 
 __global__ void clip_scaled_kernel(double *scale, double *sum, double *state, const double *need, double limit, double window,

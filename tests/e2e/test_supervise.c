@@ -146,6 +146,23 @@ static void test_no_accident(void)
            4, "has failed 3 times running, so it is no accident: giving up");
 }
 
+/* numbers that are none end the step before they reach any weight, and the rank that had them first is named */
+static void test_not_finite(void)
+{
+    char dir[E2E_PATH];
+    make_folder(dir, "finite");
+    /* a NaN in the last element of the last tensor: the final norm's, which both tensor-parallel ranks hold */
+    expect(dir,
+           "printf '\\377\\377\\377\\177' | dd of=$D/whole/model.safetensors bs=1 "
+           "seek=$(($(stat -c %s $D/whole/model.safetensors) - 4)) conv=notrunc 2>/dev/null; "
+           "$R $D/p --data $D/t.bin --steps 3 --quiet --init $D/whole 2>$D/said",
+           4, "step 1 was not taken: its loss or its gradients are not finite; on rank ");
+    expect(dir, "true", 0, " the values of model.norm.weight are not, so its memory or what was loaded is damaged");
+    expect(dir,
+           "$R $D/p --data $D/t.bin --steps 3 --quiet --init $D/whole --checkpoint $D/c --every 1 --restarts 5 2>$D/said",
+           4, "no accident: giving up");
+}
+
 /* the slowest test of all, by hand */
 static void test_soak(void)
 {
@@ -177,5 +194,6 @@ void suite_supervise(void)
     CU_add_test(s, "asked to stop", test_asked_to_stop);
     CU_add_test(s, "what is not gone on from", test_refused);
     CU_add_test(s, "a step that always fails", test_no_accident);
+    CU_add_test(s, "numbers that are none", test_not_finite);
     CU_add_test(s, "soak", test_soak);
 }

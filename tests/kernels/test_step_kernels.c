@@ -272,10 +272,25 @@ static void test_no_number(void)
     CU_ASSERT(state[SCALE_FACTOR] == 2 && state[SCALE_GOOD_STEPS] == 0 && state[SCALE_SKIPPED] == 1);
 }
 
+/* without a loss scale the step must not be taken, clipped or not */
+static void test_no_number_taken(void)
+{
+    static const double sums[] = {NAN, INFINITY}, limits[] = {0, 5};
+    for (int i = 0; i < 4; i++) {
+        double scale = 0, sum = sums[i / 2];
+        struct kernel_args k = {.operand = {[OPND(CLIP, scale)] = {&scale, DTYPE_F64, false, 1, 1, 1},
+                                            [OPND(CLIP, sum)] = {&sum, DTYPE_F64, false, 1, 1, 1}}};
+        k.attr[ATTR(CLIP, limit)].f = limits[i % 2];
+        device_cpu_run(OP_CLIP, &k);
+        CU_ASSERT_EQUAL(scale, -1);
+    }
+}
+
 void suite_step_kernels(void);
 void suite_step_kernels(void)
 {
     CU_pSuite s = CU_add_suite("step_kernels", NULL, NULL);
     CU_add_test(s, "kernels equal plain formulas", test_all);
     CU_add_test(s, "a norm that is no number is an overflow", test_no_number);
+    CU_add_test(s, "a step whose norm is no number", test_no_number_taken);
 }

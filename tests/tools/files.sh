@@ -11,7 +11,7 @@ calls='fopen|freopen|openat|open|creat|renameat|rename|unlinkat|unlink|remove|mk
 grep -rnE --include='*.[ch]' "(^|[^_a-z>.])($calls)\(" compiler runtime kernels |
 grep -v '^runtime/file\.[ch]:' | awk -F: -v calls="($calls)[(]" '
 BEGIN {
-    split("runtime/exec_report.c=fopen runtime/memory.c=fopen " \
+    split("runtime/world.c=fopen runtime/memory.c=fopen " \
           "compiler/emit/plan_files.c=fopen,rename,unlink compiler/execute/real.c=fopen,open " \
           "runtime/safetensors_write.c=open,rename runtime/routing.c=open kernels/cuda/matmul_tune.c=open", list, " ")
     for (i in list) { split(list[i], row, "="); allowed[row[1]] = "," row[2] "," }
