@@ -18,6 +18,7 @@
 struct batch_source {
     uint8_t *map;
     size_t map_bytes;
+    uint8_t *own;       /* of a source in memory */
     const uint8_t *ids; /* maybe unaligned */
     uint32_t id_bytes;  /* 1, 2 or 4 */
     uint64_t ntokens, nsamples, sequence, vocab;
@@ -203,10 +204,38 @@ enum status data_open(const char *path, uint64_t sequence, uint64_t vocab, struc
     return STATUS_OK;
 }
 
+enum status data_blank(uint64_t samples, uint64_t sequence, struct batch_source **out)
+{
+    struct batch_source *s = calloc(1, sizeof *s);
+    uint64_t n;
+    bool fits = !__builtin_mul_overflow(samples, sequence, &n) && n < SIZE_MAX / 4;
+    if (s && fits)
+        s->own = calloc((size_t)n + 1, 4);
+    if (!s || !s->own) {
+        data_close(s);
+        return STATUS_WORLD;
+    }
+    s->ids = s->own;
+    s->id_bytes = 4;
+    s->ntokens = n + 1;
+    s->nsamples = samples;
+    s->sequence = sequence;
+    *out = s;
+    return STATUS_OK;
+}
+
+void data_set(struct batch_source *s, uint64_t at, int32_t id)
+{
+    for (uint32_t i = 0; i < 4; i++)
+        s->own[4 * at + i] = (uint8_t)((uint32_t)id >> (8 * i));
+}
+
 void data_close(struct batch_source *s)
 {
     if (s && s->map)
         munmap(s->map, s->map_bytes);
+    if (s)
+        free(s->own);
     free(s);
 }
 

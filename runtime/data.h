@@ -18,6 +18,10 @@ struct batch_source;
  * uint32. Path may name the .bin or the .idx of a Megatron pair.  On failure one sentence in error. */
 enum status data_open(const char *path, uint64_t sequence, uint64_t vocab, struct batch_source **out,
                       struct error *error);
+/* A source in memory of so many samples, whose ids are 0 until data_set() changes them; STATUS_WORLD without memory */
+enum status data_blank(uint64_t samples, uint64_t sequence, struct batch_source **out);
+/* its token `at`, which the next data_copy() sees; at < data_ntokens() */
+void data_set(struct batch_source *s, uint64_t at, int32_t id);
 void data_close(struct batch_source *s);
 
 uint64_t data_ntokens(const struct batch_source *s);

@@ -221,6 +221,28 @@ static void test_megatron(void)
     close_folder(&f, (const char *const[]){"m.bin", "m.idx", NULL});
 }
 
+/* ids in memory, which change between two looks at them; -1 is an id */
+static void test_memory(void)
+{
+    struct batch_source *s;
+    size_t bytes;
+    int32_t out[8];
+    CU_ASSERT_FATAL(data_blank(3, 2, &s) == STATUS_OK);
+    CU_ASSERT(data_ntokens(s) == 7 && data_nsamples(s) == 3);
+    CU_ASSERT(!data_mapping(s, &bytes) && !bytes);
+    data_copy(s, 0, 0, 3, out, 1);
+    CU_ASSERT(!out[0] && !out[1] && !out[2]);
+    for (int32_t i = 0; i < 7; i++)
+        data_set(s, (uint64_t)i, i == 3 ? -1 : 70000 + i);
+    data_copy(s, 4, 0, 3, out, 1); /* sample 4 mod 3 = 1: tokens 2 .. 4 */
+    CU_ASSERT(out[0] == 70002 && out[1] == -1 && out[2] == 70004);
+    data_copy(s, 2, 2, 1, out, 1);
+    CU_ASSERT(out[0] == 70006);
+    data_close(s);
+    CU_ASSERT_EQUAL(data_blank(1ull << 40, 1ull << 40, &s), STATUS_WORLD);
+    CU_ASSERT_EQUAL(data_blank(1ull << 31, 1ull << 31, &s), STATUS_WORLD);
+}
+
 static void test_tokens(void)
 {
     struct folder_of_files f;
@@ -262,5 +284,6 @@ void suite_data(void)
     CU_add_test(s, "headers", test_header);
     CU_add_test(s, "refused files", test_refused);
     CU_add_test(s, "Megatron pairs", test_megatron);
+    CU_add_test(s, "in memory", test_memory);
     CU_add_test(s, "byte-level tokens", test_tokens);
 }
