@@ -17,6 +17,9 @@ static enum status open_data(struct run *r, struct error *error)
 {
     const struct job_info *job = &r->folder->train[0]->job;
     uint64_t samples = 0;
+    r->evaluates = r->o.eval || r->o.generate;
+    if (r->o.generate)
+        return generate_open(r, error);
     if (r->o.paced)
         return pace_read(r->o.paced, r->programs[ROUTINE_TRAIN], r->folder->ranks->nroles, &r->pace, error);
     TRY(data_open(r->o.data, job->sequence, job->vocab, &r->data, error));
@@ -194,7 +197,7 @@ enum status run_open(struct run *r, struct error *error)
     r->programs[ROUTINE_TRAIN] = (const struct program *const *)r->folder->train;
     r->programs[ROUTINE_EVAL] = (const struct program *const *)r->folder->eval;
     r->steps = o->steps ? o->steps : o->paced ? 3 : job->steps_total;
-    if (!r->steps)
+    if (!r->steps && !o->generate)
         return error_set(error, STATUS_USAGE, "the job states no length ('total'); say --steps N");
     if (o->local_ranks && r->folder->nodes > 1)
         return error_set(error, STATUS_MISMATCH,
@@ -214,7 +217,7 @@ enum status run_open(struct run *r, struct error *error)
     for (uint32_t i = 0; r->arena_sizes && i < r->folder->ranks->nranks; i++) {
         uint32_t role = r->folder->ranks->ranks[i].role;
         uint64_t train = r->folder->train[role]->arena_bytes,
-                 eval = r->held_out ? r->folder->eval[role]->arena_bytes : 0;
+                 eval = r->evaluates ? r->folder->eval[role]->arena_bytes : 0;
         r->arena_sizes[i] = train > eval ? train : eval;
     }
     return r->arena_sizes ? choose_player(r) : STATUS_WORLD;
@@ -229,6 +232,7 @@ void run_close(struct run *r)
     saver_catalogs_free(&r->saved);
     channels_free(&r->channels);
     free(r->catalog);
+    free(r->prompt.ids);
     pace_free(&r->pace);
     routing_close(&r->routing);
     free(r->arena_sizes);
@@ -252,6 +256,7 @@ struct world_sizes run_sizes(const struct run *r)
     s.transport_bytes = r->player->shared_bytes(r->channels.list, r->channels.n);
     s.trace_bytes = r->o.trace ? run_first_span(r, s.nranks) * sizeof(struct trace_span) : 0;
     s.coverage_bytes = (2 * (size_t)r->ncatalog + r->saved.nvalues) * sizeof(uint64_t);
+    s.logits_bytes = r->o.generate ? generate_shared_bytes(r) : 0;
     return s;
 }
 

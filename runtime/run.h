@@ -7,6 +7,7 @@
 #include "runtime/cuda_plugin.h"
 #include "runtime/data.h"
 #include "runtime/folder.h"
+#include "runtime/generate.h"
 #include "runtime/log.h"
 #include "runtime/pace.h"
 #include "runtime/player.h"
@@ -24,6 +25,8 @@ struct run {
     const struct program *const *programs[NROUTINES]; /* by role */
     struct channels channels;
     struct batch_source *data, *held_out;
+    struct prompt prompt;              /* --generate */
+    bool evaluates;                    /* evaluation programs are run */
     struct safetensors *init[NSTATES]; /* what --init or --resume found; NULL: there is nothing */
     struct checkpoint resumed;         /* --resume: where the job is; its step is 0 at the beginning */
     struct saver_catalogs saved;       /* --checkpoint */

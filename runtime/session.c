@@ -92,7 +92,7 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
         .world = &r->world,
         .channels = &r->channels,
         .ranks = r->folder->ranks,
-        .programs = {r->programs[ROUTINE_TRAIN], r->held_out ? r->programs[ROUTINE_EVAL] : NULL},
+        .programs = {r->programs[ROUTINE_TRAIN], r->evaluates ? r->programs[ROUTINE_EVAL] : NULL},
         .shuffle_seed = r->o.shuffle_seed,
         .watchdog_s = r->o.watchdog_s,
         .routing = r->routing.use ? &r->routing : NULL,
@@ -120,7 +120,7 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
         r->init[state] = NULL;
     }
     TRY(open_saver(s));
-    if (rank == 0 && !r->o.quiet) {
+    if (rank == 0 && !r->o.quiet && !r->o.generate) {
         char device[256];
         r->player->describe(s->exec, device, sizeof device);
         fprintf(stderr, "%u rank%s over %s, %llu step%s, %s\n", r->world.nranks, r->world.nranks == 1 ? "" : "s",
@@ -492,20 +492,23 @@ static enum status save(struct session *s)
     return finish_files(s, &sink);
 }
 
+static enum status train_and_save(struct session *s)
+{
+    const struct run *r = s->run;
+    TRY(train(s));
+    TRY(report_end(s));
+    bool whole = s->taken == r->steps; /* not stopped before its end */
+    enum status saved = r->o.save && whole ? save(s) : STATUS_OK, written = finish_outputs(s);
+    return saved == STATUS_OK ? written : saved;
+}
+
 enum status run_rank(struct run *r, uint32_t rank)
 {
     struct session s;
     enum status st = open_session(&s, r, rank);
     atomic_store(&s.face->state, RANK_STEPPING);
     if (st == STATUS_OK)
-        st = train(&s);
-    if (st == STATUS_OK)
-        st = report_end(&s);
-    if (st == STATUS_OK) {
-        bool whole = s.taken == r->steps; /* not stopped before its end */
-        enum status saved = r->o.save && whole ? save(&s) : STATUS_OK, written = finish_outputs(&s);
-        st = saved == STATUS_OK ? written : saved;
-    }
+        st = r->o.generate ? report(&s, generate_rank(r, s.exec, &s.error)) : train_and_save(&s);
     saver_close(s.saver);
     exec_close(s.exec);
     atomic_store(&s.face->state, RANK_ENDED);

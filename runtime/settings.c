@@ -14,6 +14,7 @@
 
 static const char help[] =
     "Usage: llmrun PLAN --data FILE [options]\n"
+    "       llmrun PLAN --generate PROMPT --init DIR [options]\n"
     "Replay a plan made by llmc: one process per rank, over shared memory, on this machine's CPUs.\n"
     "\n"
     "  --data FILE           tokens: flat uint16 or uint32, with or without a 1,024-byte header, or Megatron "
@@ -70,7 +71,24 @@ static const char help_devices[] =
     "  --json                print a summary with memory figures on stdout at the end\n"
     "  --quiet               no progress on stderr\n"
     "  --help, --version\n"
-    "\n"
+    "\n";
+
+static const char help_generate[] =
+    "What a trained model writes, on CPU ranks, without training:\n"
+    "  --generate PROMPT     continue the prompt; both go to stdout, token by token.  A vocabulary of 256 to 272 entries is\n"
+    "                        bytes, and the prompt any text; for any other the prompt is token ids between commas or spaces,\n"
+    "                        and ids come out.  Keys and values are not kept: each token costs an evaluation of the plan's\n"
+    "                        whole batch, so that a plan for one rank with a batch of one sequence is the fastest, and takes\n"
+    "                        the weights of all other plans of the model\n"
+    "  --init DIR            the weights: what --save has written, or a generation of --checkpoint, DIR/step-N\n"
+    "  --tokens N            so many new tokens (100)\n"
+    "  --temperature T       0: always the likeliest token; 1: each as often as the model has it (0.8)\n"
+    "  --top-k K             one of the K likeliest\n"
+    "  --seed S              another text (0); the same on every plan, unless rounding decides\n"
+    "  --json                one object at the end, with text, ids and seconds\n"
+    "\n";
+
+static const char help_end[] =
     "Started under torchrun, mpirun or srun (RANK and WORLD_SIZE, or their variables, are set), it runs that "
     "one rank.\n"
     "Exit codes: 0 fine, 2 usage, 3 bad input or changed plan, 4 environment, 5 plan and hosts don't match, "
@@ -110,7 +128,12 @@ enum {
     OPT_CALIBRATE,
     OPT_ROUTING,
     OPT_ROUTING_SAVE,
-    OPT_ROUTING_COMPARE
+    OPT_ROUTING_COMPARE,
+    OPT_GENERATE,
+    OPT_TOKENS,
+    OPT_TEMPERATURE,
+    OPT_TOP_K,
+    OPT_SEED
 };
 
 static const struct option long_options[] = {{"data", required_argument, NULL, OPT_DATA},
@@ -143,6 +166,11 @@ static const struct option long_options[] = {{"data", required_argument, NULL, O
                                              {"routing", required_argument, NULL, OPT_ROUTING},
                                              {"routing-save", required_argument, NULL, OPT_ROUTING_SAVE},
                                              {"routing-compare", required_argument, NULL, OPT_ROUTING_COMPARE},
+                                             {"generate", required_argument, NULL, OPT_GENERATE},
+                                             {"tokens", required_argument, NULL, OPT_TOKENS},
+                                             {"temperature", required_argument, NULL, OPT_TEMPERATURE},
+                                             {"top-k", required_argument, NULL, OPT_TOP_K},
+                                             {"seed", required_argument, NULL, OPT_SEED},
                                              {"json", no_argument, NULL, OPT_JSON},
                                              {"quiet", no_argument, NULL, OPT_QUIET},
                                              {"help", no_argument, NULL, OPT_HELP},
@@ -207,6 +235,7 @@ static const char **path_of(struct settings *o, int option)
                  {OPT_GRADIENTS, &o->gradients},
                  {OPT_CHECKPOINT, &o->checkpoint.dir},
                  {OPT_PACED, &o->paced},
+                 {OPT_GENERATE, &o->generate},
                  {OPT_ROUTING, &o->routing[ROUTING_REPLAY]},
                  {OPT_ROUTING_SAVE, &o->routing[ROUTING_SAVE]},
                  {OPT_ROUTING_COMPARE, &o->routing[ROUTING_COMPARE]}};
@@ -216,12 +245,26 @@ static const char **path_of(struct settings *o, int option)
     return NULL;
 }
 
-static enum status read_seconds(const char *name, const char *text, double *out)
+/* a number from 0 on; why: what it is not, if it isn't */
+static enum status read_number(const char *name, const char *text, const char *why, double *out)
 {
     char *end;
     *out = strtod(text, &end);
-    return *end || end == text || !(*out >= 0) || !isfinite(*out) ? usage(name, text, "not a number of seconds")
-                                                                  : STATUS_OK;
+    return *end || end == text || !(*out >= 0) || !isfinite(*out) ? usage(name, text, why) : STATUS_OK;
+}
+
+/* options of --generate */
+static enum status apply_sampling(struct settings *o, int option)
+{
+    if (option == OPT_TEMPERATURE) {
+        o->sampling = "--temperature";
+        return read_number(o->sampling, optarg, "not a number from 0 on", &o->temperature);
+    }
+    o->sampling = option == OPT_TOKENS ? "--tokens" : option == OPT_TOP_K ? "--top-k" : "--seed";
+    return read_count(o->sampling, optarg, option != OPT_SEED,
+                      option == OPT_TOKENS  ? &o->tokens
+                      : option == OPT_TOP_K ? &o->top_k
+                                            : &o->seed);
 }
 
 /* "200": steps; "30s", "10m", "2h": time */
@@ -263,7 +306,7 @@ static enum status apply(struct settings *o, int option, bool *done)
     case OPT_SHUFFLE:
         return read_count("--shuffle-queues", optarg, 1, &o->shuffle_seed);
     case OPT_WATCHDOG:
-        return read_seconds("--watchdog", optarg, &o->watchdog_s);
+        return read_number("--watchdog", optarg, "not a number of seconds", &o->watchdog_s);
     case OPT_RANKS:
         o->local_ranks = strcmp(optarg, "local") == 0;
         return o->local_ranks || strcmp(optarg, "all") == 0 ? STATUS_OK
@@ -294,6 +337,11 @@ static enum status apply(struct settings *o, int option, bool *done)
     case OPT_RESUME:
         o->resume = true;
         return STATUS_OK;
+    case OPT_TOKENS:
+    case OPT_TEMPERATURE:
+    case OPT_TOP_K:
+    case OPT_SEED:
+        return apply_sampling(o, option);
     case OPT_CALIBRATE:
         o->calibrate = true;
         return STATUS_OK;
@@ -309,6 +357,8 @@ static enum status apply(struct settings *o, int option, bool *done)
     case OPT_HELP:
         fputs(help, stdout);
         fputs(help_devices, stdout);
+        fputs(help_generate, stdout);
+        fputs(help_end, stdout);
         *done = true;
         return STATUS_OK;
     case OPT_VERSION:
@@ -344,9 +394,34 @@ static enum status settle_device(struct settings *o)
     return STATUS_OK;
 }
 
+/* what --generate needs and excludes */
+static enum status settle_generation(const struct settings *o)
+{
+    bool routes = false;
+    for (int i = 0; i < 4; i++)
+        routes |= o->routing[i] != NULL;
+    if (!o->generate)
+        return o->sampling ? usage(o->sampling, NULL, "needs --generate PROMPT") : STATUS_OK;
+    if (!o->init)
+        return usage("--generate", NULL, "needs --init DIR, weights that --save or --checkpoint has written");
+    if (o->cuda)
+        return usage("--generate", NULL, "runs on CPU ranks, not with --device cuda");
+    if (o->data || o->steps || o->eval || o->save || o->log || o->trace || o->gradients || o->paced || routes ||
+        o->checkpoint.dir)
+        return usage("--generate", NULL,
+                     "trains nothing: no --data, --steps, --eval, --save, --checkpoint, --log, --trace, "
+                     "--dump-gradients, --paced or --routing");
+    return STATUS_OK;
+}
+
 enum status settings_parse(struct settings *o, int argc, char **argv, bool *done)
 {
-    *o = (struct settings){.watchdog_s = 60, .transport = -1, .replay = -1, .checkpoint = {.every_s = 600, .keep = 3}};
+    *o = (struct settings){.watchdog_s = 60,
+                           .transport = -1,
+                           .replay = -1,
+                           .checkpoint = {.every_s = 600, .keep = 3},
+                           .tokens = 100,
+                           .temperature = 0.8};
     *done = false;
     for (int option; (option = getopt_long(argc, argv, "o:", long_options, NULL)) != -1;) {
         TRY(apply(o, option, done));
@@ -377,7 +452,8 @@ enum status settings_parse(struct settings *o, int argc, char **argv, bool *done
         return usage("--checkpoint", NULL, "not with --paced, --routing-save or --routing-compare");
     if ((o->resume || o->restarts) && !o->checkpoint.dir)
         return usage(o->resume ? "--resume" : "--restarts", NULL, "needs --checkpoint DIR, where the checkpoints are");
-    if (!o->data && !o->paced)
+    TRY(settle_generation(o));
+    if (!o->data && !o->paced && !o->generate)
         return usage("--data", NULL, "missing: a file of tokens ('llmc tokens' makes one from text)");
     if (o->eval_every && !o->eval)
         return usage("--eval-every", NULL, "needs --eval FILE");

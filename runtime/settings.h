@@ -22,6 +22,11 @@ struct settings {
     uint64_t shuffle_seed;
     double watchdog_s;
     bool json, quiet, local_ranks;
+    /* --generate: the prompt; how many tokens; how they are chosen, see generate.h */
+    const char *generate;
+    uint64_t tokens, top_k, seed;
+    double temperature;
+    const char *sampling; /* the last one of its options that was given, or NULL */
     bool calibrate;
     const char *output;          /* of --calibrate; NULL = stdout */
     bool cuda, nccl, free_order; /* --device cuda; --transport nccl rather than d2d; --no-deterministic */

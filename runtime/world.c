@@ -1,6 +1,6 @@
 /* The shared region: layout, attaching, events, barrier, failure.
  *
- * Layout: control block, rank faces, transport, trace, coverage, then the arenas, each ending where an
+ * Layout: control block, rank faces, transport, trace, coverage, logits, then the arenas, each ending where an
  * inaccessible page begins, so that one byte too far is a fault at once.  Events are futex words (Drepper,
  * "Futexes Are Tricky"): a sleeper publishes that it sleeps and the kernel re-checks the word, so a bump is
  * never lost. */
@@ -207,22 +207,23 @@ static uint64_t arena_size(const struct world_sizes *s, uint32_t rank)
 }
 
 /* places everything in the region; the guard page before an arena is the one behind its predecessor */
-static void lay_out(struct world *w, const struct world_sizes *s, size_t at[5])
+static void lay_out(struct world *w, const struct world_sizes *s, size_t at[6])
 {
     at[0] = pages(sizeof *w->control);
     at[1] = at[0] + pages(s->nranks * sizeof *w->ranks);
     at[2] = at[1] + pages(s->transport_bytes);
     at[3] = at[2] + pages(s->trace_bytes);
     at[4] = at[3] + pages(s->coverage_bytes);
-    w->control_bytes = at[4];
-    w->map_bytes = at[4] + PAGE_BYTES;
+    at[5] = at[4] + pages(s->logits_bytes);
+    w->control_bytes = at[5];
+    w->map_bytes = at[5] + PAGE_BYTES;
     for (uint32_t r = 0; r < s->nranks; r++)
         w->map_bytes += pages(arena_size(s, r)) + PAGE_BYTES;
 }
 
 static enum status map_region(struct world *w, const struct world_sizes *s, int fd, struct error *error)
 {
-    size_t at[5];
+    size_t at[6];
     lay_out(w, s, at);
     int flags = MAP_SHARED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0);
     w->map = mmap(NULL, w->map_bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
@@ -236,11 +237,12 @@ static enum status map_region(struct world *w, const struct world_sizes *s, int 
     w->transport = w->map + at[1];
     w->trace = w->map + at[2];
     w->coverage = w->map + at[3];
+    w->logits = w->map + at[4];
     w->arena = calloc(s->nranks, sizeof *w->arena);
     w->arena_size = calloc(s->nranks, sizeof *w->arena_size);
     if (!w->arena || !w->arena_size)
         return error_set(error, STATUS_WORLD, "out of memory for %u arenas", s->nranks);
-    uint8_t *next = w->map + at[4];
+    uint8_t *next = w->map + at[5];
     mprotect(next, PAGE_BYTES, PROT_NONE);
     for (uint32_t r = 0; r < s->nranks; r++) {
         uint64_t bytes = arena_size(s, r);
@@ -256,7 +258,7 @@ static enum status map_region(struct world *w, const struct world_sizes *s, int 
 enum status world_open(struct world *w, const struct world_sizes *sizes, const char *name, uint32_t rank,
                        double timeout_s, struct error *error)
 {
-    size_t at[5];
+    size_t at[6];
     int fd = -1;
     *w = (struct world){.rank = rank, .nranks = sizes->nranks, .named = name != NULL};
     w->spins = sizes->nranks > (uint32_t)sysconf(_SC_NPROCESSORS_ONLN) ? 8 : 100;

@@ -54,10 +54,10 @@ struct world {
     uint32_t rank, nranks; /* rank: NONE in the process that only launches */
     struct world_control *control;
     struct world_rank *ranks;
-    uint8_t *transport, *trace, *coverage; /* zeroed regions of the requested sizes */
-    uint8_t **arena;                       /* by rank, ending at an inaccessible page */
-    uint64_t *arena_size;                  /* by rank */
-    uint64_t arena_bytes;                  /* the largest */
+    uint8_t *transport, *trace, *coverage, *logits; /* zeroed regions of the requested sizes */
+    uint8_t **arena;                                /* by rank, ending at an inaccessible page */
+    uint64_t *arena_size;                           /* by rank */
+    uint64_t arena_bytes;                           /* the largest */
     uint8_t *map;
     size_t map_bytes, control_bytes; /* control_bytes: all but the arenas */
     /* for ranks on several machines, whose region is this rank's alone, while barriers and failures go through
@@ -71,7 +71,7 @@ struct world_sizes {
     uint32_t nranks;
     uint64_t arena_bytes; /* of every rank, where each == NULL */
     const uint64_t *each; /* by rank */
-    size_t transport_bytes, trace_bytes, coverage_bytes;
+    size_t transport_bytes, trace_bytes, coverage_bytes, logits_bytes;
 };
 
 /* name NULL: anonymous memory, inherited by fork.  Else a POSIX shared-memory object: rank 0 makes it, all

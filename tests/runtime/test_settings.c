@@ -6,6 +6,7 @@
 
 #include <CUnit/CUnit.h>
 #include <getopt.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -90,6 +91,19 @@ static void test_refused(void)
         {"p --data t --restarts 3", "--restarts: needs --checkpoint DIR, where the checkpoints are"},
         {"p --data t -o x", "-o: is for --calibrate"},
         {"p --calibrate", "p: --calibrate takes no plan"},
+        {"p --generate a --init i --tokens 0", "--tokens 0: not a whole number from 1 on"},
+        {"p --generate a --init i --tokens 1.5", "--tokens 1.5: not a whole number from 1 on"},
+        {"p --generate a --init i --top-k 0", "--top-k 0: not a whole number from 1 on"},
+        {"p --generate a --init i --seed -1", "--seed -1: not a whole number"},
+        {"p --generate a --init i --temperature hot", "--temperature hot: not a number from 0 on"},
+        {"p --generate a --init i --temperature -1", "--temperature -1: not a number from 0 on"},
+        {"p --generate a --init i --temperature inf", "--temperature inf: not a number from 0 on"},
+        {"p --generate a", "--generate: needs --init DIR, weights that --save or --checkpoint has written"},
+        {"p --generate a --init i --device cuda", "--generate: runs on CPU ranks, not with --device cuda"},
+        {"p --data t --tokens 1", "--tokens: needs --generate PROMPT"},
+        {"p --data t --top-k 1", "--top-k: needs --generate PROMPT"},
+        {"p --data t --seed 1", "--seed: needs --generate PROMPT"},
+        {"p --data t --temperature 1", "--temperature: needs --generate PROMPT"},
         {"--calibrate --transport nccl", "--transport nccl: needs --device cuda"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -107,7 +121,9 @@ static void test_excluded(void)
                       routing[] = "--routing: one of --routing, --routing-save and --routing-compare",
                       rank[] = "--rank: needs --rendezvous and --world, which is greater",
                       kept[] = "--checkpoint: not with --paced, --routing-save or --routing-compare",
-                      meet[] = "--rendezvous: needs --device cuda --transport nccl";
+                      meet[] = "--rendezvous: needs --device cuda --transport nccl",
+                      generate[] = "--generate: trains nothing: no --data, --steps, --eval, --save, --checkpoint, --log, "
+                                   "--trace, --dump-gradients, --paced or --routing";
     static const char *const cases[][2] = {
         {"p --data t --device cuda --shuffle-queues 1", cuda},
         {"p --data t --device cuda --paced f", cuda},
@@ -123,6 +139,17 @@ static void test_excluded(void)
         {"p --data t --routing f --routing-save g", routing},
         {"p --data t --routing f --routing-compare g", routing},
         {"p --data t --routing-save f --routing-compare g", routing},
+        {"p --generate a --init i --data f", generate},
+        {"p --generate a --init i --steps 1", generate},
+        {"p --generate a --init i --eval f", generate},
+        {"p --generate a --init i --save f", generate},
+        {"p --generate a --init i --log f", generate},
+        {"p --generate a --init i --checkpoint f", generate},
+        {"p --generate a --init i --trace f", generate},
+        {"p --generate a --init i --dump-gradients f", generate},
+        {"p --generate a --init i --routing f", generate},
+        {"p --generate a --init i --routing-save f", generate},
+        {"p --generate a --init i --routing-compare f", generate},
         {"p --data t --transport nccl", "--transport nccl: needs --device cuda"},
         {"p --data t --transport d2d", "--transport d2d: needs --device cuda"},
         {"p --data t --device cuda --transport shm", "--transport shm: does not reach GPUs: nccl or d2d"},
@@ -158,6 +185,7 @@ static void test_accepted(void)
     CU_ASSERT(!o->cuda && !o->nccl && !o->free_order && o->transport == -1 && o->replay == -1);
     CU_ASSERT(!o->init && !o->save && !o->eval && !o->log && !o->trace);
     CU_ASSERT(!o->gradients && !o->paced && !o->routing[ROUTING_REPLAY] && !o->rendezvous && !o->output);
+    CU_ASSERT(!o->generate && !o->sampling);
     o = accepted(&p, "--data t --init i --save s --eval e --log l --trace c --dump-gradients g "
                      "--routing-save r p --steps 9223372036854775807 --eval-every 2 --shuffle-queues 3 "
                      "--watchdog 0.5 --ranks local --json --quiet");
@@ -174,6 +202,12 @@ static void test_accepted(void)
     CU_ASSERT_FALSE(accepted(&p, "p --data t --ranks all --watchdog 0")->local_ranks);
     CU_ASSERT_STRING_EQUAL(accepted(&p, "p --paced f")->paced, "f");
     CU_ASSERT_STRING_EQUAL(accepted(&p, "p --data t --routing-compare f")->routing[ROUTING_COMPARE], "f");
+    o = accepted(&p, "p --generate hello --init i --json");
+    CU_ASSERT_STRING_EQUAL(o->generate, "hello");
+    CU_ASSERT(o->tokens == 100 && !o->top_k && !o->seed && fabs(o->temperature - 0.8) < 1e-9);
+    o = accepted(&p, "p --generate a --init i --tokens 3 --top-k 4 --seed 0 --temperature 0 --shuffle-queues 5");
+    CU_ASSERT(o->tokens == 3 && o->top_k == 4 && !o->seed && !(o->temperature > 0) && o->shuffle_seed == 5);
+    CU_ASSERT(accepted(&p, "p --generate a --init i --seed 9223372036854775807")->seed == INT64_MAX);
     o = accepted(&p, "--calibrate -o x");
     CU_ASSERT(o->calibrate && !o->nccl);
     CU_ASSERT_STRING_EQUAL(o->output, "x");
