@@ -1,6 +1,6 @@
 #!/bin/sh
 # The whole way on this machine: text -> tokens; measurements -> cluster; model + cluster -> plan; plan -> timeline; plan +
-# tokens -> training; what the plan predicted against what came.
+# tokens -> training; what the plan predicted against what came; what the trained model writes.
 #   demo.sh BUILD_FOLDER        leaves everything in BUILD_FOLDER/demo
 # STEPS=60 steps of 16 sequences: half the job's batch, so that two cores are done in a few minutes.
 # Text: the licences that every Debian carries in /usr/share/common-licenses, as byte-level tokens.
@@ -30,11 +30,16 @@ show "$build/llmc" plan plans/tiny-llama/model.llm "$demo/machine.xml" --set tp=
     --set batch="16 sequences" -o "$demo/plan"
 show "$build/llmc" show "$demo/plan" --timeline
 show "$build/llmrun" "$demo/plan" --data "$demo/tokens.bin" --steps "$steps" --eval "$demo/heldout.bin" \
-    --eval-every 20 --log "$demo/log.jsonl" --trace "$demo/trace.json"
+    --eval-every 20 --log "$demo/log.jsonl" --trace "$demo/trace.json" --save "$demo/weights"
 echo
 tests/tools/curve.sh "$demo/log.jsonl"
 show "$build/llmc" diff "$demo/plan" "$demo/trace.json" | sed '/^farthest off/,$d'
 tests/tools/predicted.sh "$demo/plan/plan.json" "$demo/log.jsonl"
+
+# each token costs an evaluation of a plan's whole batch, so the model is planned once more, for one rank and a short sequence
+show "$build/llmc" plan plans/tiny-llama/model.llm "$demo/machine.xml" --set gpus=1 --set tp=1 --set pp=1 --set dp=1 \
+    --set batch="1 sequences" --set microbatch=1 --set sequence=64 -q -o "$demo/writer" | sed -n 1,3p
+show "$build/llmrun" "$demo/writer" --init "$demo/weights" --generate "This License" --tokens 100
 
 # against_one NAME MODEL STEPS BATCH SET...: plans for one rank and for sixteen, trains both, compares the losses; what a model
 # with experts chooses on one rank is replayed
