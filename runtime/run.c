@@ -6,6 +6,7 @@
 #include "runtime/file.h"
 #include "runtime/launch.h"
 #include "runtime/rendezvous.h"
+#include "runtime/replicas.h"
 #include "runtime/weights.h"
 
 #include <errno.h>
@@ -209,6 +210,7 @@ enum status run_open(struct run *r, struct error *error)
     if (o->checkpoint.dir)
         TRY(saver_catalogs(r->programs[ROUTINE_TRAIN], r->folder->ranks->nroles, 2 * (size_t)r->ncatalog, &r->saved,
                            error));
+    r->replicas = 2 * (uint64_t)r->ncatalog + r->saved.nvalues;
     TRY(open_data(r, error));
     TRY(open_start(r, error));
     TRY(open_routing(r, error));
@@ -255,7 +257,7 @@ struct world_sizes run_sizes(const struct run *r)
     s.each = r->arena_sizes;
     s.transport_bytes = r->player->shared_bytes(r->channels.list, r->channels.n);
     s.trace_bytes = r->o.trace ? run_first_span(r, s.nranks) * sizeof(struct trace_span) : 0;
-    s.coverage_bytes = (2 * (size_t)r->ncatalog + r->saved.nvalues) * sizeof(uint64_t);
+    s.coverage_bytes = (r->replicas + replicas_words(r->programs[ROUTINE_TRAIN], r->folder->ranks)) * sizeof(uint64_t);
     s.logits_bytes = r->o.generate ? generate_shared_bytes(r) : 0;
     return s;
 }

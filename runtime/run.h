@@ -30,6 +30,7 @@ struct run {
     struct safetensors *init[NSTATES]; /* what --init or --resume found; NULL: there is nothing */
     struct checkpoint resumed;         /* --resume: where the job is; its step is 0 at the beginning */
     struct saver_catalogs saved;       /* --checkpoint */
+    uint64_t replicas;                 /* first word of world.coverage that the comparison of replicas uses */
     struct weight_plan *catalog;
     uint32_t ncatalog;
     uint64_t *arena_sizes; /* by rank: the larger one of its programs' arenas */

@@ -82,7 +82,7 @@ static enum status list_pieces(struct saver *s, size_t *bytes)
     for (int state = 0; state < NSTATES; state++) {
         struct weights_piece *pieces;
         uint32_t n;
-        TRY(weights_pieces(&s->place, (enum state)state, &pieces, &n));
+        TRY(weights_pieces(&s->place, (enum state)state, false, &pieces, &n));
         struct staged *longer = realloc(s->staged, (s->nstaged + n + (size_t)1) * sizeof *longer);
         for (uint32_t i = 0; longer && i < n; i++) {
             longer[s->nstaged + i] = (struct staged){

@@ -6,6 +6,7 @@
 #include "runtime/file.h"
 #include "runtime/lr.h"
 #include "runtime/rendezvous.h"
+#include "runtime/replicas.h"
 #include "runtime/summary.h"
 #include "runtime/trace.h"
 #include "runtime/weights.h"
@@ -371,6 +372,29 @@ static enum status take_checkpoint(struct session *s, bool wait)
                                      (unsigned long long)s->taken));
 }
 
+/* Flips a bit of the rank's first parameter, as failing memory might: a test. */
+static void flip(struct session *s)
+{
+    for (uint32_t i = 0; i < s->place.p->nbuffers; i++)
+        if (s->place.p->buffers[i].kind == BUFFER_PARAM) {
+            s->place.arena[s->place.p->buffers[i].offset] ^= 1;
+            return;
+        }
+}
+
+/* Compares what replicas hold: every so many steps, and before a checkpoint makes it last. */
+static enum status check_replicas(struct session *s, bool saves)
+{
+    const struct run *r = s->run;
+    if (r->o.flip[1] == s->taken && r->o.flip[0] == s->world->rank && !r->o.resume)
+        flip(s);
+    bool due = saves || (r->o.replicas_every && s->taken % r->o.replicas_every == 0);
+    if (!due || s->world->remote || !r->player->computes)
+        return STATUS_OK;
+    TRY(exec_from_device(s->exec));
+    return report(s, replicas_check(s->world, &s->place, r->replicas, s->taken, &s->error));
+}
+
 /* What follows a step: its results, an evaluation, a checkpoint. */
 static enum status end_step(struct session *s, bool evaluates, double step_time_s)
 {
@@ -384,7 +408,9 @@ static enum status end_step(struct session *s, bool evaluates, double step_time_
         TRY(evaluate(s, s->taken));
         core_s(s); /* of no step */
     }
-    bool stops = s->saver && saver_stops(s->saver, s->taken);
+    bool stops = s->saver && saver_stops(s->saver, s->taken),
+         saves = s->saver && (saver_is_due(s->saver, s->taken) || s->taken == s->run->steps);
+    TRY(check_replicas(s, saves));
     return s->saver && saver_is_due(s->saver, s->taken) ? take_checkpoint(s, stops) : STATUS_OK;
 }
 

@@ -28,6 +28,8 @@ static const char help[] =
     "  --keep N              keep the newest N generations (3; 0 = all)\n"
     "  --keep-every N        and those of all steps that are multiples of N\n"
     "  --resume              go on from the newest intact checkpoint in DIR, or from the beginning if there is none\n"
+    "  --check-replicas N    compare, every N steps, what ranks hold that must hold the same bits, and name who differs; without it\n"
+    "                        this happens where a checkpoint is taken.  Ranks of one machine\n"
     "  --restarts N          where a rank dies or hangs, start all of them again from the newest checkpoint, N times at most;\n"
     "                        not where one step fails three times running\n"
     "  --eval FILE           held-out tokens; their loss is measured at the end\n"
@@ -37,6 +39,7 @@ static const char help[] =
     "                        core_s (seconds on cores of all ranks);\n"
     "                        if it cannot be written the run goes on, and ends with exit code 4; - is stdout\n"
     "  --trace FILE          what the last step really did, for ui.perfetto.dev or chrome://tracing\n"
+    "  --flip-bit RANK:STEP  damage a weight of a rank after a step (a test: it must be found)\n"
     "  --shuffle-queues SEED run ready queues in a seeded adversarial order (a test: results must not "
     "change)\n"
     "  --dump-gradients DIR  write the first step's gradients, reduced and not clipped, as "
@@ -122,6 +125,8 @@ enum {
     OPT_RESUME,
     OPT_EVERY,
     OPT_KEEP,
+    OPT_REPLICAS,
+    OPT_FLIP,
     OPT_RESTARTS,
     OPT_KEEP_EVERY,
     OPT_PACED,
@@ -159,6 +164,8 @@ static const struct option long_options[] = {{"data", required_argument, NULL, O
                                              {"resume", no_argument, NULL, OPT_RESUME},
                                              {"every", required_argument, NULL, OPT_EVERY},
                                              {"keep", required_argument, NULL, OPT_KEEP},
+                                             {"check-replicas", required_argument, NULL, OPT_REPLICAS},
+                                             {"flip-bit", required_argument, NULL, OPT_FLIP},
                                              {"restarts", required_argument, NULL, OPT_RESTARTS},
                                              {"keep-every", required_argument, NULL, OPT_KEEP_EVERY},
                                              {"paced", required_argument, NULL, OPT_PACED},
@@ -267,6 +274,18 @@ static enum status apply_sampling(struct settings *o, int option)
                                             : &o->seed);
 }
 
+/* "RANK:STEP" */
+static enum status read_flip(const char *name, const char *text, uint64_t flip[2])
+{
+    unsigned rank, step;
+    int n = 0;
+    if (sscanf(text, "%9u:%9u%n", &rank, &step, &n) != 2 || text[n] || !step)
+        return usage(name, text, "not RANK:STEP, as 2:10");
+    flip[0] = rank;
+    flip[1] = step;
+    return STATUS_OK;
+}
+
 /* "200": steps; "30s", "10m", "2h": time */
 static enum status read_interval(const char *name, const char *text, struct saver_rules *rules)
 {
@@ -290,14 +309,49 @@ static enum status read_interval(const char *name, const char *text, struct save
     return STATUS_OK;
 }
 
+/* options of what a run survives; *known false: another option */
+static enum status apply_lasting(struct settings *o, int option, bool *known)
+{
+    *known = true;
+    switch (option) {
+    case OPT_EVERY:
+        return read_interval("--every", optarg, &o->checkpoint);
+    case OPT_KEEP:
+        return read_count("--keep", optarg, 0, &o->checkpoint.keep);
+    case OPT_KEEP_EVERY:
+        return read_count("--keep-every", optarg, 1, &o->checkpoint.keep_every);
+    case OPT_RESTARTS:
+        return read_count("--restarts", optarg, 0, &o->restarts);
+    case OPT_REPLICAS:
+        return read_count("--check-replicas", optarg, 1, &o->replicas_every);
+    case OPT_FLIP:
+        return read_flip("--flip-bit", optarg, o->flip);
+    case OPT_RESUME:
+        o->resume = true;
+        return STATUS_OK;
+    case OPT_TOKENS:
+    case OPT_TEMPERATURE:
+    case OPT_TOP_K:
+    case OPT_SEED:
+        return apply_sampling(o, option);
+    default:
+        *known = false;
+        return STATUS_OK;
+    }
+}
+
 static enum status apply(struct settings *o, int option, bool *done)
 {
     const char **path = path_of(o, option);
     int choice = 0;
+    bool known;
     if (path) {
         *path = optarg;
         return STATUS_OK;
     }
+    TRY(apply_lasting(o, option, &known));
+    if (known)
+        return STATUS_OK;
     switch (option) {
     case OPT_STEPS:
         return read_count("--steps", optarg, 1, &o->steps);
@@ -326,22 +380,6 @@ static enum status apply(struct settings *o, int option, bool *done)
     case OPT_FREE_ORDER:
         o->free_order = true;
         return STATUS_OK;
-    case OPT_EVERY:
-        return read_interval("--every", optarg, &o->checkpoint);
-    case OPT_KEEP:
-        return read_count("--keep", optarg, 0, &o->checkpoint.keep);
-    case OPT_KEEP_EVERY:
-        return read_count("--keep-every", optarg, 1, &o->checkpoint.keep_every);
-    case OPT_RESTARTS:
-        return read_count("--restarts", optarg, 0, &o->restarts);
-    case OPT_RESUME:
-        o->resume = true;
-        return STATUS_OK;
-    case OPT_TOKENS:
-    case OPT_TEMPERATURE:
-    case OPT_TOP_K:
-    case OPT_SEED:
-        return apply_sampling(o, option);
     case OPT_CALIBRATE:
         o->calibrate = true;
         return STATUS_OK;

@@ -45,8 +45,9 @@ struct weights_piece {
     uint64_t first;      /* element of the bucket at which row 0 begins */
     struct view values;  /* where they are */
 };
-/* Lists the pieces of a state; the caller frees *out. */
-enum status weights_pieces(const struct weights_place *w, enum state state, struct weights_piece **out, uint32_t *n);
+/* Lists the pieces of a state; copies: also those that another rank answers for.  The caller frees *out. */
+enum status weights_pieces(const struct weights_place *w, enum state state, bool copies, struct weights_piece **out,
+                           uint32_t *n);
 
 /* where pieces go */
 struct weights_sink {

@@ -18,6 +18,8 @@ enum status weights_walk(const struct weights_place *w, const struct bucket *b, 
                          weights_visit *visit, void *context);
 /* the rank's value of a slot; 0 for NONE */
 uint64_t weights_slot(const struct weights_place *w, uint32_t slot);
+/* Does the instruction update a parameter?  What it updates is its first operand. */
+bool weights_is_optimizer(const struct insn *in);
 enum { WEIGHTS_NAME = 112 }; /* bytes of a tensor's name, with the 0 */
 
 #endif

@@ -120,9 +120,9 @@ static struct view kept_view(const struct weights_place *w, const struct weights
     return v;
 }
 
-static bool is_optimizer(const struct insn *in)
+bool weights_is_optimizer(const struct insn *in)
 {
-    return in->op == OP_ADAMW || in->op == OP_SGD || in->op == OP_BIAS_MOVE; /* what it updates is its first operand */
+    return in->op == OP_ADAMW || in->op == OP_SGD || in->op == OP_BIAS_MOVE;
 }
 
 /* The operand of an optimizer instruction that is the state; NONE: it has none. */
@@ -137,7 +137,7 @@ static uint32_t operand_of(const struct insn *in, enum state state)
 
 /* The elements that instruction `insn` updates, in *piece, with the working or master copy's values; false: none that
  * this rank answers for. */
-static bool find_piece(const struct weights_place *w, uint32_t insn, struct weights_piece *piece)
+static bool find_piece(const struct weights_place *w, uint32_t insn, bool copies, struct weights_piece *piece)
 {
     const struct insn *in = &w->p->insns[insn];
     const struct operand
@@ -149,7 +149,7 @@ static bool find_piece(const struct weights_place *w, uint32_t insn, struct weig
     param = fetched ? copy : param;
     const struct buffer *b = &w->p->buffers[param->buffer];
     const struct bucket *bucket = &w->p->buckets[b->bucket];
-    if (bucket->count_slot != NONE && !weights_slot(w, bucket->count_slot))
+    if (!copies && bucket->count_slot != NONE && !weights_slot(w, bucket->count_slot))
         return false;
     uint64_t size = isa_dtype_bytes(b->dtype);
     piece->bucket = b->bucket;
@@ -160,20 +160,21 @@ static bool find_piece(const struct weights_place *w, uint32_t insn, struct weig
     return true;
 }
 
-enum status weights_pieces(const struct weights_place *w, enum state state, struct weights_piece **out, uint32_t *n)
+enum status weights_pieces(const struct weights_place *w, enum state state, bool copies, struct weights_piece **out,
+                           uint32_t *n)
 {
     uint32_t all = 0;
     for (uint32_t i = 0; i < w->p->ninsns; i++)
-        all += is_optimizer(&w->p->insns[i]);
+        all += weights_is_optimizer(&w->p->insns[i]);
     struct weights_piece *list = calloc(all + (size_t)1, sizeof *list);
     bool lost = false;
     *n = 0;
     for (uint32_t i = 0; list && i < w->p->ninsns; i++) {
         const struct insn *in = &w->p->insns[i];
         struct weights_piece *piece = &list[*n];
-        uint32_t which = is_optimizer(in) ? operand_of(in, state) : NONE;
+        uint32_t which = weights_is_optimizer(in) ? operand_of(in, state) : NONE;
         const struct operand *o = which == NONE ? NULL : &w->p->operands[in->operand + which];
-        if (!o || o->buffer == NONE || !find_piece(w, i, piece))
+        if (!o || o->buffer == NONE || !find_piece(w, i, copies, piece))
             continue;
         bool fetched = w->p->buffers[o->buffer].bucket == NONE; /* the operand is a copy of what is in host memory */
         piece->values = fetched ? kept_view(w, piece, state) : place_view(w, o);
@@ -236,7 +237,7 @@ enum status weights_save(const struct weights_place *w, const struct weights_sin
 {
     struct weights_piece *pieces;
     uint32_t n;
-    TRY(weights_pieces(w, STATE_WEIGHT, &pieces, &n));
+    TRY(weights_pieces(w, STATE_WEIGHT, false, &pieces, &n));
     for (uint32_t i = 0; i < n; i++)
         weights_store(w, &pieces[i], NULL, sink);
     free(pieces);
@@ -247,7 +248,7 @@ void weights_save_gradient(const struct weights_place *w, uint32_t insn, const s
 {
     const struct insn *in = &w->p->insns[insn];
     struct weights_piece piece;
-    if (!is_optimizer(in) || !find_piece(w, insn, &piece))
+    if (!weights_is_optimizer(in) || !find_piece(w, insn, false, &piece))
         return;
     uint32_t g = in->op == OP_ADAMW ? (uint32_t)OPND(ADAMW, g)
                  : in->op == OP_SGD ? (uint32_t)OPND(SGD, g)

@@ -163,6 +163,23 @@ static void test_not_finite(void)
            4, "no accident: giving up");
 }
 
+/* a bit that flips unseen is found before a checkpoint takes it, and the run goes on from the one before */
+static void test_flipped(void)
+{
+    char dir[E2E_PATH];
+    make_folder(dir, "flipped");
+    static const char run[] = "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=2 --set pp=1 --set dp=2 --set zero=0 -o $D/%s && "
+                              "$R $D/%s --data $D/t.bin --steps 60 --quiet --save $D/whole --log $D/whole.jsonl && rm -rf $D/c; $R $D/%s --data $D/t.bin --steps 60 --checkpoint $D/c --every 8 --restarts 2 --save $D/end "
+                              "--log $D/end.jsonl --flip-bit %s 2>$D/said && " SAME;
+    char script[4096];
+    snprintf(script, sizeof script, run, "two", "two", "two", "2:11");
+    expect(dir, script, 0, "after step 16 ranks 0 and 2 hold the same part of the weights or moments, but not the same bits: ");
+    expect(dir,
+           "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=1 --set pp=1 --set dp=4 --set zero=0 -o $D/four && "
+           "$R $D/four --data $D/t.bin --steps 12 --check-replicas 5 --flip-bit 1:3 2>$D/said",
+           4, "after step 5 rank 1 holds other weights or moments than the 3 ranks that hold the same part: ");
+}
+
 /* the slowest test of all, by hand */
 static void test_soak(void)
 {
@@ -172,8 +189,8 @@ static void test_soak(void)
         return;
     make_folder(dir, "soak");
     snprintf(script, sizeof script,
-             "N=%d; S=$((N * 4 + 60)); $R $D/p --data $D/t.bin --steps $S --quiet --save $D/whole --log $D/whole.jsonl && "
-             "rm -rf $D/c && $R $D/p --data $D/t.bin --steps $S --checkpoint $D/c --every 3 --restarts $((2 * N)) --watchdog 2 "
+             "N=%d; S=$((N * 4 + 60)); $R $D/p --data $D/t.bin --steps $S --quiet --save $D/whole --log $D/whole.jsonl; "
+             "rm -rf $D/c; $R $D/p --data $D/t.bin --steps $S --checkpoint $D/c --every 3 --restarts $((2 * N)) --watchdog 2 "
              "--save $D/end --log $D/end.jsonl 2>$D/said & P=$!; sleep 1; while kill -0 $P 2>/dev/null; do "
              "sleep 0.$(shuf -i 100-900 -n 1); C=$(cut -d' ' -f$(shuf -i 1-4 -n 1) /proc/$P/task/$P/children 2>/dev/null); "
              "case $(shuf -i 1-10 -n 1) in 1) kill -STOP $C;; 2) kill -SEGV $C;; 3) kill -ABRT $C;; *) kill -9 $C;; esac "
@@ -195,5 +212,6 @@ void suite_supervise(void)
     CU_add_test(s, "what is not gone on from", test_refused);
     CU_add_test(s, "a step that always fails", test_no_accident);
     CU_add_test(s, "numbers that are none", test_not_finite);
+    CU_add_test(s, "a bit that flips", test_flipped);
     CU_add_test(s, "soak", test_soak);
 }
