@@ -52,3 +52,6 @@ tests/bench/calibrated.sh "$build" "$work/calibrated"
 
 title "collectives over shared memory against memcpy    $build/tests/bench/bench_shm"
 "$build/tests/bench/bench_shm"
+
+title "long runs: deaths, standstills, checkpoints    tests/bench/lasting.py --build $build"
+python3 tests/bench/lasting.py --build "$build"
