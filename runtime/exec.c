@@ -65,10 +65,14 @@ static void publish_head(const struct exec *e, const struct play *play, uint32_t
 
 static void pop(const struct exec *e, struct play *play, uint32_t q)
 {
+    struct world_rank *face = &e->s.world->ranks[e->s.world->rank];
+    uint32_t insn = play->order[play->first[q] + play->done[q]], evaluates = play != &e->play[ROUTINE_TRAIN];
     play->done[q]++;
     play->open[q] = false;
     publish_head(e, play, q);
-    atomic_fetch_add_explicit(&e->s.world->ranks[e->s.world->rank].progress, 1, memory_order_relaxed);
+    uint64_t n = atomic_load_explicit(&face->progress, memory_order_relaxed);
+    atomic_store_explicit(&face->flight[n % WORLD_FLIGHT], 2 * insn + evaluates, memory_order_relaxed);
+    atomic_store_explicit(&face->progress, n + 1, memory_order_relaxed);
 }
 
 static void run_kernel(struct exec *e, struct play *play, uint32_t i)

@@ -4,6 +4,7 @@
 #include "runtime/calibrate_ranks.h"
 #include "runtime/device.h"
 #include "runtime/file.h"
+#include "runtime/flight.h"
 #include "runtime/launch.h"
 #include "runtime/memory.h"
 #include "runtime/rendezvous.h"
@@ -102,6 +103,8 @@ static enum status run_all(struct run *r, const struct launch *l, struct error *
     /* one of the processes prints the failure, whoever comes first */
     if (atomic_exchange(&r->world.control->message_ready, 0))
         error_set(error, st, "%s", r->world.control->message);
+    if (!l->given && !r->player->threads && r->o.checkpoint.dir)
+        flight_write(r, r->o.checkpoint.dir, error->text);
     return world_failed(&r->world) ? world_failed(&r->world) : st;
 }
 

@@ -1,6 +1,7 @@
 /* Attempts, and what they cost. */
 
 #include "runtime/supervise.h"
+#include "runtime/flight.h"
 
 #include <stdio.h>
 
@@ -14,18 +15,6 @@ struct attempts {
     uint64_t again; /* steps that were begun in attempts that failed, and had to be taken again */
     double lost_s;  /* of these attempts, by the share of their steps that was lost */
 };
-
-/* the last step that a rank has begun, counted from 1; 0: none */
-static uint64_t step_reached(const struct run *r)
-{
-    uint64_t most = 0;
-    for (uint32_t i = 0; r->world.ranks && i < r->world.nranks; i++) {
-        const struct world_rank *face = &r->world.ranks[i];
-        uint64_t step = (uint64_t)atomic_load(&face->step) + 1;
-        most = atomic_load(&face->state) != RANK_STARTING && step > most ? step : most;
-    }
-    return most;
-}
 
 /* Is it a failure that may be the machine's, of processes that llmrun has started itself? */
 static bool may_go_on(const struct run *r, const struct attempts *a, enum status st)
@@ -48,7 +37,7 @@ static void count_losses(struct attempts *a, uint64_t first)
 
 static void count_failure(struct attempts *a, const struct run *r, double seconds)
 {
-    uint64_t reached = step_reached(r);
+    uint64_t reached = flight_step(r);
     a->same = a->restarts && reached == a->reached ? a->same + 1 : 1;
     a->reached = reached;
     a->first = r->resumed.step;

@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { WORLD_FLIGHT = 32 /* instructions of each rank that are remembered */ };
 enum rank_state { RANK_STARTING, RANK_STEPPING, RANK_SAVING, RANK_ENDED };
 
 /* what one rank publishes; written by the rank itself, except `event` */
@@ -30,6 +31,7 @@ struct world_rank {
     _Atomic uint32_t running;       /* instruction that the process is executing; NONE */
     /* nanoseconds for which the process has had a core, as of the end of its last step */
     _Atomic int64_t core_ns;
+    _Atomic uint32_t flight[WORLD_FLIGHT]; /* at progress modulo the size: instruction * 2, + 1 of the evaluation */
     double margin; /* largest margin of expert choices that differ from recorded ones, see routing.h */
     uint64_t report[8], memory[2][8]; /* for the final summary, see summary.h and memory.h */
 };
