@@ -72,8 +72,19 @@ PLUGIN     := $(if $(NVCC),$(if $(SAN)$(FUZZ),,$(B)/llmrun-cuda.so))
 CUDA_HOST  := $(if $(filter clang%,$(notdir $(CC))),-ccbin $(CXX) -Xcompiler -Wno-unused-function)
 GENCODE     = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a))
 
-all: $(B)/llmc $(B)/llmrun $(PLUGIN)
+# The MPI plugin: messages between hosts, in a library that llmrun opens for --transport mpi.  It is built where an MPI
+# library's headers are.
+MPI        := $(shell pkg-config --exists ompi-c 2>/dev/null && echo ompi-c)
+MPI_CFLAGS := $(addprefix -isystem ,$(patsubst -I%,%,$(if $(MPI),$(shell pkg-config --cflags-only-I $(MPI)))))
+MPI_PLUGIN := $(if $(MPI),$(if $(FUZZ),,$(B)/llmrun-mpi.so))
+
+all: $(B)/llmc $(B)/llmrun $(PLUGIN) $(MPI_PLUGIN)
 	$(Q)$(if $(PLUGIN),,echo "  CUDA plugin: not built ($(if $(NVCC),a sanitizer's build,nvcc was not found))")
+	$(Q)$(if $(MPI_PLUGIN),,echo "  MPI plugin: not built ($(if $(MPI),a fuzzer's build,Open MPI was not found: libopenmpi-dev))")
+
+$(B)/llmrun-mpi.so: runtime/mpi/plugin.c | $(B)/.deps
+	$(Q)mkdir -p $(B)/mpi; echo "  LD  $@"; $(CC) $(CFLAGS) $(MPI_CFLAGS) -fPIC -fvisibility=hidden -MMD -MP \
+	-MF $(B)/mpi/plugin.d -shared -o $@ $< $(shell pkg-config --libs $(MPI) 2>/dev/null)
 
 $(B)/llmrun-cuda.so: $(CUDA_O)
 	$(Q)echo "  LD  $@"; $(NVCC) $(GENCODE) -shared -cudart static -o $@ $^ -ldl
@@ -309,7 +320,7 @@ run-fuzz: $(FUZZERS:%=$(B)/tests/fuzz/%)
 
 install: all
 	$(Q)install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/doc/llmc $(DESTDIR)$(PREFIX)/share/llmc
-	$(Q)install -m 755 $(B)/llmc $(B)/llmrun $(PLUGIN) $(DESTDIR)$(PREFIX)/bin
+	$(Q)install -m 755 $(B)/llmc $(B)/llmrun $(PLUGIN) $(MPI_PLUGIN) $(DESTDIR)$(PREFIX)/bin
 	$(Q)install -m 644 README.md LICENSE compiler/LIMITS.md $(DESTDIR)$(PREFIX)/share/doc/llmc
 	$(Q)cp -R plans topologies $(DESTDIR)$(PREFIX)/share/llmc
 	$(Q)echo "  installed llmc and llmrun in $(DESTDIR)$(PREFIX)/bin, plans and topologies in $(DESTDIR)$(PREFIX)/share/llmc"

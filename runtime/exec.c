@@ -10,6 +10,7 @@
 
 #include "runtime/device.h"
 #include "runtime/exec_play.h"
+#include "runtime/mpi_ranks.h"
 
 #include <cblas.h>
 #include <errno.h>
@@ -215,7 +216,9 @@ static void check_watchdog(const struct exec *e, struct patience *p)
         p->peers_ns = now;
         check_peers(e);
     }
-    if (!(e->s.watchdog_s > 0) || (double)(now - p->since_ns) < e->s.watchdog_s * 1e9)
+    /* without shared memory rank 0 knows most, and is the first to say it */
+    double most_s = e->s.watchdog_s + (e->s.world->remote && e->s.world->rank ? 5 : 0);
+    if (!(e->s.watchdog_s > 0) || (double)(now - p->since_ns) < most_s * 1e9)
         return;
     bool first = world_failed(e->s.world) == STATUS_OK;
     world_fail(e->s.world, STATUS_WORLD, "no rank has made progress for %.0f s; see the list of what each waits for",
@@ -280,6 +283,7 @@ static enum status run(struct exec *e, enum routine which, enum phase phase)
         publish_head(e, play, q);
     while (!phase_done(play)) {
         uint32_t event = world_event(e->s.world);
+        world_look(e->s.world);
         enum progress moved = e->s.shuffle_seed ? pass_shuffled(e, play) : pass_in_order(e, play);
         if (moved == BROKEN)
             return world_failed(e->s.world);
@@ -317,15 +321,29 @@ static void close_transport(struct exec *e)
 
 static void describe(const struct exec *e, char *out, size_t size)
 {
-    (void)e;
-    snprintf(out, size, "cpu, %s, core %s, %d thread", openblas_get_config(), openblas_get_corename(),
-             openblas_get_num_threads());
+    int n = snprintf(out, size, "cpu, %s, core %s, %d thread", openblas_get_config(), openblas_get_corename(),
+                     openblas_get_num_threads());
+    const struct mpi_ranks *mpi = e->s.world->mpi;
+    if (mpi && n > 0 && (size_t)n + 2 < size) {
+        snprintf(out + n, size - (size_t)n, ", ");
+        mpi->plugin->describe(mpi->context, out + n + 2, size - (size_t)n - 2);
+    }
 }
 
 const struct player player_cpu = {.transport = "shm",
                                   .on_cores = true,
                                   .computes = true,
                                   .shared_bytes = transport_shared_bytes,
+                                  .admit = admit,
+                                  .open = open_transport,
+                                  .close = close_transport,
+                                  .run = run,
+                                  .describe = describe,
+                                  .try_head = try_head};
+const struct player player_mpi = {.transport = "mpi",
+                                  .on_cores = true,
+                                  .computes = true,
+                                  .shared_bytes = transport_mpi_bytes,
                                   .admit = admit,
                                   .open = open_transport,
                                   .close = close_transport,

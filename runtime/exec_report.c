@@ -86,6 +86,9 @@ static void report_rank(const struct exec *e, uint32_t rank, FILE *out)
 
 void exec_report(const struct exec *e, FILE *out)
 {
-    for (uint32_t r = 0; r < e->s.world->nranks; r++)
-        report_rank(e, r, out);
+    const struct world *w = e->s.world;
+    bool all = !w->remote || w->rank == 0; /* without shared memory ranks tell only rank 0 what they are at */
+    for (uint32_t r = 0; r < w->nranks; r++)
+        if (all || r == w->rank)
+            report_rank(e, r, out);
 }

@@ -413,3 +413,14 @@ const char *file_flush_stdout(void)
         return strerror(errno);
     return before ? "not everything could be written" : NULL;
 }
+
+void file_beside_program(const char *name, char *path, size_t size)
+{
+    char self[3000];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[n < 0 ? 0 : n] = 0;
+    char *slash = strrchr(self, '/');
+    if (slash)
+        *slash = 0;
+    snprintf(path, size, "%s/%s", slash ? self : ".", name);
+}

@@ -60,6 +60,8 @@ const char *file_may_replace(const char *path);
 const char *file_not_file(const char *path);
 /* resolves `path` through links to the final name, which need not exist; no slash at the end */
 const char *file_resolve(const char *path, char target[FILE_PATH]);
+/* the path of a file in the folder of this program, cut where `size` is too small */
+void file_beside_program(const char *name, char *path, size_t size);
 /* not NULL if the name exists but is not a folder */
 const char *file_not_folder(const char *path);
 

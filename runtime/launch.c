@@ -30,11 +30,12 @@ static bool read_variable(const char *name, uint32_t *out)
 enum status launch_detect(struct launch *l, const char *key, struct error *error)
 {
     static const struct {
-        const char *rank, *size, *job;
-    } from[] = {{"RANK", "WORLD_SIZE", "MASTER_PORT"},
-                {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_MCA_ess_base_jobid"},
-                {"PMI_RANK", "PMI_SIZE", "PMI_ID"},
-                {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID"}};
+        const char *rank, *size, *job, *local, *hosts; /* local: ranks on this host */
+    } from[] = {
+        {"RANK", "WORLD_SIZE", "MASTER_PORT", "LOCAL_WORLD_SIZE", NULL},
+        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_MCA_ess_base_jobid", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL},
+        {"PMI_RANK", "PMI_SIZE", "PMI_ID", "MPI_LOCALNRANKS", NULL},
+        {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID", NULL, "SLURM_STEP_NUM_NODES"}};
     *l = (struct launch){.given = false};
     for (size_t i = 0; i < sizeof from / sizeof *from && !l->given; i++) {
         if (!getenv(from[i].rank) || !getenv(from[i].size) || !getenv(from[i].job))
@@ -43,6 +44,9 @@ enum status launch_detect(struct launch *l, const char *key, struct error *error
             return error_set(error, STATUS_USAGE, "%s and %s are set but are not a rank and a number of ranks",
                              from[i].rank, from[i].size);
         l->given = true;
+        uint32_t count;
+        l->apart = (from[i].local && read_variable(from[i].local, &count) && count < l->nranks) ||
+                   (from[i].hosts && read_variable(from[i].hosts, &count) && count > 1);
         /* the port or job number, digits only, keeps two jobs with one plan apart */
         char job[24] = "";
         for (const char *c = getenv(from[i].job); *c && strlen(job) < sizeof job - 1; c++)

@@ -7,6 +7,7 @@
 
 struct launch {
     bool given;            /* started from outside as one rank of many */
+    bool apart;            /* on several hosts, as far as the launcher says */
     uint32_t rank, nranks; /* if given */
     char name[64];         /* of the shared-memory object they meet in */
 };

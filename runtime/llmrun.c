@@ -85,6 +85,9 @@ static enum status run_all(struct run *r, const struct launch *l, struct error *
         return run_remote(r, l, host, port, error);
     if (r->o.rendezvous)
         return error_set(error, STATUS_USAGE, "--rendezvous %s: not HOST:PORT", r->o.rendezvous);
+    if (l->apart && r->player->on_cores)
+        return error_set(error, STATUS_MISMATCH,
+                         "the ranks were started on several hosts, which share no memory: pass --transport mpi");
     uint64_t need = 0, have = memory_available();
     for (uint32_t i = 0; i < sizes.nranks; i++)
         need += r->arena_sizes[i];
@@ -179,7 +182,12 @@ static int leave(enum status st)
 static enum status replay(struct run *r, struct error *error)
 {
     struct launch l;
-    TRY(run_open(r, error));
+    enum status opened = run_open(r, error);
+    if (r->o.mpi) { /* all ranks hear of it */
+        TRY(run_mpi(r, opened, error));
+        return stopped(r);
+    }
+    TRY(opened);
     TRY(find_launch(r, r->folder->hash, &l, error));
     if (r->o.restarts && (l.given || r->player->threads))
         return error_set(

@@ -4,6 +4,7 @@
 /* The ways to replay a rank's programs, each a table of functions.  The executor loads programs and leaves to its
  * player everything that depends on where they run:
  *   cpu    kernels in this thread, communication through shared memory; the reference
+ *   mpi    the same with communication by messages, between hosts
  *   paced  the same queues, waits and meetings, but an instruction takes its planned time instead of being executed
  *   d2d    streams of one GPU that all ranks share, as threads of one process: runtime/cuda/gang.h
  *   nccl   streams of a GPU per rank */
@@ -41,6 +42,6 @@ struct player {
     /* and how many nanoseconds it may sleep until a head ends by itself; NULL: none does */
     int64_t (*rest_ns)(const struct play *play);
 };
-extern const struct player player_cpu, player_paced, player_d2d, player_nccl;
+extern const struct player player_cpu, player_mpi, player_paced, player_d2d, player_nccl;
 
 #endif

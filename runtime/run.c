@@ -5,6 +5,9 @@
 #include "runtime/cuda/load.h"
 #include "runtime/file.h"
 #include "runtime/launch.h"
+#include "runtime/memory.h"
+#include "runtime/mpi_ranks.h"
+#include "runtime/stop.h"
 #include "runtime/rendezvous.h"
 #include "runtime/replicas.h"
 #include "runtime/weights.h"
@@ -13,6 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+/* polls of a rank with a core of its own before it naps; world_open() knows only how many ranks there are in all */
+enum { MPI_SPINS = 100 };
 
 static enum status open_data(struct run *r, struct error *error)
 {
@@ -109,7 +116,7 @@ static enum status resume(struct run *r, bool *found, struct error *error)
     TRY(checkpoint_find(r->o.checkpoint.dir, &r->resumed, folder, found, error));
     if (*found)
         TRY(check_resumed(r, folder, error));
-    if (!r->o.quiet)
+    if (!r->o.quiet && !(r->mpi && r->mpi->place.rank))
         fprintf(stderr, *found ? "resuming from %s\n" : "%s has no checkpoint yet: from the beginning\n",
                 *found ? folder : r->o.checkpoint.dir);
     for (int state = 0; *found && state < NSTATES; state++) {
@@ -163,6 +170,11 @@ static enum status try_outputs(const struct settings *o, struct error *error)
 
 enum status run_open_device(struct run *r, struct error *error)
 {
+    const struct mpi_plugin *mpi;
+    if (r->o.mpi) {
+        TRY(mpi_load(&mpi, error));
+        return mpi_ranks_open(&r->mpi, mpi, error);
+    }
     if (!r->o.cuda)
         return STATUS_OK;
     TRY(cuda_load(&r->plugin, error));
@@ -186,7 +198,11 @@ static enum status choose_player(struct run *r)
                                  .deterministic = !r->o.free_order,
                                  .watchdog_s = r->o.watchdog_s,
                                  .connect_s = 300};
-    r->player = r->o.nccl ? &player_nccl : r->o.cuda ? &player_d2d : r->o.paced ? &player_paced : &player_cpu;
+    r->player = r->o.nccl    ? &player_nccl
+                : r->o.cuda  ? &player_d2d
+                : r->o.mpi   ? &player_mpi
+                : r->o.paced ? &player_paced
+                             : &player_cpu;
     return r->o.cuda ? gang_new(&r->gang, &s) : STATUS_OK;
 }
 
@@ -200,7 +216,7 @@ enum status run_open(struct run *r, struct error *error)
     r->steps = o->steps ? o->steps : o->paced ? 3 : job->steps_total;
     if (!r->steps && !o->generate)
         return error_set(error, STATUS_USAGE, "the job states no length ('total'); say --steps N");
-    if (o->local_ranks && r->folder->nodes > 1)
+    if (o->local_ranks && r->folder->nodes > 1 && !o->mpi)
         return error_set(error, STATUS_MISMATCH,
                          "the plan is for %u nodes, and shared memory reaches one; --ranks all runs them all here",
                          r->folder->nodes);
@@ -241,6 +257,7 @@ void run_close(struct run *r)
     gang_free(r->gang);
     world_close(&r->world);
     folder_close(r->folder);
+    mpi_ranks_close(r->mpi);
 }
 
 size_t run_first_span(const struct run *r, uint32_t rank)
@@ -262,26 +279,78 @@ struct world_sizes run_sizes(const struct run *r)
     return s;
 }
 
-/* what ranks share otherwise is this rank's alone: it has room for one arena, and the rendezvous carries barriers, the
- * weights' coverage and the first failure */
+static enum status sum_remotely(void *context, uint64_t *values, uint32_t n, struct error *error)
+{
+    return rendezvous_sum(context, values, n, error);
+}
+
+static void fail_remotely(void *context, const char *words)
+{
+    rendezvous_fail(context, words);
+}
+
+/* What ranks share otherwise is this rank's alone: a region with room for its arena, which must be in this host's
+ * memory if kernels run there. */
+static enum status open_own_region(struct run *r, uint32_t rank, struct error *error)
+{
+    struct world_sizes sizes = run_sizes(r);
+    uint64_t have = memory_available(), need = r->arena_sizes[rank], *each = calloc(sizes.nranks, sizeof *each);
+    if (!each)
+        return STATUS_WORLD;
+    each[rank] = need;
+    sizes.each = each;
+    enum status st = need > have && r->player->on_cores
+                         ? error_set(error, STATUS_MISMATCH, "it needs %.1f GiB of memory, %.1f GiB are available",
+                                     (double)need / 0x1p30, (double)have / 0x1p30)
+                         : world_open(&r->world, &sizes, NULL, rank, 60, error);
+    free(each);
+    return st;
+}
+
+/* the rendezvous carries barriers, the weights' coverage and the first failure */
 enum status run_remote(struct run *r, const struct launch *l, const char *host, uint16_t port, struct error *error)
 {
     const char *secret = getenv("LLMRUN_SECRET");
     const struct rendezvous_setup s = {host, port, l->rank, l->nranks, r->folder->hash, secret ? secret : "", 600};
     if (r->o.trace)
         return error_set(error, STATUS_USAGE, "--trace takes ranks of one machine");
-    for (uint32_t i = 0; i < r->folder->ranks->nranks; i++)
-        r->arena_sizes[i] = i == l->rank ? r->arena_sizes[i] : 0;
-    struct world_sizes sizes = run_sizes(r);
-    TRY(world_open(&r->world, &sizes, NULL, l->rank, 60, error));
+    TRY(open_own_region(r, l->rank, error));
     if (l->rank == 0 && r->nccl.GetUniqueId((struct nccl_id *)(void *)r->world.transport))
         return error_set(error, STATUS_WORLD, "NCCL finds no network interface to meet on");
-    TRY(rendezvous_join(&r->world.remote, &s, r->world.transport, error));
+    struct rendezvous *meeting;
+    TRY(rendezvous_join(&meeting, &s, r->world.transport, error));
+    const struct world_remote remote = {.sum = sum_remotely, .fail = fail_remotely, .context = meeting};
+    r->world.remote = &remote;
     enum status st = run_rank(r, l->rank);
     if (st != STATUS_OK)
         error_set(error, st, "%s", r->world.control->message);
-    rendezvous_close(r->world.remote);
+    rendezvous_close(meeting);
     r->world.remote = NULL;
+    return st;
+}
+
+enum status run_mpi(struct run *r, enum status opened, struct error *error)
+{
+    uint32_t rank = r->mpi->place.rank;
+    struct mpi_start start = {.status = opened};
+    if (opened == STATUS_OK)
+        start = (struct mpi_start){
+            .plan_hash = r->folder->hash, .plan_ranks = r->folder->ranks->nranks, .step = r->resumed.step};
+    TRY(mpi_ranks_join(r->mpi, &start, error));
+    enum status st = open_own_region(r, rank, error);
+    if (st == STATUS_OK) {
+        r->world.mpi = r->mpi;
+        r->world.remote = &r->mpi->remote;
+        if (r->mpi->place.local <= (uint32_t)sysconf(_SC_NPROCESSORS_ONLN))
+            r->world.spins = MPI_SPINS;
+        if (r->o.checkpoint.dir)
+            stop_on_signals(&r->world.control->asked);
+        st = run_rank(r, rank);
+        if (st != STATUS_OK)
+            error_set(error, st, "%s", r->world.control->message);
+    }
+    if (st != STATUS_OK)
+        mpi_ranks_abort(r->mpi, st, error->text);
     return st;
 }
 

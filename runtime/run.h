@@ -41,10 +41,12 @@ struct run {
     /* --device cuda */
     const struct cuda_plugin *plugin;
     struct nccl_functions nccl; /* --transport nccl */
+    struct mpi_ranks *mpi;      /* --transport mpi */
     struct gang *gang;          /* of this process's ranks; with d2d these are threads with copies of this structure */
 };
 
-/* --device cuda: finds the plugin and NCCL; requires only the run's settings */
+/* --device cuda: finds the plugin and NCCL; --transport mpi: finds its plugin and starts MPI, so that all ranks must
+ * call it; requires only the run's settings */
 enum status run_open_device(struct run *r, struct error *error);
 /* then loads and checks everything that needs no peers */
 enum status run_open(struct run *r, struct error *error);
@@ -59,6 +61,9 @@ enum status run_rank(struct run *r, uint32_t rank);
  * region of its own and meets the others over the network with rank 0 at host:port.  LLMRUN_SECRET in the
  * environment is the run's secret. */
 enum status run_remote(struct run *r, const struct launch *l, const char *host, uint16_t port, struct error *error);
+/* Runs one rank of a run by MPI, after run_open(), of which `opened` is the result.  A failure after the first meeting
+ * ends the processes of all ranks. */
+enum status run_mpi(struct run *r, enum status opened, struct error *error);
 /* describes what a rank is doing, from what it publishes, for the report of its death */
 void run_describe(const struct run *r, uint32_t rank, char *out, size_t size);
 

@@ -3,7 +3,6 @@
 #include "runtime/saver.h"
 #include "runtime/file.h"
 #include "runtime/hash.h"
-#include "runtime/rendezvous.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -161,7 +160,7 @@ static bool wants_save(struct saver *s, uint64_t then)
     return due && then < s->last;
 }
 
-enum status saver_agree(struct saver *s, uint64_t taken, struct error *error)
+enum status saver_agree(struct saver *s, uint64_t taken)
 {
     struct world_control *c = s->w->control;
     uint64_t then = taken + 2;
@@ -169,7 +168,7 @@ enum status saver_agree(struct saver *s, uint64_t taken, struct error *error)
     if (!s->w->remote && !is_first(s))
         return STATUS_OK;
     if (s->w->remote)
-        TRY(rendezvous_sum(s->w->remote, told, 2, error));
+        TRY(world_sum(s->w, told, 2));
     announce(s, then, told[0] != 0);
     if (told[1] && !atomic_load(&c->stop_after))
         atomic_store(&c->stop_after, then);
@@ -207,10 +206,7 @@ static void meet(struct saver *s)
     struct world_control *c = s->w->control;
     if (s->w->remote) {
         uint64_t failed = s->failed;
-        struct error error = {""};
-        if (rendezvous_sum(s->w->remote, &failed, 1, &error) != STATUS_OK && !s->failed)
-            s->error = error;
-        s->failed |= failed != 0;
+        s->failed |= world_sum(s->w, &failed, 1) != STATUS_OK || failed;
         return;
     }
     if (s->failed)
@@ -328,7 +324,7 @@ static enum status share_values(struct saver *s)
         n = s->catalogs->nvalues - at < 1024 ? s->catalogs->nvalues - at : 1024;
         for (uint64_t i = 0; i < n; i++)
             values[i] = atomic_load(&all[at + i]);
-        TRY(rendezvous_sum(s->w->remote, values, (uint32_t)n, &s->error));
+        TRY(world_sum(s->w, values, (uint32_t)n));
         for (uint64_t i = 0; i < n; i++)
             atomic_store(&all[at + i], values[i]);
     }

@@ -43,7 +43,7 @@ void saver_close(struct saver *s); /* waits for a save that is being written */
 
 /* Before the step that follows `taken` steps: all ranks agree on whether the step after it ends with a checkpoint, or
  * with the end of the run, because a signal asked for it. */
-enum status saver_agree(struct saver *s, uint64_t taken, struct error *error);
+enum status saver_agree(struct saver *s, uint64_t taken);
 /* Do `taken` steps end with a checkpoint; with the end of the run? */
 bool saver_is_due(const struct saver *s, uint64_t taken);
 bool saver_stops(const struct saver *s, uint64_t taken);

@@ -5,7 +5,6 @@
 #include "runtime/allocations.h"
 #include "runtime/file.h"
 #include "runtime/lr.h"
-#include "runtime/rendezvous.h"
 #include "runtime/replicas.h"
 #include "runtime/summary.h"
 #include "runtime/trace.h"
@@ -228,7 +227,7 @@ static enum status add_coverage(struct session *s, struct weights_sink *sink)
         n = sink->ncatalog - at < 1024 ? sink->ncatalog - at : 1024;
         for (uint32_t i = 0; i < n; i++)
             values[i] = atomic_load(&sink->covered[at + i]);
-        TRY(report(s, rendezvous_sum(s->world->remote, values, n, &s->error)));
+        TRY(world_sum(s->world, values, n));
         for (uint32_t i = 0; i < n; i++)
             atomic_store(&sink->covered[at + i], values[i]);
     }
@@ -273,7 +272,8 @@ static double core_s(struct session *s)
 {
     int64_t all = 0, before = s->core_ns;
     atomic_store(&s->face->core_ns, world_core_ns());
-    for (uint32_t r = 0; r < s->world->nranks && s->run->player->on_cores; r++)
+    bool known = s->run->player->on_cores && !s->world->remote;
+    for (uint32_t r = 0; r < s->world->nranks && known; r++)
         all += atomic_load(&s->world->ranks[r].core_ns);
     s->core_ns = all;
     return 1e-9 * (double)(all - before);
@@ -417,7 +417,7 @@ static enum status end_step(struct session *s, bool evaluates, double step_time_
 static enum status run_step(struct session *s, bool ahead)
 {
     if (s->saver)
-        TRY(report(s, saver_agree(s->saver, s->taken, &s->error)));
+        TRY(saver_agree(s->saver, s->taken));
     atomic_store(&s->face->step, (uint32_t)s->taken);
     set_block(s, s->taken);
     return exec_has_phases(s->exec) ? run_phases(s, s->taken, ahead)
@@ -463,6 +463,29 @@ static enum status write_trace(struct session *s)
     return st;
 }
 
+/* each rank's figures to all, where they share no memory */
+static enum status share_figures(struct session *s)
+{
+    const struct world *w = s->world;
+    enum { WORDS = NREPORTS + 2 * NMEMORY + 1 };
+    uint64_t *all = w->remote ? calloc(w->nranks, WORDS * sizeof *all) : NULL;
+    if (!w->remote || !all)
+        return w->remote ? STATUS_WORLD : STATUS_OK;
+    uint64_t *own = all + (size_t)w->rank * WORDS;
+    memcpy(own, s->face->report, NREPORTS * sizeof *own);
+    memcpy(own + NREPORTS, s->face->memory, sizeof s->face->memory);
+    memcpy(own + WORDS - 1, &s->face->margin, sizeof *own);
+    enum status st = world_sum(w, all, w->nranks * WORDS); /* of one rank's figures and zeros */
+    for (uint32_t r = 0; r < w->nranks && st == STATUS_OK; r++) {
+        const uint64_t *its = all + (size_t)r * WORDS;
+        memcpy(w->ranks[r].report, its, NREPORTS * sizeof *its);
+        memcpy(w->ranks[r].memory, its + NREPORTS, sizeof w->ranks[r].memory);
+        memcpy(&w->ranks[r].margin, its + WORDS - 1, sizeof *its);
+    }
+    free(all);
+    return st;
+}
+
 static enum status report_end(struct session *s)
 {
     struct run *r = s->run;
@@ -477,6 +500,7 @@ static enum status report_end(struct session *s)
     s->face->report[REPORT_COMPARED] = r->routing.compared;
     s->face->report[REPORT_FLIPS] = r->routing.flips;
     memcpy(&s->face->margin, &r->routing.margin, sizeof s->face->margin);
+    TRY(report(s, share_figures(s)));
     return world_barrier(s->world);
 }
 

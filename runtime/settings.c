@@ -15,7 +15,7 @@
 static const char help[] =
     "Usage: llmrun PLAN --data FILE [options]\n"
     "       llmrun PLAN --generate PROMPT --init DIR [options]\n"
-    "Replay a plan made by llmc: one process per rank, over shared memory, on this machine's CPUs.\n"
+    "Replay a plan made by llmc: one process per rank, on CPUs over shared memory, or on several hosts with MPI.\n"
     "\n"
     "  --data FILE           tokens: flat uint16 or uint32, with or without a 1,024-byte header, or Megatron "
     ".bin/.idx\n"
@@ -56,8 +56,11 @@ static const char help[] =
 static const char help_devices[] =
     "  --device cpu|cuda     where kernels run (cpu); cuda needs the plugin llmrun-cuda.so, NVIDIA's driver and a GPU per rank,\n"
     "                        or one for all with --transport d2d\n"
-    "  --transport shm|nccl|d2d\n"
-    "                        how ranks exchange data: shm on CPUs; on GPUs nccl (a GPU per rank) or d2d (all ranks on one GPU)\n"
+    "  --transport shm|mpi|nccl|d2d\n"
+    "                        how ranks exchange data: on CPUs shm (one host) or mpi (one or several: mpirun -n N llmrun ...,\n"
+    "                        or srun --mpi=pmix; it needs the plugin llmrun-mpi.so and Open MPI, and --save and\n"
+    "                        --checkpoint a file system that the hosts share); on GPUs nccl (a GPU per rank) or d2d (all ranks on one GPU).  shm and mpi give\n"
+    "                        equal results in every bit\n"
     "  --replay eager|segments|graph\n"
     "                        on GPUs: instruction by instruction, stretches as CUDA graphs, or each step as one (graph); results\n"
     "                        are equal in every bit\n"
@@ -93,9 +96,10 @@ static const char help_generate[] =
 
 static const char help_end[] =
     "Started under torchrun, mpirun or srun (RANK and WORLD_SIZE, or their variables, are set), it runs that "
-    "one rank.\n"
+    "one rank:\n"
+    "with --transport mpi on any hosts, else of one host.\n"
     "Exit codes: 0 fine, 2 usage, 3 bad input or changed plan, 4 environment, 5 plan and hosts don't match, "
-    "70 a bug,\n75 stopped by a signal after a checkpoint.\n";
+    "70 a bug,\n75 stopped by a signal after a checkpoint; under mpirun, where a rank was killed, mpirun's: 128 and the signal.\n";
 
 enum {
     OPT_DATA = 1000,
@@ -190,12 +194,6 @@ static enum status usage(const char *what, const char *value, const char *why)
     return STATUS_USAGE;
 }
 
-static enum status unsupported(const char *what)
-{
-    fprintf(stderr, "llmrun: %s is not supported by this build\n", what);
-    return STATUS_WORLD;
-}
-
 static enum status read_count(const char *name, const char *text, uint64_t least, uint64_t *out)
 {
     char *end;
@@ -207,22 +205,18 @@ static enum status read_count(const char *name, const char *text, uint64_t least
     return STATUS_OK;
 }
 
-/* the index of value in a list of words between spaces; later: words that the design knows and this build does not */
-static enum status read_choice(const char *name, const char *value, const char *words, const char *later, int *out)
+/* the index of value in a list of words between spaces */
+static enum status read_choice(const char *name, const char *value, const char *words, int *out)
 {
-    char what[64], why[128] = "not one of: ";
+    char why[128];
     int index = 0;
     size_t n = strlen(value);
-    for (int known = 1; known >= 0; known--)
-        for (const char *word = known ? words : later; *word; word += strcspn(word, " "), word += *word == ' ') {
-            if (n && strcspn(word, " ") == n && strncmp(word, value, n) == 0) {
-                snprintf(what, sizeof what, "%s %.40s", name, value);
-                *out = index;
-                return known ? STATUS_OK : unsupported(what);
-            }
-            index++;
+    for (const char *word = words; *word; word += strcspn(word, " "), word += *word == ' ', index++)
+        if (n && strcspn(word, " ") == n && strncmp(word, value, n) == 0) {
+            *out = index;
+            return STATUS_OK;
         }
-    snprintf(why + strlen(why), sizeof why - strlen(why), "%s", words);
+    snprintf(why, sizeof why, "not one of: %s", words);
     return usage(name, value, why);
 }
 
@@ -366,13 +360,13 @@ static enum status apply(struct settings *o, int option, bool *done)
         return o->local_ranks || strcmp(optarg, "all") == 0 ? STATUS_OK
                                                             : usage("--ranks", optarg, "neither local nor all");
     case OPT_DEVICE:
-        TRY(read_choice("--device", optarg, "cpu cuda", "", &choice));
+        TRY(read_choice("--device", optarg, "cpu cuda", &choice));
         o->cuda = choice == 1;
         return STATUS_OK;
     case OPT_TRANSPORT:
-        return read_choice("--transport", optarg, "shm nccl d2d", "mpi", &o->transport);
+        return read_choice("--transport", optarg, "shm nccl d2d mpi", &o->transport);
     case OPT_REPLAY:
-        return read_choice("--replay", optarg, "eager segments graph", "", &o->replay);
+        return read_choice("--replay", optarg, "eager segments graph", &o->replay);
     case OPT_RANK:
         return read_count("--rank", optarg, 0, &o->rank);
     case OPT_WORLD:
@@ -409,11 +403,19 @@ static enum status apply(struct settings *o, int option, bool *done)
     }
 }
 
+/* options whose ranks share memory, or start each other */
+static bool needs_memory(const struct settings *o)
+{
+    return o->trace || o->paced || o->restarts || o->replicas_every || o->generate || o->routing[ROUTING_SAVE] ||
+           o->routing[ROUTING_COMPARE];
+}
+
 /* what goes with which device */
 static enum status settle_device(struct settings *o)
 {
-    enum { SHM, NCCL, D2D };
-    if (!o->cuda && o->transport > SHM)
+    enum { SHM, NCCL, D2D, MPI };
+    o->mpi = o->transport == MPI;
+    if (!o->cuda && (o->transport == NCCL || o->transport == D2D))
         return usage("--transport", o->transport == NCCL ? "nccl" : "d2d", "needs --device cuda");
     if (!o->cuda && o->replay >= 0)
         return usage("--replay", NULL, "needs --device cuda");
@@ -421,8 +423,14 @@ static enum status settle_device(struct settings *o)
         return usage("--rendezvous", NULL, "needs --device cuda --transport nccl");
     if ((o->rank || o->ranks) && (!o->rendezvous || o->rank >= o->ranks))
         return usage("--rank", NULL, "needs --rendezvous and --world, which is greater");
+    if (o->mpi && needs_memory(o))
+        return usage("--transport", "mpi",
+                     "not with --trace, --paced, --restarts, --check-replicas, --generate, --routing-save or "
+                     "--routing-compare");
     if (!o->cuda)
         return STATUS_OK;
+    if (o->mpi)
+        return usage("--transport", "mpi", "is for CPU ranks; on GPUs nccl or d2d");
     if (o->transport == SHM)
         return usage("--transport", "shm", "does not reach GPUs: nccl or d2d");
     if (o->shuffle_seed || o->paced || o->routing[ROUTING_SAVE] || o->routing[ROUTING_COMPARE])
@@ -469,7 +477,8 @@ enum status settings_parse(struct settings *o, int argc, char **argv, bool *done
     if (o->calibrate) { /* kernels, or with --transport nccl what goes between GPUs */
         if (optind < argc)
             return usage(argv[optind], NULL, "--calibrate takes no plan");
-        return o->transport > 0 ? settle_device(o) : STATUS_OK;
+        TRY(o->transport > 0 ? settle_device(o) : STATUS_OK);
+        return o->mpi ? usage("--transport", "mpi", "not with --calibrate") : STATUS_OK;
     }
     if (o->output)
         return usage("-o", NULL, "is for --calibrate");

@@ -32,6 +32,7 @@ struct settings {
     bool calibrate;
     const char *output;          /* of --calibrate; NULL = stdout */
     bool cuda, nccl, free_order; /* --device cuda; --transport nccl rather than d2d; --no-deterministic */
+    bool mpi;                    /* --transport mpi */
     int transport, replay;       /* as given, -1 = not given; replay: enum replay of runtime/cuda/gang.h */
 };
 

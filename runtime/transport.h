@@ -34,14 +34,18 @@ enum meeting_state {
 };
 
 struct transport;
-/* bytes that the transport needs in the world's region, which must be zero at the start */
+/* bytes that the transport needs in the world's region, which must be zero at the start: in shared memory, or where the
+ * region is this rank's alone and operands go by MPI */
 size_t transport_shared_bytes(const struct channel *channels, uint32_t nchannels);
+size_t transport_mpi_bytes(const struct channel *channels, uint32_t nchannels);
+/* by MPI where the world says so (world.mpi) */
 enum status transport_open(struct transport **t, struct world *w, const struct channel *channels, uint32_t nchannels);
 void transport_close(struct transport *t);
 enum meeting_state transport_post(struct transport *t, const struct meeting *m);
 /* DONE: everything that m sends and receives is final, and no peer will access it again */
 enum meeting_state transport_poll(struct transport *t, const struct meeting *m);
-/* only right after DONE: the greatest ready_ns of all members */
+/* only right after DONE: the greatest ready_ns of all members; by MPI just this rank's, since hosts have their own
+ * clocks */
 int64_t transport_latest(struct transport *t, const struct meeting *m);
 
 #endif

@@ -9,7 +9,7 @@
  * posters. */
 
 #include "kernels/cpu/sums.h"
-#include "runtime/transport.h"
+#include "runtime/transport_way.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -35,9 +35,8 @@ struct line { /* a channel as this process knows it */
     size_t seat_bytes;
     uint64_t ended[DEPTH]; /* number + 1 of the last meeting in that seat that this rank saw end */
 };
-struct transport {
-    struct world *world;
-    uint32_t nlines;
+struct shm {
+    struct transport base;
     struct line *lines;
 };
 
@@ -55,15 +54,21 @@ size_t transport_shared_bytes(const struct channel *channels, uint32_t nchannels
     return bytes;
 }
 
-enum status transport_open(struct transport **out, struct world *w, const struct channel *channels, uint32_t nchannels)
+static void shm_close(struct transport *t)
 {
-    struct transport *t = calloc(1, sizeof *t);
+    free(((struct shm *)t)->lines);
+    free(t);
+}
+
+static enum status shm_open_lines(struct transport **out, struct world *w, const struct channel *channels,
+                                  uint32_t nchannels)
+{
+    struct shm *t = calloc(1, sizeof *t);
     if (!t || !(t->lines = calloc((size_t)nchannels + 1, sizeof *t->lines))) {
         free(t);
         return STATUS_WORLD;
     }
-    t->world = w;
-    t->nlines = nchannels;
+    t->base = (struct transport){&transport_shm, w};
     uint8_t *next = w->transport;
     for (uint32_t i = 0; i < nchannels; i++) {
         t->lines[i].channel = channels[i];
@@ -71,15 +76,13 @@ enum status transport_open(struct transport **out, struct world *w, const struct
         t->lines[i].seat_bytes = seat_bytes(channels[i].nmembers);
         next += DEPTH * t->lines[i].seat_bytes;
     }
-    *out = t;
+    *out = &t->base;
     return STATUS_OK;
 }
 
-void transport_close(struct transport *t)
+static struct line *line_of(struct transport *t, const struct meeting *m)
 {
-    if (t)
-        free(t->lines);
-    free(t);
+    return &((struct shm *)t)->lines[m->channel];
 }
 
 static struct seat *seat_of(const struct line *l, uint64_t number)
@@ -87,12 +90,7 @@ static struct seat *seat_of(const struct line *l, uint64_t number)
     return (struct seat *)(void *)(l->seats + number % DEPTH * l->seat_bytes);
 }
 
-/* an operand of some member, addressed by logical element */
-struct side {
-    uint8_t *data;
-    uint32_t cols, ld, bytes;
-};
-
+/* an operand of some member */
 static struct side side_of(const struct transport *t, const struct line *l, const struct seat *s, uint32_t member,
                            bool receiving)
 {
@@ -100,30 +98,6 @@ static struct side side_of(const struct transport *t, const struct line *l, cons
     struct side side = {t->world->arena[l->channel.members[member]] + (receiving ? o->y : o->x), o->cols,
                         receiving ? o->y_ld : o->x_ld, isa_dtype_bytes((enum dtype)o->dtype)};
     return side;
-}
-
-static uint8_t *element(const struct side *s, uint64_t e)
-{
-    return s->data + (e / s->cols * s->ld + e % s->cols) * s->bytes;
-}
-
-/* elements from e on, at most n, that lie side by side in both */
-static uint64_t run_length(const struct side *a, const struct side *b, uint64_t e, uint64_t f, uint64_t n)
-{
-    if (a->ld == a->cols && b->ld == b->cols)
-        return n;
-    uint64_t in_a = a->cols - e % a->cols, in_b = b->cols - f % b->cols, least = in_a < in_b ? in_a : in_b;
-    return least < n ? least : n;
-}
-
-static void copy_elements(const struct side *to, uint64_t f, const struct side *from, uint64_t e, uint64_t n)
-{
-    for (uint64_t run; n; n -= run, e += run, f += run) {
-        run = run_length(from, to, e, f, n);
-        uint8_t *out = element(to, f), *in = element(from, e);
-        if (out != in)
-            memcpy(out, in, run * from->bytes);
-    }
 }
 
 /* elements [e, e + n) of the members' x, summed; to every member's x at e, or to one member's y at f */
@@ -144,40 +118,22 @@ static void sum_elements(const struct transport *t, const struct line *l, const 
             run = run < cols - e % cols ? run : cols - e % cols;
         for (uint32_t m = 0; m < members; m++) {
             struct side x = side_of(t, l, s, m, false);
-            sums_take(&sums, element(&x, e), (uint32_t)run, dtype, m ? rule : SUMS_SET);
+            sums_take(&sums, side_at(&x, e), (uint32_t)run, dtype, m ? rule : SUMS_SET);
         }
         for (uint32_t m = everyone ? 0 : to; m < (everyone ? members : to + 1); m++) {
             struct side y = side_of(t, l, s, m, !everyone);
-            sums_store(&sums, element(&y, everyone ? e : f), (uint32_t)run, dtype);
+            sums_store(&sums, side_at(&y, everyone ? e : f), (uint32_t)run, dtype);
         }
-    }
-}
-
-/* the shape of a meeting's work: `lots` independent parts of `elements` each, cut into pieces */
-static void measure(const struct line *l, const struct seat *s, uint64_t *lots, uint64_t *elements)
-{
-    const struct offer *o = &s->offer[0];
-    uint64_t n = l->channel.nmembers, size = (uint64_t)o->x_rows * o->cols;
-    *lots = 1;
-    *elements = size;
-    if (o->op == OP_REDUCE_SCATTER) {
-        *lots = n;
-        *elements = size / n;
-    } else if (o->op == OP_ALL_GATHER || o->op == OP_SHIFT) {
-        *lots = n;
-    } else if (o->op == OP_ALL_TO_ALL) {
-        *lots = n * n;
-        *elements = size / n;
     }
 }
 
 static void do_piece(const struct transport *t, const struct line *l, const struct seat *s, uint32_t piece)
 {
-    uint64_t lots, elements, n = l->channel.nmembers;
-    measure(l, s, &lots, &elements);
+    const struct offer *o = &s->offer[0];
+    uint64_t n = l->channel.nmembers,
+             elements = transport_lots((enum op)o->op, o->x_rows, o->cols, l->channel.nmembers).elements;
     uint64_t per_lot = (elements + PIECE - 1) / PIECE, lot = piece / per_lot, e = piece % per_lot * PIECE;
     uint64_t count = elements - e < PIECE ? elements - e : PIECE;
-    const struct offer *o = &s->offer[0];
     struct side x, y;
     if (o->op == OP_ALL_REDUCE) {
         sum_elements(t, l, s, e, count, UINT32_MAX, 0);
@@ -186,16 +142,16 @@ static void do_piece(const struct transport *t, const struct line *l, const stru
     } else if (o->op == OP_ALL_TO_ALL) { /* lot = giver * n + receiver */
         x = side_of(t, l, s, (uint32_t)(lot / n), false);
         y = side_of(t, l, s, (uint32_t)(lot % n), true);
-        copy_elements(&y, lot / n * elements + e, &x, lot % n * elements + e, count);
+        side_copy(&y, lot / n * elements + e, &x, lot % n * elements + e, count);
     } else if (o->op == OP_SHIFT) {
         x = side_of(t, l, s, (uint32_t)lot, false);
         y = side_of(t, l, s, (uint32_t)((lot + o->argument) % n), true);
-        copy_elements(&y, e, &x, e, count);
+        side_copy(&y, e, &x, e, count);
     } else if (o->op == OP_ALL_GATHER) {
         x = side_of(t, l, s, (uint32_t)lot, false);
         for (uint32_t m = 0; m < n; m++) {
             y = side_of(t, l, s, m, true);
-            copy_elements(&y, lot * elements + e, &x, e, count);
+            side_copy(&y, lot * elements + e, &x, e, count);
         }
     } else { /* BROADCAST from the root, or SEND from member 0 */
         uint32_t root = o->op == OP_BROADCAST ? o->argument : 0;
@@ -203,7 +159,7 @@ static void do_piece(const struct transport *t, const struct line *l, const stru
         for (uint32_t m = 0; m < n; m++) {
             y = side_of(t, l, s, m, true);
             if (m != root)
-                copy_elements(&y, e, &x, e, count);
+                side_copy(&y, e, &x, e, count);
         }
     }
 }
@@ -213,23 +169,11 @@ static bool is_pair(uint32_t op)
     return op == OP_SEND || op == OP_RECV;
 }
 
-/* does one side's size follow from the other's?  Programs were checked; a wrong size here would overwrite a
- * peer. */
-static bool sizes_fit(const struct offer *o, uint32_t nmembers)
-{
-    if (o->op == OP_ALL_GATHER)
-        return o->y_rows == (uint64_t)nmembers * o->x_rows;
-    if (o->op == OP_REDUCE_SCATTER)
-        return o->x_rows == (uint64_t)nmembers * o->y_rows;
-    return o->x_rows == o->y_rows && (o->op != OP_ALL_TO_ALL || o->x_rows % nmembers == 0) &&
-           ((o->op != OP_BROADCAST && o->op != OP_SHIFT) || o->argument < nmembers);
-}
-
 /* all members' offers must describe the same meeting */
 static bool agree(const struct transport *t, const struct line *l, const struct seat *s)
 {
     const struct offer *a = &s->offer[0];
-    if (!sizes_fit(a, l->channel.nmembers)) {
+    if (!transport_fits((enum op)a->op, a->x_rows, a->y_rows, a->argument, l->channel.nmembers)) {
         world_fail(t->world, STATUS_BUG, "%s of %u to %u rows among %u ranks", isa_info((enum op)a->op)->name,
                    a->x_rows, a->y_rows, l->channel.nmembers);
         return false;
@@ -257,9 +201,9 @@ static void bump_others(const struct transport *t, const struct line *l)
             world_bump(t->world, l->channel.members[m]);
 }
 
-enum meeting_state transport_post(struct transport *t, const struct meeting *m)
+static enum meeting_state shm_post(struct transport *t, const struct meeting *m)
 {
-    struct line *l = &t->lines[m->channel];
+    struct line *l = line_of(t, m);
     uint64_t before = m->number < DEPTH ? 0 : m->number - DEPTH + 1;
     if (l->ended[m->number % DEPTH] != before)
         return MEETING_REFUSED;
@@ -283,9 +227,8 @@ enum meeting_state transport_post(struct transport *t, const struct meeting *m)
         return MEETING_OPEN;
     if (!agree(t, l, s))
         return MEETING_FAILED;
-    uint64_t lots, elements;
-    measure(l, s, &lots, &elements);
-    s->pieces = (uint32_t)(lots * ((elements + PIECE - 1) / PIECE));
+    struct lots lots = transport_lots(m->op, o->x_rows, o->cols, l->channel.nmembers);
+    s->pieces = (uint32_t)(lots.n * ((lots.elements + PIECE - 1) / PIECE));
     atomic_store(&s->taken, 0);
     atomic_store(&s->finished, 0);
     atomic_store(&s->open, m->number + 1);
@@ -294,9 +237,9 @@ enum meeting_state transport_post(struct transport *t, const struct meeting *m)
     return MEETING_OPEN;
 }
 
-enum meeting_state transport_poll(struct transport *t, const struct meeting *m)
+static enum meeting_state shm_poll(struct transport *t, const struct meeting *m)
 {
-    struct line *l = &t->lines[m->channel];
+    struct line *l = line_of(t, m);
     struct seat *s = seat_of(l, m->number);
     if (atomic_load(&s->open) != m->number + 1)
         return MEETING_OPEN;
@@ -315,12 +258,15 @@ enum meeting_state transport_poll(struct transport *t, const struct meeting *m)
 }
 
 /* offers are safe to read: the next meeting but DEPTH, which uses the seat again, needs this rank */
-int64_t transport_latest(struct transport *t, const struct meeting *m)
+static int64_t shm_latest(struct transport *t, const struct meeting *m)
 {
-    const struct line *l = &t->lines[m->channel];
+    const struct line *l = line_of(t, m);
     const struct seat *s = seat_of(l, m->number);
     int64_t latest = s->offer[0].ready_ns;
     for (uint32_t k = 1; k < l->channel.nmembers; k++)
         latest = s->offer[k].ready_ns > latest ? s->offer[k].ready_ns : latest;
     return latest;
 }
+
+const struct transport_way transport_shm = {
+    .open = shm_open_lines, .close = shm_close, .post = shm_post, .poll = shm_poll, .latest = shm_latest};

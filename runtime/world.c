@@ -6,7 +6,6 @@
  * never lost. */
 
 #include "runtime/world.h"
-#include "runtime/rendezvous.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PAGE_BYTES = 4096, ARENA_ALIGNMENT = 256 };
+enum { PAGE_BYTES = 4096, ARENA_ALIGNMENT = 256, SUM_PART = 4096 /* values that meet at once */ };
+static const int64_t NAP_NS = 20000;
 static const uint64_t ready_mark = 0x6c6c6d72756e3031; /* "llmrun01" */
 
 int64_t world_now_ns(void)
@@ -66,7 +66,8 @@ void world_bump(const struct world *w, uint32_t rank)
 void world_sleep_for(const struct world *w, uint32_t event, int64_t ns)
 {
     struct world_rank *r = &w->ranks[w->rank];
-    struct timespec most = {0, ns < 100000000 ? ns : 100000000};
+    int64_t longest = w->mpi ? NAP_NS : 100000000;
+    struct timespec most = {0, ns < longest ? ns : longest};
     atomic_store(&r->sleeping, 1);
     if (!atomic_load(&w->control->failed))
         futex(&r->event, FUTEX_WAIT, event, &most);
@@ -88,8 +89,8 @@ void world_fail(const struct world *w, enum status st, const char *fmt, ...)
     vsnprintf(w->control->message, sizeof w->control->message, fmt, ap);
     va_end(ap);
     atomic_store(&w->control->message_ready, 1);
-    if (w->remote)
-        rendezvous_fail(w->remote, w->control->message);
+    if (w->remote && w->remote->fail)
+        w->remote->fail(w->remote->context, w->control->message);
     for (uint32_t i = 0; i < w->nranks; i++)
         world_bump(w, i);
 }
@@ -97,7 +98,10 @@ void world_fail(const struct world *w, enum status st, const char *fmt, ...)
 const char *world_trouble(const struct world *w, uint32_t rank)
 {
     char path[64], text[256] = "";
-    snprintf(path, sizeof path, "/proc/%d/stat", atomic_load(&w->ranks[rank].pid));
+    int32_t pid = atomic_load(&w->ranks[rank].pid);
+    if (!pid) /* perhaps of another host */
+        return "";
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
     FILE *in = fopen(path, "r");
     size_t n = in ? fread(text, 1, sizeof text - 1, in) : 0;
     if (in)
@@ -115,20 +119,26 @@ enum status world_failed(const struct world *w)
     return (enum status)atomic_load(&w->control->failed);
 }
 
-static enum status meet_remotely(const struct world *w)
+enum status world_sum(const struct world *w, uint64_t *values, uint32_t n)
 {
     struct error error = {""};
-    TRY(world_failed(w));
-    enum status st = rendezvous_sum(w->remote, NULL, 0, &error);
-    if (st != STATUS_OK)
-        world_fail(w, st, "%s", error.text);
-    return st;
+    uint32_t at = 0;
+    do {
+        uint32_t part = n - at < SUM_PART ? n - at : SUM_PART;
+        TRY(world_failed(w));
+        enum status st = w->remote->sum(w->remote->context, values + at, part, &error);
+        if (st != STATUS_OK)
+            world_fail(w, st, "%s", error.text);
+        at += part;
+    } while (at < n);
+    return world_failed(w);
 }
 
 enum status world_barrier(const struct world *w)
 {
+    uint64_t none = 0;
     if (w->remote)
-        return meet_remotely(w);
+        return world_sum(w, &none, 0);
     uint32_t turn = atomic_load(&w->control->barrier_turn);
     if (atomic_fetch_add(&w->control->barrier_count, 1) + 1 == w->nranks) {
         atomic_store(&w->control->barrier_count, 0);
@@ -143,6 +153,12 @@ enum status world_barrier(const struct world *w)
         TRY(world_failed(w));
         world_sleep(w, event);
     }
+}
+
+void world_look(const struct world *w)
+{
+    if (w->remote && w->remote->look)
+        w->remote->look(w->remote->context, w);
 }
 
 /* one process makes the object, the others open it once it is marked ready by a living process */

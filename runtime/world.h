@@ -37,6 +37,8 @@ struct world_rank {
 };
 
 enum { SAVES_AHEAD = 4 };
+struct world;
+struct mpi_ranks;
 struct world_control {
     _Atomic uint64_t ready;            /* set by the creator when the block is valid */
     _Atomic int32_t creator;           /* process that created it */
@@ -52,6 +54,17 @@ struct world_control {
     char message[2048]; /* message of the first failure */
 };
 
+/* What ranks that share no memory do in place of it; `context` is whatever serves them. */
+struct world_remote {
+    /* all ranks meet, and values become sums over them: STATUS_WORLD and a sentence if that cannot be */
+    enum status (*sum)(void *context, uint64_t *values, uint32_t n, struct error *error);
+    /* tells the others of a failure; NULL: the end of this process does */
+    void (*fail)(void *context, const char *words);
+    /* now and then, while ranks step: tells how far this one is and learns it of others; NULL: nobody asks */
+    void (*look)(void *context, const struct world *w);
+    void *context;
+};
+
 struct world {
     uint32_t rank, nranks; /* rank: NONE in the process that only launches */
     struct world_control *control;
@@ -62,11 +75,11 @@ struct world {
     uint64_t arena_bytes;                           /* the largest */
     uint8_t *map;
     size_t map_bytes, control_bytes; /* control_bytes: all but the arenas */
-    /* for ranks on several machines, whose region is this rank's alone, while barriers and failures go through
-     * runtime/rendezvous.h; else NULL */
-    struct rendezvous *remote;
-    bool named;     /* ranks were started from outside, so nobody else watches for dead ones */
-    uint32_t spins; /* polls before sleeping: few if ranks outnumber cores */
+    /* for ranks that share no memory, whose region is this rank's alone; else NULL */
+    const struct world_remote *remote;
+    struct mpi_ranks *mpi; /* where operands go by MPI; else NULL */
+    bool named;            /* ranks were started from outside, so nobody else watches for dead ones */
+    uint32_t spins;        /* polls before sleeping: few if ranks outnumber cores */
 };
 
 struct world_sizes {
@@ -84,7 +97,8 @@ void world_close(struct world *w);
 
 uint32_t world_event(const struct world *w);
 void world_bump(const struct world *w, uint32_t rank);
-/* sleeps until the rank's event differs from `event`, the run fails, or 100 ms have passed */
+/* sleeps until the rank's event differs from `event`, the run fails, or 100 ms have passed; with MPI, where nobody can
+ * wake the rank, a moment only */
 void world_sleep(const struct world *w, uint32_t event);
 /* the same, but at most ns nanoseconds */
 void world_sleep_for(const struct world *w, uint32_t event, int64_t ns);
@@ -97,6 +111,12 @@ enum status world_failed(const struct world *w);
 const char *world_trouble(const struct world *w, uint32_t rank);
 /* all ranks meet; returns the failure if the run fails meanwhile */
 enum status world_barrier(const struct world *w);
+/* Values become sums over all ranks, which is for ranks that share no memory: `remote` is set.  All ranks give equally
+ * many, of any number. */
+enum status world_sum(const struct world *w, uint64_t *values, uint32_t n);
+
+/* for ranks that share no memory, to be called again and again while they step: remote->look() */
+void world_look(const struct world *w);
 
 int64_t world_now_ns(void);
 /* nanoseconds that this process has had a core */

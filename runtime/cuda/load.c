@@ -1,6 +1,7 @@
 /* Opening the plugin and NCCL.  Each failure names the file, says why it did not open, and what would help. */
 
 #include "runtime/cuda/load.h"
+#include "runtime/file.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -8,24 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* FILE in the folder of this program */
-static void beside(const char *file, char *out, size_t size)
-{
-    char self[3000];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    self[n < 0 ? 0 : n] = 0;
-    char *slash = strrchr(self, '/');
-    if (slash)
-        *slash = 0;
-    snprintf(out, size, "%s/%s", slash ? self : ".", file);
-}
-
 enum status cuda_load(const struct cuda_plugin **out, struct error *error)
 {
     char path[3100];
     const char *given = getenv("LLMRUN_CUDA");
     if (!given)
-        beside("llmrun-cuda.so", path, sizeof path);
+        file_beside_program("llmrun-cuda.so", path, sizeof path);
     if (access(given ? given : path, R_OK))
         return error_set(
             error, STATUS_WORLD,

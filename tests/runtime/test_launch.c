@@ -19,6 +19,12 @@ static const char *const variables[][3] = {
 };
 enum { LAUNCHERS = sizeof variables / sizeof *variables };
 
+/* of a host's ranks, or of hosts; NULL: the launcher does not say */
+static const char *const places[][2] = {{"LOCAL_WORLD_SIZE", NULL},
+                                        {"OMPI_COMM_WORLD_LOCAL_SIZE", NULL},
+                                        {"MPI_LOCALNRANKS", NULL},
+                                        {NULL, "SLURM_STEP_NUM_NODES"}};
+
 static const char key[] = "0123456789abcdefgh"; /* 16 characters of it are used */
 
 /* launch_detect() with these variables of a launcher set, and none of another */
@@ -53,6 +59,24 @@ static void test_launchers(void)
             CU_ASSERT_FALSE(l.given);
         }
     }
+}
+
+/* ranks are apart where fewer of them than there are run on this host, or on more hosts than one */
+static void test_hosts(void)
+{
+    static const char *const said[][2] = {{"4", "1"}, {"3", "2"}, {"x", "x"}, {"", ""}};
+    for (int i = 0; i < LAUNCHERS; i++)
+        for (int k = 0; k < 4; k++) {
+            const char *name = places[i][places[i][0] == NULL];
+            struct launch l;
+            struct error error = {""};
+            setenv(name, said[k][places[i][0] == NULL], 1);
+            CU_ASSERT_EQUAL(detect(i, (const char *const[]){"3", "4", "29500"}, &l, &error), STATUS_OK);
+            CU_ASSERT_EQUAL(l.apart, k == 1);
+            unsetenv(name);
+            CU_ASSERT_EQUAL(detect(i, (const char *const[]){"3", "4", "29500"}, &l, &error), STATUS_OK);
+            CU_ASSERT_FALSE(l.apart);
+        }
 }
 
 static void test_no_rank(void)
@@ -94,6 +118,7 @@ void suite_launch(void)
 {
     CU_pSuite s = CU_add_suite("launch", NULL, NULL);
     CU_add_test(s, "each launcher's variables", test_launchers);
+    CU_add_test(s, "one host or several", test_hosts);
     CU_add_test(s, "what is no rank", test_no_rank);
     CU_add_test(s, "where ranks of a job meet", test_names);
 }

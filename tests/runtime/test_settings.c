@@ -77,7 +77,7 @@ static void test_refused(void)
         {"p --data t --watchdog inf", "--watchdog inf: not a number of seconds"},
         {"p --data t --ranks some", "--ranks some: neither local nor all"},
         {"p --data t --device gpu", "--device gpu: not one of: cpu cuda"},
-        {"p --data t --transport tcp", "--transport tcp: not one of: shm nccl d2d"},
+        {"p --data t --transport tcp", "--transport tcp: not one of: shm nccl d2d mpi"},
         {"p --data t --replay lazy", "--replay lazy: not one of: eager segments graph"},
         {"p --data t --eval-every 1", "--eval-every: needs --eval FILE"},
         {"p --data t --checkpoint c --every 0", "--every 0: neither steps (200) nor a time (30s, 10m, 2h)"},
@@ -108,11 +108,10 @@ static void test_refused(void)
         {"p --data t --seed 1", "--seed: needs --generate PROMPT"},
         {"p --data t --temperature 1", "--temperature: needs --generate PROMPT"},
         {"--calibrate --transport nccl", "--transport nccl: needs --device cuda"},
+        {"--calibrate --transport mpi", "--transport mpi: not with --calibrate"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_refused(cases[i][0], STATUS_USAGE, cases[i][1], hint);
-    const char *no = " is not supported by this build\n";
-    expect_refused("p --data t --transport mpi", STATUS_WORLD, "--transport mpi", no);
 }
 
 /* each of the options that exclude another does so alone */
@@ -124,6 +123,8 @@ static void test_excluded(void)
                       routing[] = "--routing: one of --routing, --routing-save and --routing-compare",
                       rank[] = "--rank: needs --rendezvous and --world, which is greater",
                       kept[] = "--checkpoint: not with --paced, --routing-save or --routing-compare",
+                      mpi[] = "--transport mpi: not with --trace, --paced, --restarts, --check-replicas, --generate, "
+                              "--routing-save or --routing-compare",
                       meet[] = "--rendezvous: needs --device cuda --transport nccl",
                       generate[] = "--generate: trains nothing: no --data, --steps, --eval, --save, --checkpoint, --log, "
                                    "--trace, --dump-gradients, --paced or --routing";
@@ -153,6 +154,15 @@ static void test_excluded(void)
         {"p --generate a --init i --routing f", generate},
         {"p --generate a --init i --routing-save f", generate},
         {"p --generate a --init i --routing-compare f", generate},
+        {"p --data t --transport mpi --trace f", mpi},
+        {"p --data t --transport mpi --paced f", mpi},
+        {"p --data t --transport mpi --checkpoint c --restarts 1", mpi},
+        {"p --data t --transport mpi --check-replicas 2", mpi},
+        {"p --transport mpi --generate a --init i", mpi},
+        {"p --data t --transport mpi --routing-save f", mpi},
+        {"p --data t --transport mpi --routing-compare f", mpi},
+        {"p --data t --transport mpi --device cuda", "--transport mpi: is for CPU ranks; on GPUs nccl or d2d"},
+        {"p --data t --transport mpi --rendezvous h:1", meet},
         {"p --data t --transport nccl", "--transport nccl: needs --device cuda"},
         {"p --data t --transport d2d", "--transport d2d: needs --device cuda"},
         {"p --data t --device cuda --transport shm", "--transport shm: does not reach GPUs: nccl or d2d"},
@@ -222,6 +232,9 @@ static void test_cuda(void)
     static struct parse p;
     const struct settings *o = accepted(&p, "p --data t --device cuda");
     CU_ASSERT(o->cuda && o->nccl && o->replay == 2 && !o->free_order);
+    o = accepted(&p, "p --data t --transport mpi --shuffle-queues 1 --eval e --save s");
+    CU_ASSERT(o->mpi && !o->cuda && !o->nccl);
+    CU_ASSERT_FALSE(accepted(&p, "p --data t --transport shm")->mpi);
     o = accepted(&p, "p --data t --device cuda --transport d2d --replay segments --no-deterministic");
     CU_ASSERT(o->cuda && !o->nccl && o->replay == 1 && o->free_order);
     o = accepted(&p, "p --data t --device cuda --routing f --replay eager");

@@ -4,7 +4,8 @@
 #   The compiler sees of runtime/ only what a program and a file are; runtime/ and kernels/ see nothing of the compiler.
 #   kernels/ takes its prototypes from the instruction table and its tokens from runtime/data.
 #   emit/plan.h is the record that the passes behind the lowering hand on, so it counts as part of lower/.
-#   One library, one owner: libxml2 in topo_xml.c, CBLAS in kernels/cpu/ and where llmrun chooses its core type.
+#   One library, one owner: libxml2 in topo_xml.c, MPI in its plugin, CBLAS in kernels/cpu/ and where llmrun chooses its core
+#   type.
 set -u
 grep -rn --include='*.[ch]' -E '^[[:space:]]*#[[:space:]]*include' kernels runtime compiler | awk -F'[:"<>]' '
 BEGIN {
@@ -24,6 +25,7 @@ function rank(path,    i) {
 function bad(why) { print $1 ":" $2 ": includes " $4 ": " why; failed = 1 }
 { from = $1; to = $4 }
 to ~ /^libxml\// && from != "compiler/topology/topo_xml.c" { bad("only topo_xml.c may use libxml2") }
+to == "mpi.h" && from != "runtime/mpi/plugin.c" { bad("only the plugin may use MPI") }
 to == "cblas.h" && from !~ /^(kernels\/cpu|runtime)\// { bad("only kernels/cpu and runtime may use CBLAS") }
 from ~ /^compiler\// && to ~ /^(runtime|kernels)\// &&
 to !~ /^runtime\/(isa\.h|isa\.def|program\.h|program_share\.h|workspace\.h|status\.h|error\.h|hash\.h|file\.h)$/ {

@@ -80,6 +80,13 @@ static void test_plugin(void)
         run_script("nm -D --defined-only \"$LLMC_PLUGIN\" | grep -q ' D llmrun_cuda$'");
 }
 
+static void test_mpi_plugin(void)
+{
+    run_script_if_possible("P=${LLMC_BUILD:-build}/llmrun-mpi.so; test -e $P || exit 77; "
+                           "nm -D --defined-only $P | grep -q ' D llmrun_mpi$'",
+                           "the MPI plugin was not built: there is no Open MPI");
+}
+
 void suite_tree(void);
 void suite_tree(void)
 {
@@ -93,4 +100,5 @@ void suite_tree(void)
     CU_add_test(s, "operators are used, instructions emitted and tested", test_rows);
     CU_add_test(s, "headers stand alone", test_headers);
     CU_add_test(s, "the CUDA plugin", test_plugin);
+    CU_add_test(s, "the MPI plugin", test_mpi_plugin);
 }

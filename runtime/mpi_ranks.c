@@ -1,0 +1,383 @@
+/* Meetings of all ranks over MPI's lane for control.  Rank 0 takes everybody's message in the order of ranks, then
+ * answers all; nothing here is on the way of a step but a pulse twice a second.
+ *
+ * A run fails as MPI programs do: the rank that fails says why and aborts the job, and the launcher ends the others
+ * wherever they are.  Of several that fail at once the first one speaks. */
+
+#include "runtime/mpi_ranks.h"
+#include "runtime/file.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TAG_JOIN = 1, TAG_SUM, TAG_PULSE, TAG_FAIL, MOST_VALUES = 4096, HASH = 64, WORDS = 1000, PULSE_NS = 500000000 };
+
+struct introduction {
+    uint64_t step;
+    uint32_t status, plan_ranks;
+    char plan_hash[HASH], words[WORDS];
+};
+struct verdict {
+    uint32_t status;
+};
+struct pulse {         /* what exec_report.c says of a rank */
+    uint64_t progress; /* rank 0's: of all ranks */
+    uint32_t last, state, step, evaluating, running, head[NQUEUES];
+};
+struct peer {
+    uint32_t rank;
+    struct pulse pulse;
+    struct mpi_request sending, receiving;
+    bool is_sending, is_receiving;
+};
+struct notice { /* that a rank has failed */
+    struct mpi_request request;
+    uint8_t failed;
+};
+struct mpi_pulses {
+    struct pulse mine;
+    int64_t next_ns;
+    uint32_t npeers;
+    struct peer peers[]; /* rank 0's are all others, and theirs is rank 0 */
+};
+
+enum status mpi_load(const struct mpi_plugin **out, struct error *error)
+{
+    char path[FILE_PATH];
+    const char *given = getenv("LLMRUN_MPI");
+    file_beside_program("llmrun-mpi.so", path, sizeof path);
+    const char *name = given ? given : path;
+    if (access(name, R_OK))
+        return error_set(error, STATUS_WORLD,
+                         "--transport mpi needs the plugin %s, which is not there: `make` builds it where Open MPI's "
+                         "headers are (Debian: libopenmpi-dev)",
+                         name);
+    void *library = dlopen(name, RTLD_NOW | RTLD_GLOBAL); /* parts of MPI libraries look for the library's names */
+    const struct mpi_plugin *p = library ? dlsym(library, "llmrun_mpi") : NULL;
+    if (!p)
+        return error_set(error, STATUS_WORLD, "--transport mpi needs its plugin: %s", dlerror());
+    if (p->shape != MPI_PLUGIN_SHAPE)
+        return error_set(error, STATUS_WORLD, "--transport mpi needs a plugin of this version: %s is another", name);
+    *out = p;
+    return STATUS_OK;
+}
+
+static int64_t deadline(double seconds)
+{
+    return world_now_ns() + (int64_t)(seconds * 1e9);
+}
+
+/* a message to or from `peer`, on its way, until it is done */
+static enum status finish(struct mpi_ranks *m, enum mpi_state state, struct mpi_request *request, uint32_t peer,
+                          size_t *bytes, double patience_s, struct error *error)
+{
+    int64_t end = deadline(patience_s);
+    for (uint32_t polls = 0; state == MESSAGE_OPEN; polls++) {
+        state = m->plugin->test(m->context, request, bytes);
+        if (state == MESSAGE_OPEN && world_now_ns() > end)
+            return error_set(error, STATUS_WORLD, "rank %u does not come within %.0f s", peer, patience_s);
+        if (state == MESSAGE_OPEN && polls < 100)
+            sched_yield();
+        else if (state == MESSAGE_OPEN)
+            usleep(100);
+    }
+    return state == MESSAGE_DONE
+               ? STATUS_OK
+               : error_set(error, STATUS_WORLD, "rank %u cannot be reached: %s", peer, m->plugin->words(m->context));
+}
+
+static enum status receive(struct mpi_ranks *m, uint32_t from, uint32_t tag, void *data, size_t room, size_t *bytes,
+                           struct error *error)
+{
+    struct mpi_request request;
+    enum mpi_state state = m->plugin->receive(m->context, LANE_CONTROL, from, tag, data, room, &request);
+    return finish(m, state, &request, from, bytes, m->patience_s, error);
+}
+
+static enum status send(struct mpi_ranks *m, uint32_t to, uint32_t tag, const void *data, size_t bytes,
+                        struct error *error)
+{
+    struct mpi_request request;
+    size_t came;
+    enum mpi_state state = m->plugin->send(m->context, LANE_CONTROL, to, tag, data, bytes, &request);
+    return finish(m, state, &request, to, &came, m->patience_s, error);
+}
+
+/* rank 0's answer to all; each has asked, so that none of them is long in coming */
+static enum status answer(struct mpi_ranks *m, uint32_t tag, const void *data, size_t bytes, struct error *error)
+{
+    for (uint32_t r = 1; r < m->place.nranks; r++)
+        TRY(send(m, r, tag, data, bytes, error));
+    return STATUS_OK;
+}
+
+/* values: room for MOST_VALUES at rank 0, behind the n that are summed */
+static enum status sum(void *context, uint64_t *values, uint32_t n, struct error *error)
+{
+    struct mpi_ranks *m = context;
+    uint64_t message[MOST_VALUES + 1] = {n}; /* a count, and so many values */
+    size_t bytes = (n + (size_t)1) * sizeof *message, came;
+    if (n > MOST_VALUES)
+        return error_set(error, STATUS_WORLD, "%u values are too many for one sum", n);
+    if (m->place.rank) {
+        memcpy(message + 1, values, n * sizeof *values);
+        TRY(send(m, 0, TAG_SUM, message, bytes, error));
+        TRY(receive(m, 0, TAG_SUM, message, sizeof message, &came, error));
+    }
+    for (uint32_t r = 1; r < m->place.nranks && !m->place.rank; r++) {
+        TRY(receive(m, r, TAG_SUM, message, sizeof message, &came, error));
+        if (came != bytes || message[0] != n)
+            return error_set(error, STATUS_BUG, "rank %u meets the others elsewhere", r);
+        for (uint32_t i = 0; i < n; i++)
+            values[i] += message[1 + i];
+    }
+    if (m->place.rank) {
+        memcpy(values, message + 1, n * sizeof *values);
+        return STATUS_OK;
+    }
+    memcpy(message + 1, values, n * sizeof *values);
+    return answer(m, TAG_SUM, message, bytes, error);
+}
+
+/* is it a run, as far as this rank's introduction says?  own: rank 0's */
+static enum status judge(const struct mpi_ranks *m, uint32_t rank, const struct introduction *i,
+                         const struct introduction *own, struct error *error)
+{
+    if (i->status != STATUS_OK)
+        return error_set(error, (enum status)i->status, "rank %u: %.*s", rank, WORDS - 1, i->words);
+    if (memcmp(i->plan_hash, own->plan_hash, HASH) != 0)
+        return error_set(error, STATUS_MISMATCH, "rank %u has another plan than rank 0: %.16s..., not %.16s...", rank,
+                         i->plan_hash, own->plan_hash);
+    if (i->step != own->step)
+        return error_set(error, STATUS_MISMATCH, "rank %u would go on from step %llu, rank 0 from step %llu", rank,
+                         (unsigned long long)i->step, (unsigned long long)own->step);
+    if (rank == 0 && i->plan_ranks != m->place.nranks)
+        return error_set(error, STATUS_MISMATCH,
+                         "%u rank%s started, the plan is for %u: mpirun -n %u llmrun ..., or srun --mpi=pmix -n %u",
+                         m->place.nranks, m->place.nranks == 1 ? " was" : "s were", i->plan_ranks, i->plan_ranks,
+                         i->plan_ranks);
+    return STATUS_OK;
+}
+
+enum status mpi_ranks_join(struct mpi_ranks *m, const struct mpi_start *start, struct error *error)
+{
+    struct introduction own = {.status = start->status, .plan_ranks = start->plan_ranks, .step = start->step}, other;
+    struct verdict verdict;
+    size_t bytes = 0;
+    if (start->plan_hash)
+        memcpy(own.plan_hash, start->plan_hash, strnlen(start->plan_hash, HASH));
+    snprintf(own.words, sizeof own.words, "%.*s", WORDS - 1, error->text);
+    error->text[0] = 0;
+    if (m->place.rank) {
+        TRY(send(m, 0, TAG_JOIN, &own, sizeof own, error));
+        TRY(receive(m, 0, TAG_JOIN, &verdict, sizeof verdict, &bytes, error));
+        return bytes == sizeof verdict ? (enum status)verdict.status : STATUS_WORLD;
+    }
+    enum status st = judge(m, 0, &own, &own, error);
+    for (uint32_t r = 1; r < m->place.nranks; r++) {
+        struct error words = {""};
+        enum status one = receive(m, r, TAG_JOIN, &other, sizeof other, &bytes, &words);
+        if (one == STATUS_OK && bytes != sizeof other)
+            one = error_set(&words, STATUS_MISMATCH, "rank %u runs another version of llmrun", r);
+        if (one == STATUS_OK)
+            one = judge(m, r, &other, &own, &words);
+        if (st == STATUS_OK && one != STATUS_OK)
+            st = error_set(error, one, "%s", words.text);
+    }
+    verdict.status = (uint32_t)st;
+    struct error ignored;
+    enum status told = answer(m, TAG_JOIN, &verdict, sizeof verdict, &ignored);
+    return st == STATUS_OK ? told : st;
+}
+
+/* ---- pulses ---- */
+
+static void lost(const struct world *w, const struct mpi_ranks *m, uint32_t rank)
+{
+    world_fail(w, STATUS_WORLD, "rank %u is gone: %s", rank, m->plugin->words(m->context));
+}
+
+static void listen_to(struct mpi_ranks *m, const struct world *w, struct peer *p)
+{
+    enum mpi_state state = m->plugin->receive(m->context, LANE_CONTROL, p->rank, TAG_PULSE, &p->pulse, sizeof p->pulse,
+                                              &p->receiving);
+    p->is_receiving = state == MESSAGE_OPEN;
+    if (!p->is_receiving && w)
+        lost(w, m, p->rank);
+}
+
+/* w: NULL at the end of a run, when nobody wants to know any more */
+static void hear(struct mpi_ranks *m, const struct world *w, struct peer *p)
+{
+    size_t bytes;
+    enum mpi_state state = p->is_receiving ? m->plugin->test(m->context, &p->receiving, &bytes) : MESSAGE_OPEN;
+    if (state == MESSAGE_OPEN)
+        return;
+    p->is_receiving = false;
+    if (state == MESSAGE_FAILED && w)
+        lost(w, m, p->rank);
+    if (state == MESSAGE_FAILED)
+        return;
+    if (w) {
+        struct world_rank *face = &w->ranks[p->rank];
+        atomic_store(&face->progress, p->pulse.progress);
+        atomic_store(&face->state, p->pulse.state);
+        atomic_store(&face->step, p->pulse.step);
+        atomic_store(&face->evaluating, p->pulse.evaluating);
+        atomic_store(&face->running, p->pulse.running);
+        for (uint32_t q = 0; q < NQUEUES; q++)
+            atomic_store(&face->head[q], p->pulse.head[q]);
+    }
+    if (!p->pulse.last)
+        listen_to(m, w, p);
+}
+
+static void speak(struct mpi_ranks *m, const struct world *w, struct peer *p)
+{
+    enum mpi_state state = m->plugin->send(m->context, LANE_CONTROL, p->rank, TAG_PULSE, &m->pulses->mine,
+                                           sizeof m->pulses->mine, &p->sending);
+    p->is_sending = state == MESSAGE_OPEN;
+    if (state == MESSAGE_FAILED && w)
+        lost(w, m, p->rank);
+}
+
+static bool is_speaking(struct mpi_ranks *m, const struct world *w, struct peer *p)
+{
+    size_t bytes;
+    enum mpi_state state = p->is_sending ? m->plugin->test(m->context, &p->sending, &bytes) : MESSAGE_DONE;
+    p->is_sending = state == MESSAGE_OPEN;
+    if (state == MESSAGE_FAILED && w)
+        lost(w, m, p->rank);
+    return p->is_sending;
+}
+
+static void look(void *context, const struct world *w)
+{
+    struct mpi_ranks *m = context;
+    struct mpi_pulses *all = m->pulses;
+    int64_t now = world_now_ns();
+    bool busy = false;
+    if (now < all->next_ns)
+        return;
+    all->next_ns = now + PULSE_NS;
+    for (uint32_t i = 0; i < all->npeers; i++) {
+        hear(m, w, &all->peers[i]);
+        busy |= is_speaking(m, w, &all->peers[i]);
+    }
+    if (busy) /* somebody has not taken the last one, and it may not change before */
+        return;
+    const struct world_rank *face = &w->ranks[w->rank];
+    all->mine = (struct pulse){.state = atomic_load(&face->state),
+                               .step = atomic_load(&face->step),
+                               .evaluating = atomic_load(&face->evaluating),
+                               .running = atomic_load(&face->running),
+                               .progress = w->rank ? atomic_load(&face->progress) : 0};
+    for (uint32_t q = 0; q < NQUEUES; q++)
+        all->mine.head[q] = atomic_load(&face->head[q]);
+    for (uint32_t r = 0; r < w->nranks && !w->rank; r++)
+        all->mine.progress += atomic_load(&w->ranks[r].progress);
+    for (uint32_t i = 0; i < all->npeers; i++)
+        speak(m, w, &all->peers[i]);
+}
+
+/* Every pulse that was sent is received, so that nothing is on its way when MPI ends: each says which is its last. */
+static void stop_pulses(struct mpi_ranks *m)
+{
+    struct mpi_pulses *all = m->pulses;
+    int64_t end = deadline(10);
+    bool said = false, busy = true;
+    while (busy && world_now_ns() < end) {
+        busy = false;
+        for (uint32_t i = 0; i < all->npeers; i++) {
+            hear(m, NULL, &all->peers[i]);
+            busy |= is_speaking(m, NULL, &all->peers[i]) || (said && all->peers[i].is_receiving);
+        }
+        if (!busy && !said) {
+            all->mine.last = said = busy = true;
+            for (uint32_t i = 0; i < all->npeers; i++)
+                speak(m, NULL, &all->peers[i]);
+        }
+        sched_yield();
+    }
+}
+
+/* ---- opening and closing ---- */
+
+static enum status open_pulses(struct mpi_ranks *m)
+{
+    uint32_t npeers = m->place.rank ? 1 : m->place.nranks - 1;
+    m->pulses = calloc(1, sizeof *m->pulses + npeers * sizeof *m->pulses->peers);
+    if (!m->pulses)
+        return STATUS_WORLD;
+    m->pulses->npeers = npeers;
+    for (uint32_t i = 0; i < npeers; i++) {
+        m->pulses->peers[i].rank = m->place.rank ? 0 : i + 1;
+        listen_to(m, NULL, &m->pulses->peers[i]);
+    }
+    return STATUS_OK;
+}
+
+enum status mpi_ranks_open(struct mpi_ranks **out, const struct mpi_plugin *plugin, struct error *error)
+{
+    struct mpi_ranks *m = calloc(1, sizeof *m);
+    if (!m)
+        return STATUS_WORLD;
+    m->plugin = plugin;
+    m->patience_s = 600;
+    m->remote = (struct world_remote){.sum = sum, .look = look, .context = m};
+    const char *why = plugin->open(&m->context, &m->place);
+    m->notices = why ? NULL : calloc(m->place.nranks, sizeof *m->notices);
+    if (why || !m->notices || open_pulses(m) != STATUS_OK) {
+        free(m->notices);
+        free(m);
+        return error_set(error, STATUS_WORLD, "--transport mpi: %s", why ? why : "out of memory");
+    }
+    *out = m;
+    return STATUS_OK;
+}
+
+/* Tells higher ranks of this one's failure, and listens for a moment whether a lower one has failed, too. */
+static bool another_speaks(struct mpi_ranks *m)
+{
+    static const uint8_t failed = 1;
+    struct notice *all = m->notices;
+    uint32_t rank = m->place.rank;
+    bool heard = false;
+    for (uint32_t r = 0; r < m->place.nranks; r++)
+        if (r < rank)
+            m->plugin->receive(m->context, LANE_CONTROL, r, TAG_FAIL, &all[r].failed, 1, &all[r].request);
+        else if (r > rank)
+            m->plugin->send(m->context, LANE_CONTROL, r, TAG_FAIL, &failed, 1, &all[r].request);
+    for (int64_t end = deadline(0.5); rank && !heard && world_now_ns() < end; usleep(1000))
+        for (uint32_t r = 0; r < rank && !heard; r++) {
+            size_t bytes;
+            heard = m->plugin->test(m->context, &all[r].request, &bytes) == MESSAGE_DONE && all[r].failed;
+        }
+    return heard;
+}
+
+void mpi_ranks_abort(struct mpi_ranks *m, enum status st, const char *words)
+{
+    bool quiet = another_speaks(m);
+    for (int64_t end = deadline(m->patience_s < 10 ? m->patience_s : 10); quiet && world_now_ns() < end;)
+        usleep(10000); /* until the launcher ends this process */
+    fflush(NULL);
+    if (!quiet)
+        fprintf(stderr, "llmrun: rank %u: %s\n", m->place.rank, words);
+    m->plugin->abort(m->context, (int)st);
+}
+
+void mpi_ranks_close(struct mpi_ranks *m)
+{
+    if (!m)
+        return;
+    stop_pulses(m);
+    m->plugin->close(m->context);
+    free(m->pulses);
+    free(m->notices);
+    free(m);
+}
