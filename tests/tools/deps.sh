@@ -1,6 +1,7 @@
 #!/bin/sh
 # Finds out what the build and its tests need and this machine lacks; as root on Debian installs that, else names it.
 #   deps.sh           gcc, g++, flex, bison, libraries, python3: what `make` and `make check` need
+#                    and Open MPI, for ranks on several hosts, without which everything else is built and tested
 #   deps.sh --clang   also clang, its sanitizer and fuzzer runtimes, for `make CC=clang` and `make fuzz`, and clang-format
 #   deps.sh --check   installs nothing, and asks for python3, which only tests and benchmarks use, with --python alone
 # Says what it does, asks nothing.  Exit 4 where something is missing and could not be installed.
@@ -42,8 +43,19 @@ find_missing() {
     fi
 }
 
+# what can be done without
+find_wanted() {
+    [ $install = no ] || library ompi-c || echo libopenmpi-dev
+    [ $install = no ] || has mpirun || echo openmpi-bin
+}
+
 missing=$(find_missing | tr '\n' ' ')
-[ -n "$missing" ] || exit 0
+wanted=$(find_wanted | tr '\n' ' ')
+[ -n "$missing$wanted" ] || exit 0
+if [ -z "$missing" ] && { [ "$(id -u)" != 0 ] || ! has apt-get; }; then
+    echo "without $wanted--transport mpi is neither built nor tested" >&2
+    exit 0
+fi
 if [ $install = no ] || [ "$(id -u)" != 0 ] || ! has apt-get; then
     echo "missing: $missing" >&2
     if has apt-get; then echo "as root: apt-get install $missing   (or: make deps)" >&2
@@ -51,14 +63,14 @@ if [ $install = no ] || [ "$(id -u)" != 0 ] || ! has apt-get; then
     fi
     exit 4
 fi
-echo "installing: $missing"
+echo "installing: $missing$wanted"
 export DEBIAN_FRONTEND=noninteractive
 log=$(mktemp)
-if ! { apt-get update && apt-get install -y --no-install-recommends $missing; } >"$log" 2>&1; then
+if ! { apt-get update && apt-get install -y --no-install-recommends $missing $wanted; } >"$log" 2>&1; then
     tail -n 15 "$log" >&2
-    echo "apt-get could not install: $missing" >&2
+    echo "apt-get could not install: $missing$wanted" >&2
     rm -f "$log"
-    exit 4
+    [ -z "$missing" ] || exit 4
 fi
 rm -f "$log"
 left=$(find_missing | tr '\n' ' ')
