@@ -381,6 +381,23 @@ const char *file_flush_folder(const char *path)
     return why;
 }
 
+const char *file_make_folder(const char *path)
+{
+    char parent[FILE_PATH];
+    if (strlen(path) >= sizeof parent)
+        return strerror(ENAMETOOLONG);
+    if (mkdir(path, 0777))
+        return errno == EEXIST ? file_not_folder(path) : strerror(errno);
+    memcpy(parent, path, strlen(path) + 1);
+    size_t n = strlen(parent);
+    while (n > 1 && parent[n - 1] == '/')
+        n--;
+    while (n && parent[n - 1] != '/')
+        n--;
+    parent[n] = 0;
+    return file_flush_folder(n ? parent : ".");
+}
+
 static const char *remove_below(int parent, const char *name, int depth)
 {
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -403,6 +420,8 @@ const char *file_remove_folder(const char *path)
     struct stat about;
     if (lstat(path, &about))
         return errno == ENOENT ? NULL : strerror(errno);
+    if (!S_ISDIR(about.st_mode))
+        return unlink(path) ? strerror(errno) : NULL;
     return remove_below(AT_FDCWD, path, 1);
 }
 

@@ -69,9 +69,12 @@ const char *file_not_folder(const char *path);
 
 /* gives a file or folder another name, in place of what has that name */
 const char *file_move(const char *from, const char *to);
+/* makes a folder, durably, if it is not there */
+const char *file_make_folder(const char *path);
 /* makes the names in a folder durable */
 const char *file_flush_folder(const char *path);
-/* removes a folder with its files and the files of its own folders, if it is there; links are not followed */
+/* removes a folder with its files and the files of its own folders, or what else has its name, if it is there; links are
+ * not followed */
 const char *file_remove_folder(const char *path);
 
 /* was everything printed on standard output written?  To be called last in main(). */

@@ -159,11 +159,12 @@ static enum status try_outputs(const struct settings *o, struct error *error)
         TRY(try_folder(o->save, "model", error));
     if (o->gradients)
         TRY(try_folder(o->gradients, "gradients", error));
-    if (o->checkpoint.dir && mkdir(o->checkpoint.dir, 0777) && errno != EEXIST)
-        return error_set(error, STATUS_WORLD, "cannot make folder %s: %s", o->checkpoint.dir, strerror(errno));
     const char *why = o->checkpoint.dir ? file_not_folder(o->checkpoint.dir) : NULL;
     if (why)
         return error_set(error, STATUS_WORLD, "%s: %s, and checkpoints go into a folder", o->checkpoint.dir, why);
+    why = o->checkpoint.dir ? file_make_folder(o->checkpoint.dir) : NULL;
+    if (why)
+        return error_set(error, STATUS_WORLD, "cannot make folder %s: %s", o->checkpoint.dir, why);
     why = o->trace ? file_may_write(o->trace) : NULL;
     return why ? error_set(error, STATUS_WORLD, "%s: %s", o->trace, why) : STATUS_OK;
 }
