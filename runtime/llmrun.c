@@ -206,6 +206,7 @@ int main(int argc, char **argv)
     if (st != STATUS_OK || done)
         return leave(st);
     signal(SIGPIPE, SIG_IGN); /* a log or trace whose reader is gone is an error of writing, and no reason to die */
+    signal(SIGXFSZ, SIG_IGN); /* so is a file that may not become so large */
     device_cpu_tune(argv);
     mallopt(M_MMAP_MAX, 0);           /* the heap in one place, so that its size is known */
     st = run_open_device(&r, &error); /* what is missing is said first */
