@@ -10,12 +10,12 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 const char *const checkpoint_folders[NSTATES] = {"", "moment1/", "moment2/"};
 static const char format[] = "llmc checkpoint 1";
+static const char shards[] = "model.safetensors.index.json"; /* of a state that has several files */
 static const char ending[] = ",\n\"hash\": \""; /* before the hash of all that precedes it */
 enum { ENDING = sizeof ending - 1 + 16 + 4 /* the hash's digits, "}\n */, MOST_INDEX = 256 << 20 };
 
@@ -24,11 +24,22 @@ void checkpoint_path(const char *dir, uint64_t step, char out[CHECKPOINT_PATH])
     snprintf(out, CHECKPOINT_PATH, "%.4000s/step-%llu", dir, (unsigned long long)step);
 }
 
+/* Reads, and does not map: what a disk has lost is then an error, and no signal. */
+static const char *read_bytes(int fd, void *out, size_t n)
+{
+    for (size_t at = 0; at < n;) {
+        ssize_t got = read(fd, (char *)out + at, n - at);
+        if (got == 0 || (got < 0 && errno != EINTR))
+            return got ? strerror(errno) : "it has become shorter";
+        at += got > 0 ? (size_t)got : 0;
+    }
+    return NULL;
+}
+
 /* ---- writing ---- */
 
 static void print_files(FILE *out, const struct checkpoint_file *files, uint32_t nfiles)
 {
-    fputs("\"files\": [", out);
     for (uint32_t i = 0; i < nfiles; i++) {
         fprintf(out, "%s\n {\"name\": \"%s\", \"bytes\": %llu, \"blocks\": [", i ? "," : "", files[i].name,
                 (unsigned long long)files[i].bytes);
@@ -36,11 +47,40 @@ static void print_files(FILE *out, const struct checkpoint_file *files, uint32_t
             fprintf(out, "%s\"%016llx\"", k ? ", " : "", (unsigned long long)files[i].blocks[k]);
         fputs("]}", out);
     }
-    fputs("]", out);
+}
+
+/* the indexes of shards that are in the folder, each of one block */
+struct shard_indexes {
+    struct checkpoint_file file[NSTATES];
+    uint64_t hash[NSTATES];
+    uint32_t n;
+};
+
+static enum status add_shards(struct shard_indexes *x, const char *folder, int state, struct error *error)
+{
+    char path[CHECKPOINT_PATH + 128];
+    struct checkpoint_file *f = &x->file[x->n];
+    int fd;
+    snprintf(f->name, sizeof f->name, "%s%s", checkpoint_folders[state], shards);
+    snprintf(path, sizeof path, "%s/%s", folder, f->name);
+    const char *why = file_open(path, &fd, &f->bytes);
+    if (why && errno == ENOENT)
+        return STATUS_OK;
+    uint8_t *text = why || f->bytes > CHECKPOINT_BLOCK ? NULL : malloc((size_t)f->bytes + 1);
+    if (!why) {
+        why = text ? read_bytes(fd, text, (size_t)f->bytes) : "too large for memory";
+        close(fd);
+    }
+    if (!why)
+        x->hash[x->n] = hash64(text, (size_t)f->bytes, 0);
+    f->blocks = &x->hash[x->n++];
+    free(text);
+    return why ? error_set(error, STATUS_WORLD, "%s: %s", path, why) : STATUS_OK;
 }
 
 /* all of the index but its hash */
-static char *index_text(const struct checkpoint *c, const struct checkpoint_file *files, uint32_t nfiles, size_t *size)
+static char *index_text(const struct checkpoint *c, const struct checkpoint_file *files, uint32_t nfiles,
+                        const struct shard_indexes *more, size_t *size)
 {
     char *text = NULL;
     FILE *out = open_memstream(&text, size);
@@ -54,7 +94,11 @@ static char *index_text(const struct checkpoint *c, const struct checkpoint_file
             (unsigned long long)c->seed, c->plan);
     for (int i = 0; c->scaled && i < SCALE_WORDS; i++)
         fprintf(out, "%s%.17g%s", i ? ", " : "\"loss_scale\": [", c->scale[i], i + 1 == SCALE_WORDS ? "],\n" : "");
+    fputs("\"files\": [", out);
     print_files(out, files, nfiles);
+    fputs(more->n ? "," : "", out);
+    print_files(out, more->file, more->n);
+    fputs("]", out);
     if (fclose(out)) {
         free(text);
         return NULL;
@@ -68,7 +112,10 @@ enum status checkpoint_write(const char *folder, const struct checkpoint *c, con
     char path[CHECKPOINT_PATH + 32];
     size_t size = 0;
     struct file_out file;
-    char *text = index_text(c, files, nfiles, &size);
+    struct shard_indexes more = {.n = 0};
+    for (int state = 0; state < NSTATES; state++)
+        TRY(add_shards(&more, folder, state, error));
+    char *text = index_text(c, files, nfiles, &more, &size);
     if (!text)
         return STATUS_WORLD;
     snprintf(path, sizeof path, "%s/checkpoint.json", folder);
@@ -96,28 +143,22 @@ static char *read_text(const char *path, size_t *size, struct error *error)
         error_set(error, STATUS_INPUT, "%s: %s", path, why);
         return NULL;
     }
-    if (bytes > ENDING && bytes <= MOST_INDEX)
+    if (bytes > ENDING && bytes <= MOST_INDEX) {
         text = malloc((size_t)bytes + 1);
-    for (size_t at = 0; text && at < bytes;) {
-        ssize_t n = read(fd, text + at, (size_t)bytes - at);
-        if (n <= 0 && errno != EINTR) {
-            free(text);
-            text = NULL;
-        }
-        at += n > 0 ? (size_t)n : 0;
+        why = text ? read_bytes(fd, text, (size_t)bytes) : "out of memory";
     }
     close(fd);
     char want[ENDING + 1];
-    if (text) {
+    if (text && !why) {
         *size = (size_t)bytes - ENDING + 1;
         snprintf(want, sizeof want, "%s%016llx\"}\n", ending, (unsigned long long)hash64(text, *size, 0));
         if (memcmp(text + *size, want, ENDING - 1) == 0) {
             text[bytes] = 0;
             return text;
         }
-        free(text);
     }
-    error_set(error, STATUS_INPUT, "%s: damaged or not complete", path);
+    free(text);
+    error_set(error, STATUS_INPUT, "%s: %s", path, why ? why : "damaged or not complete");
     return NULL;
 }
 
@@ -138,19 +179,25 @@ static bool is_plain(const char *name)
     return *name && *name != '.' && strlen(name) < 80 && !strchr(name, '/');
 }
 
-static enum status check_blocks(const char *path, const uint8_t *map, uint64_t bytes, const json_t *blocks,
-                                struct error *error)
+static enum status check_blocks(const char *path, int fd, uint64_t bytes, const json_t *blocks, struct error *error)
 {
-    for (uint64_t k = 0; k < checkpoint_blocks(bytes); k++) {
-        uint64_t from = k * CHECKPOINT_BLOCK, n = bytes - from < CHECKPOINT_BLOCK ? bytes - from : CHECKPOINT_BLOCK;
-        const char *want = json_string_value(json_array_get(blocks, (size_t)k));
+    size_t room = bytes < CHECKPOINT_BLOCK ? (size_t)bytes : CHECKPOINT_BLOCK;
+    uint8_t *block = malloc(room + 1);
+    enum status st = block ? STATUS_OK : error_set(error, STATUS_WORLD, "%s: out of memory", path);
+    for (uint64_t k = 0; st == STATUS_OK && k < checkpoint_blocks(bytes); k++) {
+        uint64_t from = k * CHECKPOINT_BLOCK;
+        size_t n = bytes - from < room ? (size_t)(bytes - from) : room;
+        const char *want = json_string_value(json_array_get(blocks, (size_t)k)), *why = read_bytes(fd, block, n);
         char have[17];
-        snprintf(have, sizeof have, "%016llx", (unsigned long long)hash64(map + from, (size_t)n, 0));
-        if (!want || strcmp(want, have) != 0)
-            return error_set(error, STATUS_INPUT, "%s: damaged between bytes %llu and %llu", path,
-                             (unsigned long long)from, (unsigned long long)(from + n));
+        snprintf(have, sizeof have, "%016llx", (unsigned long long)hash64(block, n, 0));
+        if (why)
+            st = error_set(error, STATUS_INPUT, "%s: %s", path, why);
+        else if (!want || strcmp(want, have) != 0)
+            st = error_set(error, STATUS_INPUT, "%s: damaged between bytes %llu and %llu", path,
+                           (unsigned long long)from, (unsigned long long)(from + n));
     }
-    return STATUS_OK;
+    free(block);
+    return st;
 }
 
 static enum status check_file(const char *folder, const json_t *entry, struct error *error)
@@ -168,19 +215,28 @@ static enum status check_file(const char *folder, const json_t *entry, struct er
     const char *why = file_open(path, &fd, &bytes);
     if (why)
         return error_set(error, STATUS_INPUT, "%s: %s", path, why);
-    const uint8_t *map = NULL;
-    if (bytes == want && bytes)
-        map = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    enum status st = bytes == want ? check_blocks(path, fd, bytes, blocks, error)
+                                   : error_set(error, STATUS_INPUT, "%s: it has %llu bytes instead of %llu", path,
+                                               (unsigned long long)bytes, (unsigned long long)want);
     close(fd);
-    if (bytes != want)
-        return error_set(error, STATUS_INPUT, "%s: it has %llu bytes instead of %llu", path, (unsigned long long)bytes,
-                         (unsigned long long)want);
-    if (map == MAP_FAILED)
-        return error_set(error, STATUS_WORLD, "%s: %s", path, strerror(errno));
-    enum status st = check_blocks(path, map, bytes, blocks, error);
-    if (map)
-        munmap((void *)(uintptr_t)map, (size_t)bytes);
     return st;
+}
+
+/* An index of shards says which files are read: one that the generation's own index does not know is not followed. */
+static enum status check_shards(const char *folder, const json_t *files, struct error *error)
+{
+    char name[64], path[CHECKPOINT_PATH + 128];
+    struct stat there;
+    for (int state = 0; state < NSTATES; state++) {
+        bool named = false;
+        snprintf(name, sizeof name, "%s%s", checkpoint_folders[state], shards);
+        snprintf(path, sizeof path, "%s/%s", folder, name);
+        for (size_t i = 0; i < json_array_size(files) && !named; i++)
+            named = strcmp(json_string_value(json_object_get(json_array_get(files, i), "name")), name) == 0;
+        if (!named && !lstat(path, &there))
+            return error_set(error, STATUS_INPUT, "%s: it is no part of the checkpoint", path);
+    }
+    return STATUS_OK;
 }
 
 static enum status take_index(const char *folder, const json_t *root, struct checkpoint *c, struct error *error)
@@ -202,7 +258,7 @@ static enum status take_index(const char *folder, const json_t *root, struct che
         c->scale[i] = json_number_value(json_array_get(scale, i));
     for (size_t i = 0; i < json_array_size(files); i++)
         TRY(check_file(folder, json_array_get(files, i), error));
-    return STATUS_OK;
+    return check_shards(folder, files, error);
 }
 
 /* reads a generation's index and checks every file that it names */
@@ -233,18 +289,18 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* the number in a generation's name; false: it is something else */
-static bool is_generation(const char *name, uint64_t *step)
+/* the number in a generation's name, with an ending behind it; false: it is something else */
+static bool is_generation(const char *name, const char *behind, uint64_t *step)
 {
     char *end, again[40];
     if (strncmp(name, "step-", 5) != 0)
         return false;
     *step = strtoull(name + 5, &end, 10);
-    snprintf(again, sizeof again, "step-%llu", (unsigned long long)*step);
-    return *end == 0 && strcmp(again, name) == 0;
+    snprintf(again, sizeof again, "step-%llu%s", (unsigned long long)*step, behind);
+    return strcmp(end, behind) == 0 && strcmp(again, name) == 0;
 }
 
-enum status checkpoint_list(const char *dir, uint64_t **steps, uint32_t *n, struct error *error)
+static enum status list(const char *dir, const char *behind, uint64_t **steps, uint32_t *n, struct error *error)
 {
     *n = 0;
     *steps = NULL;
@@ -254,23 +310,31 @@ enum status checkpoint_list(const char *dir, uint64_t **steps, uint32_t *n, stru
                                : error_set(error, STATUS_WORLD, "cannot read folder %s: %s", dir, strerror(errno));
     uint32_t room = 0;
     enum status st = STATUS_OK;
-    for (const struct dirent *e; st == STATUS_OK && (e = readdir(d));) {
+    errno = 0;
+    for (const struct dirent *e; st == STATUS_OK && (e = readdir(d)); errno = 0) {
         uint64_t step;
-        if (!is_generation(e->d_name, &step))
+        if (!is_generation(e->d_name, behind, &step))
             continue;
         if (*n == room) {
             room = room ? 2 * room : 16;
             uint64_t *longer = realloc(*steps, room * sizeof **steps);
-            st = longer ? STATUS_OK : STATUS_WORLD;
+            st = longer ? STATUS_OK : error_set(error, STATUS_WORLD, "out of memory");
             *steps = longer ? longer : *steps;
         }
         if (st == STATUS_OK)
             (*steps)[(*n)++] = step;
     }
+    if (st == STATUS_OK && errno)
+        st = error_set(error, STATUS_WORLD, "cannot read folder %s: %s", dir, strerror(errno));
     closedir(d);
     if (*n)
         qsort(*steps, *n, sizeof **steps, by_number);
     return st;
+}
+
+enum status checkpoint_list(const char *dir, uint64_t **steps, uint32_t *n, struct error *error)
+{
+    return list(dir, "", steps, n, error);
 }
 
 enum status checkpoint_find(const char *dir, struct checkpoint *c, char folder[CHECKPOINT_PATH], bool *found,
@@ -302,4 +366,15 @@ enum status checkpoint_remove(const char *dir, uint64_t step, bool incomplete, s
     const char *why = incomplete ? NULL : file_move(folder, nameless);
     why = why ? why : file_remove_folder(nameless);
     return why ? error_set(error, STATUS_WORLD, "cannot remove %s: %s", folder, why) : STATUS_OK;
+}
+
+enum status checkpoint_sweep(const char *dir, struct error *error)
+{
+    uint64_t *steps;
+    uint32_t n;
+    enum status st = list(dir, ".tmp", &steps, &n, error);
+    for (uint32_t i = 0; st == STATUS_OK && i < n; i++)
+        st = checkpoint_remove(dir, steps[i], true, error);
+    free(steps);
+    return st;
 }

@@ -8,7 +8,7 @@
  *   moment2/model.safetensors
  *   checkpoint.json               the step, the position in the data, the loss scale; size and hashes of every file
  *
- * (several files with an index where there is much).  A generation is written as DIR/step-N.tmp, flushed, and renamed:
+ * (several files with an index where there is much; the index then is one of the generation's files, too).  A generation is written as DIR/step-N.tmp, flushed, and renamed:
  * what has its final name is complete, and is never written again.  checkpoint.json ends with the hash of its own text.
  */
 
@@ -61,5 +61,7 @@ enum status checkpoint_find(const char *dir, struct checkpoint *c, char folder[C
 
 /* Removes a generation, or what is left of one that was not completed: it loses its name first. */
 enum status checkpoint_remove(const char *dir, uint64_t step, bool incomplete, struct error *error);
+/* Removes all that is left of generations whose writing, or removal, was cut off. */
+enum status checkpoint_sweep(const char *dir, struct error *error);
 
 #endif

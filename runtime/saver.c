@@ -252,12 +252,17 @@ static enum status make_folder(struct saver *s, const char *path)
                : STATUS_OK;
 }
 
-/* Makes the generation's folders, anew where something is left of an attempt that was cut off. */
+/* Makes the generation's folders; what is left of attempts that were cut off goes first, since it takes space. */
 static enum status make_folders(struct saver *s)
 {
     char path[CHECKPOINT_PATH + 64];
+    struct error left;
     atomic_store(&s->w->control->save_failed, 0);
-    TRY(make_folder(s, s->rules.dir));
+    const char *why = file_make_folder(s->rules.dir);
+    if (why)
+        return error_set(&s->error, STATUS_WORLD, "cannot make folder %s: %s", s->rules.dir, why);
+    if (checkpoint_sweep(s->rules.dir, &left) != STATUS_OK)
+        fprintf(stderr, "llmrun: %s\n", left.text);
     TRY(checkpoint_remove(s->rules.dir, s->now.step, true, &s->error));
     for (int state = 0; state < NSTATES; state++) {
         part_path(s, checkpoint_folders[state], path);
@@ -389,12 +394,15 @@ static enum status commit(struct saver *s)
     return why ? error_set(&s->error, STATUS_WORLD, "cannot give %s its name: %s", folder, why) : STATUS_OK;
 }
 
-/* Removes generations that the rules do not keep. */
+/* Removes generations that the rules do not keep.  Those of later steps, which a resumed run has passed over because they
+ * are damaged, do not count: the newest one is what has just been written. */
 static enum status prune(struct saver *s)
 {
     uint64_t *steps;
     uint32_t n;
     enum status st = checkpoint_list(s->rules.dir, &steps, &n, &s->error);
+    while (n && steps[n - 1] > s->now.step)
+        n--;
     for (uint32_t i = 0; st == STATUS_OK && s->rules.keep && i + s->rules.keep < n; i++)
         if (!s->rules.keep_every || steps[i] % s->rules.keep_every != 0)
             st = checkpoint_remove(s->rules.dir, steps[i], false, &s->error);

@@ -443,7 +443,7 @@ static enum status train(struct session *s)
         TRY(end_step(s, evaluates, (double)(now - start) * 1e-9));
         start = first || r->held_out || s->saver ? world_now_ns() : now;
     }
-    if (s->saver && s->taken == r->steps)
+    if (s->saver && s->taken == r->steps && s->taken != r->resumed.step) /* else what it has resumed is its end */
         TRY(take_checkpoint(s, true));
     s->face->report[REPORT_ALLOCATIONS] = allocations_count() - s->allocations;
     return STATUS_OK;
