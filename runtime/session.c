@@ -77,6 +77,25 @@ static void resume_scale(struct session *s)
     s->skipped = (uint64_t)scale[SCALE_SKIPPED];
 }
 
+/* Do all ranks go on from the same step?  Processes that a launcher started have each looked for themselves, perhaps in
+ * folders of different machines.  There is a barrier between the two. */
+static void tell_start(struct session *s)
+{
+    atomic_fetch_add(&s->world->control->resumed, s->run->resumed.step);
+}
+
+static enum status check_start(struct session *s)
+{
+    uint64_t mine = s->run->resumed.step, sum = atomic_load(&s->world->control->resumed);
+    if (s->world->remote)
+        TRY(world_sum(s->world, &sum, 1));
+    if (sum == mine * s->world->nranks)
+        return STATUS_OK;
+    return report(s, error_set(&s->error, STATUS_MISMATCH,
+                               "rank %u finds step %llu in %s, another rank finds another: all must see the same folder",
+                               s->world->rank, (unsigned long long)mine, s->run->o.checkpoint.dir));
+}
+
 static enum status open_saver(struct session *s)
 {
     struct run *r = s->run;
@@ -105,9 +124,12 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
     TRY(report(s, exec_open(&s->exec, &setup, &s->error)));
     const struct program *p = exec_program(s->exec, ROUTINE_TRAIN);
     s->place = (struct weights_place){p, r->folder->ranks, rank, r->world.arena[rank]};
+    tell_start(s);
     TRY(world_barrier(s->world));
     measure(s, 0);
     TRY(world_barrier(s->world));
+    if (r->o.resume)
+        TRY(check_start(s));
     if (r->player->computes && r->player->on_cores)
         memset(r->world.arena[rank], 0xff, r->arena_sizes[rank]);
     if (r->player->computes)

@@ -45,6 +45,7 @@ struct world_control {
     _Atomic uint32_t attached, failed; /* failed: enum status of the first failure */
     _Atomic uint32_t barrier_count, barrier_turn;
     _Atomic uint32_t message_ready;
+    _Atomic uint64_t resumed; /* sum over ranks of the steps that had been taken before the run */
     /* saver.h.  asked: a signal asked for the run to stop; steps after which all take a checkpoint, each at its number
      * modulo SAVES_AHEAD, since ranks are not at the same step; the step after which all stop (0: none); ranks whose
      * checkpoint is being written, where they meet meanwhile, and whether one of them has failed */
