@@ -250,12 +250,14 @@ static enum status take_index(const char *folder, const json_t *root, struct che
     if (!version || strcmp(version, format) != 0)
         return error_set(error, STATUS_INPUT, "%s/checkpoint.json: not of the format '%s'", folder, format);
     c->scaled = scale != NULL;
+    for (size_t i = 0; scale && i < SCALE_WORDS; i++) {
+        fine &= json_is_number(json_array_get(scale, i));
+        c->scale[i] = json_number_value(json_array_get(scale, i));
+    }
     if (!fine || !plan || strlen(plan) != 64 || !json_array_size(files) ||
         (scale && json_array_size(scale) != SCALE_WORDS))
         return error_set(error, STATUS_INPUT, "%s/checkpoint.json: something is missing", folder);
     snprintf(c->plan, sizeof c->plan, "%s", plan);
-    for (size_t i = 0; scale && i < SCALE_WORDS; i++)
-        c->scale[i] = json_number_value(json_array_get(scale, i));
     for (size_t i = 0; i < json_array_size(files); i++)
         TRY(check_file(folder, json_array_get(files, i), error));
     return check_shards(folder, files, error);

@@ -103,6 +103,14 @@ static void announce(struct saver *s, uint64_t taken, bool due)
     atomic_store(&s->w->control->save_after[taken % SAVES_AHEAD], due ? taken : 0);
 }
 
+/* What is left of attempts that were cut off takes space that the next one may need. */
+static void sweep(const struct saver *s)
+{
+    struct error left;
+    if (checkpoint_sweep(s->rules.dir, &left) != STATUS_OK)
+        fprintf(stderr, "llmrun: %s\n", left.text);
+}
+
 enum status saver_open(struct saver **out, struct world *w, const struct weights_place *place,
                        const struct saver_catalogs *c, const struct saver_rules *rules, uint64_t first, uint64_t last,
                        struct error *error)
@@ -129,6 +137,8 @@ enum status saver_open(struct saver **out, struct world *w, const struct weights
         v->ld = v->cols;
         at += (size_t)v->rows * v->cols * isa_dtype_bytes(v->dtype);
     }
+    if (is_first(s))
+        sweep(s);
     /* the first step, before anybody could agree */
     announce(s, first + 1, rules->every_steps && (first + 1) % rules->every_steps == 0 && first + 1 < last);
     return STATUS_OK;
@@ -252,17 +262,15 @@ static enum status make_folder(struct saver *s, const char *path)
                : STATUS_OK;
 }
 
-/* Makes the generation's folders; what is left of attempts that were cut off goes first, since it takes space. */
+/* Makes the generation's folders. */
 static enum status make_folders(struct saver *s)
 {
     char path[CHECKPOINT_PATH + 64];
-    struct error left;
     atomic_store(&s->w->control->save_failed, 0);
     const char *why = file_make_folder(s->rules.dir);
     if (why)
         return error_set(&s->error, STATUS_WORLD, "cannot make folder %s: %s", s->rules.dir, why);
-    if (checkpoint_sweep(s->rules.dir, &left) != STATUS_OK)
-        fprintf(stderr, "llmrun: %s\n", left.text);
+    sweep(s);
     TRY(checkpoint_remove(s->rules.dir, s->now.step, true, &s->error));
     for (int state = 0; state < NSTATES; state++) {
         part_path(s, checkpoint_folders[state], path);

@@ -1,0 +1,174 @@
+/* At every call by which a run changes its folder of checkpoints, the process that makes it is killed, or the call
+ * fails: once, or with all that follow.  The newest generation that has its name is whole, a resumed run goes on
+ * from it and ends as the undisturbed one does, and what was cut off is cleaned away.
+ *
+ * FAULT=PLAN:RANK:KIND:ON:AT is that one case. */
+
+#include "tests/draws.h"
+#include "tests/e2e/faulted.h"
+
+#include <CUnit/CUnit.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const plans[] = {"--set gpus=2 --set pp=2", "--set gpus=4 --set dp=2 --set pp=2 --set zero=3",
+                                    "--set gpus=4 --set tp=2 --set pp=2"};
+enum { ALL = 1200, FEW = 60 };
+
+struct count {
+    uint32_t cases, failed;
+};
+
+static void blame(struct count *c, const struct faulted *t, int plan, const struct fault *f, const char *what)
+{
+    c->failed++;
+    if (c->failed > 10)
+        return;
+    printf("\n    FAULT=%d:%d:%d:%d:%u  %s: exit %d\n    | %s", plan, f->rank, f->kind, f->on, f->at, what, t->code, t->err);
+    fflush(stdout);
+}
+
+/* the newest generation, which must be whole; 0: there is none; *fine false: it is not whole */
+static uint64_t newest(const struct faulted *t, bool *fine)
+{
+    uint64_t steps[FAULTED_MOST];
+    uint32_t other, n = faulted_generations(t, steps, &other);
+    char path[E2E_PATH + 16];
+    snprintf(path, sizeof path, "%s/job/ck", t->dir);
+    *fine = n ? faulted_find(path) == steps[n - 1] && faulted_same(t, steps[n - 1]) : true;
+    return n ? steps[n - 1] : 0;
+}
+
+/* From what a disturbed run has left to the end: "" or what is wrong. */
+static const char *go_on(struct faulted *t, uint64_t from)
+{
+    uint64_t steps[FAULTED_MOST];
+    uint32_t other;
+    char options[64], said[E2E_PATH + 64];
+    snprintf(options, sizeof options, "--steps %d --every 1 --keep 2 --resume", FAULTED_STEPS);
+    faulted_run(t, NULL, false, options);
+    snprintf(said, sizeof said, from ? "resuming from %s/job/ck/step-%d\n" : "%s/job/ck has no checkpoint yet", t->dir,
+             (int)from);
+    if (t->code)
+        return "it cannot be resumed";
+    if (!strstr(t->err, said))
+        return "resumed, it does not begin with the newest generation";
+    if (!faulted_same(t, FAULTED_STEPS))
+        return "resumed, it ends otherwise";
+    uint32_t n = faulted_generations(t, steps, &other);
+    return other        ? "something is left of what was cut off"
+           : n > 2 ? "more generations are left than were to be kept"
+                   : "";
+}
+
+/* A run that has been disturbed by an error ends well, and has said what it could not do; or it has no last
+ * checkpoint, and says so with exit code 4. */
+static const char *check_error(const struct faulted *t, const struct fault *f, uint64_t last)
+{
+    bool whole = last == FAULTED_STEPS - 1 && faulted_same(t, last);
+    if (t->code != 0 && t->code != 4)
+        return "it neither ends well nor with exit code 4";
+    if (!*t->err)
+        return "it says nothing";
+    if (t->code == 0)
+        return whole ? "" : "it ends well without its last checkpoint";
+    if (f->rank == 0)
+        return strstr(t->err, "cannot make folder") ? "" : "the launcher does not say what it cannot do";
+    return strstr(t->err, "the last checkpoint, of step 3, is missing\n") ? "" : "it does not say what is missing";
+}
+
+/* false: the run no longer notices */
+static bool check_case(struct faulted *t, struct count *c, int plan, const struct fault *f)
+{
+    char options[64];
+    bool fine;
+    faulted_clear(t);
+    snprintf(options, sizeof options, "--steps %d --every 1 --keep 2 --quiet", FAULTED_STEPS - 1);
+    faulted_run(t, f, false, options);
+    if (!t->reached)
+        return false;
+    c->cases++;
+    uint64_t last = newest(t, &fine);
+    const char *what = !fine                     ? "the newest generation is not whole"
+                       : t->code == -1           ? "it does not end"
+                       : f->kind                 ? check_error(t, f, last)
+                       : f->rank && t->code != 4 ? "a rank was killed, and the run does not say so"
+                                                 : "";
+    if (*what)
+        blame(c, t, plan, f, what);
+    else if (*(what = go_on(t, last)))
+        blame(c, t, plan, f, what);
+    return true;
+}
+
+static void check_plan(int plan, const struct fault *kinds, size_t nkinds)
+{
+    struct faulted *t = malloc(sizeof *t);
+    struct count c = {0};
+    char name[32];
+    int ranks = plans[plan][strlen("--set gpus=")] - '0';
+    uint32_t stride = ALL / test_draws(ALL, FEW), k = 0;
+    stride = stride > 1 && !e2e_quick() ? 3 * stride + 1 : stride; /* no period of the calls has a part in common with it */
+    snprintf(name, sizeof name, "plan-%d", plan);
+    CU_ASSERT_FATAL(t && faulted_open(t, name, plans[plan]));
+    for (size_t i = 0; i < nkinds; i++)
+        for (int rank = 0; rank <= ranks; rank++)
+            for (uint32_t at = 1 + k++ % stride;; at += stride) {
+                struct fault f = kinds[i];
+                f.rank = rank;
+                f.at = at;
+                if (!check_case(t, &c, plan, &f))
+                    break;
+            }
+    CU_ASSERT_EQUAL(c.failed, 0);
+    printf("(%u) ", c.cases);
+    free(t);
+}
+
+static void test_deaths(void)
+{
+    static const struct fault kill[] = {{.kind = 0}};
+    for (int plan = 0; plan < 3; plan++)
+        if (plan == 0 || !e2e_quick())
+            check_plan(plan, kill, 1);
+}
+
+static void test_errors(void)
+{
+    static const struct fault errors[] = {{.kind = ENOSPC},         {.kind = ENOSPC, .on = 1}, {.kind = EIO},
+                                          {.kind = EIO, .on = 1},   {.kind = EMFILE},          {.kind = EMFILE, .on = 1},
+                                          {.kind = EDQUOT},         {.kind = ENOMEM},          {.kind = ENOMEM, .on = 1},
+                                          {.kind = EROFS, .on = 1}, {.kind = EACCES}};
+    check_plan(0, errors, e2e_quick() ? 4 : sizeof errors / sizeof *errors);
+    if (!e2e_quick())
+        check_plan(2, errors, 4);
+}
+
+static void test_one(void)
+{
+    const char *text = getenv("FAULT");
+    struct fault f;
+    int plan;
+    if (!text || sscanf(text, "%d:%d:%d:%d:%u", &plan, &f.rank, &f.kind, &f.on, &f.at) != 5 || plan < 0 || plan > 2)
+        return;
+    struct faulted *t = malloc(sizeof *t);
+    struct count c = {0};
+    CU_ASSERT_FATAL(t && faulted_open(t, "one", plans[plan]));
+    CU_ASSERT(check_case(t, &c, plan, &f));
+    CU_ASSERT_EQUAL(c.failed, 0);
+    free(t);
+}
+
+void suite_checkpoint_faults(void);
+void suite_checkpoint_faults(void)
+{
+    CU_pSuite s = CU_add_suite("checkpoint_faults", NULL, NULL);
+    if (getenv("FAULT")) {
+        CU_add_test(s, "one fault", test_one);
+        return;
+    }
+    CU_add_test(s, "a process killed at every change", test_deaths);
+    CU_add_test(s, "every change that fails", test_errors);
+}
