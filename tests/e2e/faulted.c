@@ -210,16 +210,29 @@ void faulted_run(struct faulted *t, const struct fault *f, bool list, const char
     run(t, f, list, "job/ck", options);
 }
 
-bool faulted_open(struct faulted *t, const char *name, const char *words)
+static bool make_place(struct faulted *t, const char *name)
 {
-    char folder[E2E_PATH], path[E2E_PATH + 16], options[64];
+    char folder[E2E_PATH], path[E2E_PATH];
+    snprintf(t->dir, sizeof t->dir, "/dev/shm/llmc-test-%d-%s", (int)getpid(), name);
+    if (!mkdir(t->dir, 0700))
+        return true;
     e2e_folder(folder, name);
     if (!realpath(folder, path))
         return false;
-    snprintf(t->dir, sizeof t->dir, "%.*s", E2E_PATH - 1, path);
+    snprintf(t->dir, sizeof t->dir, "%s", path);
+    return true;
+}
+
+struct faulted *faulted_open(const char *name, const char *words)
+{
+    struct faulted *t = calloc(1, sizeof *t);
+    char path[E2E_PATH + 16], options[64];
+    bool fine = t && make_place(t, name);
+    if (!fine)
+        return NULL;
     snprintf(path, sizeof path, "%s/m.llm", t->dir);
     FILE *out = fopen(path, "w");
-    bool fine = out && fputs(model, out) >= 0;
+    fine = out && fputs(model, out) >= 0;
     fine = out && fclose(out) == 0 && fine;
     snprintf(path, sizeof path, "%s/log", t->dir);
     fine = fine && !e2e_command(path, "%s/llmc tokens LICENSE -q -o %s/tokens", e2e_build(), t->dir) &&
@@ -229,5 +242,14 @@ bool faulted_open(struct faulted *t, const char *name, const char *words)
         run(t, NULL, false, "whole", options);
     if (fine && t->code)
         printf("\n    the undisturbed run: exit %d: %s", t->code, t->err);
-    return fine && !t->code;
+    if (fine && !t->code)
+        return t;
+    faulted_close(t);
+    return NULL;
+}
+
+void faulted_close(struct faulted *t)
+{
+    faulted_remove(t->dir);
+    free(t);
 }

@@ -16,14 +16,17 @@ struct fault {
 };
 
 struct faulted {
-    char dir[E2E_PATH]; /* absolute; plan, tokens; whole/ is the run that nobody disturbs, of FAULTED_STEPS */
+    /* absolute, in memory where there is /dev/shm, since the disk itself is not what is tested; plan, tokens; whole/ is the
+     * run that nobody disturbs, of FAULTED_STEPS */
+    char dir[E2E_PATH];
     int code;           /* of the last run: exit code, 128 + signal, or -1 where it did not end */
     char err[1 << 13];  /* what it said */
     bool reached;       /* its fault occurred */
 };
 
-/* a small model's plan with these words for llmc, and its undisturbed run; false: printed why */
-bool faulted_open(struct faulted *t, const char *name, const char *words);
+/* a small model's plan with these words for llmc, and its undisturbed run; NULL: printed why */
+struct faulted *faulted_open(const char *name, const char *words);
+void faulted_close(struct faulted *t); /* removes its folder and frees it */
 /* llmrun with checkpoints in job/ck and these further options; f may be NULL; list: what it changes goes to DIR/list */
 void faulted_run(struct faulted *t, const struct fault *f, bool list, const char *options);
 /* job/ without anything */

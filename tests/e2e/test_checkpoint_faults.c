@@ -105,14 +105,14 @@ static bool check_case(struct faulted *t, struct count *c, int plan, const struc
 
 static void check_plan(int plan, const struct fault *kinds, size_t nkinds)
 {
-    struct faulted *t = malloc(sizeof *t);
     struct count c = {0};
     char name[32];
     int ranks = plans[plan][strlen("--set gpus=")] - '0';
     uint32_t stride = ALL / test_draws(ALL, FEW), k = 0;
     stride = stride > 1 && !e2e_quick() ? 3 * stride + 1 : stride; /* no period of the calls has a part in common with it */
     snprintf(name, sizeof name, "plan-%d", plan);
-    CU_ASSERT_FATAL(t && faulted_open(t, name, plans[plan]));
+    struct faulted *t = faulted_open(name, plans[plan]);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
     for (size_t i = 0; i < nkinds; i++)
         for (int rank = 0; rank <= ranks; rank++)
             for (uint32_t at = 1 + k++ % stride;; at += stride) {
@@ -124,7 +124,7 @@ static void check_plan(int plan, const struct fault *kinds, size_t nkinds)
             }
     CU_ASSERT_EQUAL(c.failed, 0);
     printf("(%u) ", c.cases);
-    free(t);
+    faulted_close(t);
 }
 
 static void test_deaths(void)
@@ -153,12 +153,12 @@ static void test_one(void)
     int plan;
     if (!text || sscanf(text, "%d:%d:%d:%d:%u", &plan, &f.rank, &f.kind, &f.on, &f.at) != 5 || plan < 0 || plan > 2)
         return;
-    struct faulted *t = malloc(sizeof *t);
+    struct faulted *t = faulted_open("one", plans[plan]);
     struct count c = {0};
-    CU_ASSERT_FATAL(t && faulted_open(t, "one", plans[plan]));
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
     CU_ASSERT(check_case(t, &c, plan, &f));
     CU_ASSERT_EQUAL(c.failed, 0);
-    free(t);
+    faulted_close(t);
 }
 
 void suite_checkpoint_faults(void);
