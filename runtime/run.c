@@ -152,6 +152,20 @@ static enum status open_start(struct run *r, struct error *error)
     return r->o.init && !found ? safetensors_open(r->o.init, &r->init[STATE_WEIGHT], error) : STATUS_OK;
 }
 
+static enum status try_checkpoints(const char *dir, struct error *error)
+{
+    char path[CHECKPOINT_PATH];
+    const char *why = file_not_folder(dir);
+    if (why)
+        return error_set(error, STATUS_WORLD, "%s: %s, and checkpoints go into a folder", dir, why);
+    why = file_make_folder(dir);
+    if (why)
+        return error_set(error, STATUS_WORLD, "cannot make folder %s: %s", dir, why);
+    snprintf(path, sizeof path, "%.4096s/step", dir);
+    why = file_may_replace(path);
+    return why ? error_set(error, STATUS_WORLD, "checkpoints cannot be written into %s: %s", dir, why) : STATUS_OK;
+}
+
 /* Can what is written later be written?  Better to know before the first step than after the last. */
 static enum status try_outputs(const struct settings *o, struct error *error)
 {
@@ -159,13 +173,9 @@ static enum status try_outputs(const struct settings *o, struct error *error)
         TRY(try_folder(o->save, "model", error));
     if (o->gradients)
         TRY(try_folder(o->gradients, "gradients", error));
-    const char *why = o->checkpoint.dir ? file_not_folder(o->checkpoint.dir) : NULL;
-    if (why)
-        return error_set(error, STATUS_WORLD, "%s: %s, and checkpoints go into a folder", o->checkpoint.dir, why);
-    why = o->checkpoint.dir ? file_make_folder(o->checkpoint.dir) : NULL;
-    if (why)
-        return error_set(error, STATUS_WORLD, "cannot make folder %s: %s", o->checkpoint.dir, why);
-    why = o->trace ? file_may_write(o->trace) : NULL;
+    if (o->checkpoint.dir)
+        TRY(try_checkpoints(o->checkpoint.dir, error));
+    const char *why = o->trace ? file_may_write(o->trace) : NULL;
     return why ? error_set(error, STATUS_WORLD, "%s: %s", o->trace, why) : STATUS_OK;
 }
 

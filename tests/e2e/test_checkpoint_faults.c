@@ -146,6 +146,46 @@ static void test_errors(void)
         check_plan(2, errors, 4);
 }
 
+/* ---- a newest generation that is damaged ---- */
+
+/* generations 1 to 3, of which the last one has a byte more than it should have */
+static bool begin_damaged(const struct faulted *t)
+{
+    char log[E2E_PATH + 16];
+    faulted_clear(t);
+    snprintf(log, sizeof log, "%s/log", t->dir);
+    return !e2e_command(log,
+                        "sh -c 'cd %s && mkdir job/ck && cp -r whole/step-1 whole/step-2 whole/step-3 job/ck && "
+                        "echo >>job/ck/step-3/moment1/model.safetensors'",
+                        t->dir);
+}
+
+/* The run that replaces it is killed: what had been found before is still found, or something newer. */
+static void test_damaged(void)
+{
+    struct faulted *t = faulted_open("damaged", plans[0]);
+    struct count c = {0};
+    char options[64], folder[E2E_PATH + 16];
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    snprintf(options, sizeof options, "--steps %d --every 1 --keep 1 --resume --quiet", FAULTED_STEPS);
+    snprintf(folder, sizeof folder, "%s/job/ck", t->dir);
+    for (uint32_t at = 1, stride = ALL / test_draws(ALL, FEW);; at += stride) {
+        struct fault f = {.rank = 1, .at = at};
+        CU_ASSERT_FATAL(begin_damaged(t));
+        faulted_run(t, &f, false, options);
+        if (!t->reached)
+            break;
+        c.cases++;
+        uint64_t found = faulted_find(folder);
+        const char *what = found < 2 || !faulted_same(t, found) ? "nothing that is whole is found" : go_on(t, found);
+        if (*what)
+            blame(&c, t, 0, &f, what);
+    }
+    CU_ASSERT_EQUAL(c.failed, 0);
+    printf("(%u) ", c.cases);
+    faulted_close(t);
+}
+
 static void test_one(void)
 {
     const char *text = getenv("FAULT");
@@ -171,4 +211,5 @@ void suite_checkpoint_faults(void)
     }
     CU_add_test(s, "a process killed at every change", test_deaths);
     CU_add_test(s, "every change that fails", test_errors);
+    CU_add_test(s, "a damaged generation is replaced", test_damaged);
 }
