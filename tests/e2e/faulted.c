@@ -152,13 +152,13 @@ static void become(const struct faulted *t, const struct fault *f, bool list, ch
     dup2(nowhere, STDIN_FILENO);
     dup2(nowhere, STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
-    if (f || list) {
+    if ((f && f->at) || list) {
         set("LD_PRELOAD", "%s/tests/preload/faults.so", e2e_build());
         set("ASAN_OPTIONS", "verify_asan_link_order=0");
         set("FAULTS_BELOW", "%s/job", t->dir);
         set("FAULTS_MARK", "%s/mark", t->dir);
     }
-    if (f) {
+    if (f && f->at) {
         set("FAULTS_RANK", "%d", f->rank);
         set("FAULTS_AT", "%u", f->at);
         set("FAULTS_KIND", "%d", f->kind);
@@ -170,9 +170,13 @@ static void become(const struct faulted *t, const struct fault *f, bool list, ch
     _exit(127);
 }
 
-static int wait_for(pid_t pid)
+static int wait_for(pid_t pid, uint32_t after_us)
 {
     int status;
+    if (after_us) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000 * (long)after_us}, NULL);
+        kill(pid, SIGKILL);
+    }
     for (int ms = 0; ms < MOST_MS; ms += ms < 100 ? 1 : 10) {
         if (waitpid(pid, &status, WNOHANG) == pid)
             return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -199,7 +203,7 @@ static void run(struct faulted *t, const struct fault *f, bool list, const char 
     pid_t pid = fork();
     if (pid == 0)
         become(t, f, list, words);
-    t->code = pid < 0 ? -1 : wait_for(pid);
+    t->code = pid < 0 ? -1 : wait_for(pid, f ? f->after_us : 0);
     t->reached = access(mark, F_OK) == 0;
     snprintf(mark, sizeof mark, "%s/err", t->dir);
     e2e_read_text(mark, t->err, sizeof t->err);

@@ -13,6 +13,7 @@ enum { FAULTED_STEPS = 4, FAULTED_MOST = 16 };
 struct fault {
     int rank, kind, on; /* rank: 0 is the launching process */
     uint32_t at;        /* 0: nowhere */
+    uint32_t after_us;  /* > 0: the launching process is killed after so long, and nothing else happens */
 };
 
 struct faulted {

@@ -4,6 +4,7 @@
  *
  * FAULT=PLAN:RANK:KIND:ON:AT is that one case. */
 
+#include "tests/compiler/random_plan.h"
 #include "tests/draws.h"
 #include "tests/e2e/faulted.h"
 
@@ -67,7 +68,12 @@ static const char *go_on(struct faulted *t, uint64_t from)
  * checkpoint, and says so with exit code 4. */
 static const char *check_error(const struct faulted *t, const struct fault *f, uint64_t last)
 {
+    uint64_t steps[FAULTED_MOST];
+    uint32_t other;
     bool whole = last == FAULTED_STEPS - 1 && faulted_same(t, last);
+    faulted_generations(t, steps, &other);
+    if (other && (f->kind == ENOSPC || f->kind == EDQUOT || f->kind == ENOMEM))
+        return "something is left of what could not be written";
     if (t->code != 0 && t->code != 4)
         return "it neither ends well nor with exit code 4";
     if (!*t->err)
@@ -186,6 +192,71 @@ static void test_damaged(void)
     faulted_close(t);
 }
 
+/* The launching process is killed at a drawn time, and its ranks die with it, while others already begin again. */
+static void test_times(void)
+{
+    struct faulted *t = faulted_open("times", plans[2]);
+    struct count c = {0};
+    uint64_t random = 17;
+    char options[64], folder[E2E_PATH + 16];
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    snprintf(options, sizeof options, "--steps %d --every 1 --keep 2 --quiet", FAULTED_STEPS - 1);
+    snprintf(folder, sizeof folder, "%s/job/ck", t->dir);
+    for (uint32_t n = test_draws(400, 10); c.cases < n; c.cases++) {
+        struct fault f = {.after_us = 1000 + random_below(&random, 60000)};
+        faulted_clear(t);
+        faulted_run(t, &f, false, options);
+        const char *what = go_on(t, faulted_find(folder));
+        if (*what)
+            blame(&c, t, 2, &f, what);
+    }
+    CU_ASSERT_EQUAL(c.failed, 0);
+    printf("(%u) ", c.cases);
+    faulted_close(t);
+}
+
+/* ---- reading ---- */
+
+/* A run that is resumed and cannot read something goes on from a generation that it can read, or not at all. */
+static void check_reading(struct faulted *t, struct count *c, struct fault f)
+{
+    char log[E2E_PATH + 16], options[64];
+    snprintf(log, sizeof log, "%s/log", t->dir);
+    snprintf(options, sizeof options, "--steps %d --every 1 --keep 0 --resume", FAULTED_STEPS);
+    for (f.at = 1;; f.at++, c->cases++) {
+        faulted_clear(t);
+        CU_ASSERT_EQUAL_FATAL(
+            e2e_command(log, "sh -c 'mkdir %s/job/ck && cd %s/whole && cp -r step-1 step-2 step-3 ../job/ck'", t->dir, t->dir), 0);
+        faulted_run(t, &f, false, options);
+        if (!t->reached)
+            return;
+        bool goes_on = t->code == 0 && faulted_same(t, FAULTED_STEPS) && strstr(t->err, "resuming from ");
+        const char *what = "";
+        if (!goes_on && ((t->code != 3 && t->code != 4) || !strstr(t->err, "llmrun: ")))
+            what = "it neither goes on nor says why not";
+        else if (goes_on && !strstr(t->err, "/step-3\n") && !strstr(t->err, "is passed over"))
+            what = "it goes on from an older generation and does not say why";
+        else if (!goes_on)
+            what = go_on(t, 3);
+        if (*what)
+            blame(c, t, 0, &f, what);
+    }
+}
+
+static void test_reading(void)
+{
+    static const struct fault faults[] = {
+        {.kind = EIO}, {.kind = EIO, .on = 1}, {.kind = EMFILE}, {.kind = EMFILE, .on = 1}};
+    struct faulted *t = faulted_open("reading", plans[0]);
+    struct count c = {0};
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        check_reading(t, &c, faults[i]);
+    CU_ASSERT_EQUAL(c.failed, 0);
+    printf("(%u) ", c.cases);
+    faulted_close(t);
+}
+
 static void test_one(void)
 {
     const char *text = getenv("FAULT");
@@ -212,4 +283,6 @@ void suite_checkpoint_faults(void)
     CU_add_test(s, "a process killed at every change", test_deaths);
     CU_add_test(s, "every change that fails", test_errors);
     CU_add_test(s, "a damaged generation is replaced", test_damaged);
+    CU_add_test(s, "deaths at any time", test_times);
+    CU_add_test(s, "what cannot be read", test_reading);
 }
