@@ -16,7 +16,7 @@
 const char *const checkpoint_folders[NSTATES] = {"", "moment1/", "moment2/"};
 static const char format[] = "llmc checkpoint 1";
 static const char shards[] = "model.safetensors.index.json"; /* of a state that has several files */
-static const char ending[] = ",\n\"hash\": \""; /* before the hash of all that precedes it */
+static const char ending[] = ",\n\"hash\": \"";              /* before the hash of all that precedes it */
 enum { ENDING = sizeof ending - 1 + 16 + 4 /* the hash's digits, "}\n */, MOST_INDEX = 256 << 20 };
 
 void checkpoint_path(const char *dir, uint64_t step, char out[CHECKPOINT_PATH])
@@ -244,14 +244,19 @@ static enum status take_index(const char *folder, const json_t *root, struct che
     const char *version = json_string_value(json_object_get(root, "format"));
     const char *plan = json_string_value(json_object_get(root, "plan"));
     const json_t *scale = json_object_get(root, "loss_scale"), *files = json_object_get(root, "files");
-    bool fine = number(root, "step", &c->step) & number(root, "steps", &c->steps) & number(root, "batch", &c->batch) &
-                number(root, "sequence", &c->sequence) & number(root, "samples", &c->samples) &
-                number(root, "seed", &c->seed);
+    const struct {
+        const char *name;
+        uint64_t *value;
+    } numbers[] = {{"step", &c->step},         {"steps", &c->steps},     {"batch", &c->batch},
+                   {"sequence", &c->sequence}, {"samples", &c->samples}, {"seed", &c->seed}};
+    bool fine = true;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        fine = number(root, numbers[i].name, numbers[i].value) && fine;
     if (!version || strcmp(version, format) != 0)
         return error_set(error, STATUS_INPUT, "%s/checkpoint.json: not of the format '%s'", folder, format);
     c->scaled = scale != NULL;
     for (size_t i = 0; scale && i < SCALE_WORDS; i++) {
-        fine &= json_is_number(json_array_get(scale, i));
+        fine = json_is_number(json_array_get(scale, i)) && fine;
         c->scale[i] = json_number_value(json_array_get(scale, i));
     }
     if (!fine || !plan || strlen(plan) != 64 || !json_array_size(files) ||

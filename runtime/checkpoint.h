@@ -8,8 +8,9 @@
  *   moment2/model.safetensors
  *   checkpoint.json               the step, the position in the data, the loss scale; size and hashes of every file
  *
- * (several files with an index where there is much; the index then is one of the generation's files, too).  A generation is written as DIR/step-N.tmp, flushed, and renamed:
- * what has its final name is complete, and is never written again.  checkpoint.json ends with the hash of its own text.
+ * (several files with an index where there is much; the index then is one of the generation's files, too).  A
+ * generation is written as DIR/step-N.tmp, flushed, and renamed: what has its final name is complete, and is never
+ * written again.  checkpoint.json ends with the hash of its own text.
  */
 
 #include "runtime/error.h"

@@ -73,8 +73,8 @@ const char *file_move(const char *from, const char *to);
 const char *file_make_folder(const char *path);
 /* makes the names in a folder durable */
 const char *file_flush_folder(const char *path);
-/* removes a folder with its files and the files of its own folders, or what else has its name, if it is there; links are
- * not followed */
+/* removes a folder with its files and the files of its own folders, or what else has its name, if it is there; links
+ * are not followed */
 const char *file_remove_folder(const char *path);
 
 /* was everything printed on standard output written?  To be called last in main(). */

@@ -402,8 +402,8 @@ static enum status commit(struct saver *s)
     return why ? error_set(&s->error, STATUS_WORLD, "cannot give %s its name: %s", folder, why) : STATUS_OK;
 }
 
-/* Removes generations that the rules do not keep.  Those of later steps, which a resumed run has passed over because they
- * are damaged, do not count: the newest one is what has just been written. */
+/* Removes generations that the rules do not keep.  Those of later steps, which a resumed run has passed over because
+ * they are damaged, do not count: the newest one is what has just been written. */
 static enum status prune(struct saver *s)
 {
     uint64_t *steps;

@@ -91,9 +91,10 @@ static enum status check_start(struct session *s)
         TRY(world_sum(s->world, &sum, 1));
     if (sum == mine * s->world->nranks)
         return STATUS_OK;
-    return report(s, error_set(&s->error, STATUS_MISMATCH,
-                               "rank %u finds step %llu in %s, another rank finds another: all must see the same folder",
-                               s->world->rank, (unsigned long long)mine, s->run->o.checkpoint.dir));
+    return report(s,
+                  error_set(&s->error, STATUS_MISMATCH,
+                            "rank %u finds step %llu in %s, another rank finds another: all must see the same folder",
+                            s->world->rank, (unsigned long long)mine, s->run->o.checkpoint.dir));
 }
 
 static enum status open_saver(struct session *s)
