@@ -221,6 +221,38 @@ static void test_only_one(void)
     faulted_close(t);
 }
 
+/* Ranks that a launcher started look for checkpoints themselves: they must find the same step. */
+static void test_two_folders(void)
+{
+    static const struct {
+        const char *other, *said;
+        int code;
+    } cases[] = {{"job/ck", "", 0}, {"job/other", "another rank finds another", 5}, {"job/empty", "another rank finds another", 5}};
+    struct faulted *t = faulted_open("two", plan);
+    char path[PATH], script[PATH];
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    snprintf(path, sizeof path, "%s/script", t->dir);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        faulted_clear(t);
+        FILE *f = fopen(path, "w");
+        CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+        fprintf(f,
+                "R=$PWD/%s/llmrun; cd %s; mkdir job/ck job/other job/empty; cp -r whole/step-1 whole/step-2 job/ck; "
+                "cp -r whole/step-1 job/other\nexport WORLD_SIZE=2 MASTER_PORT=%d; "
+                "run() { RANK=$1 timeout 60 $R plan --data tokens --steps 4 --quiet --resume --checkpoint $2 2>>err; }\n"
+                ":>err; run 0 job/ck & run 1 %s; a=$?; wait $!; b=$?; exit $((a > b ? a : b))\n",
+                e2e_build(), t->dir, (int)getpid(), cases[i].other);
+        fclose(f);
+        snprintf(script, sizeof script, "sh %s/script", t->dir);
+        int status = system(script);
+        snprintf(script, sizeof script, "%s/err", t->dir);
+        e2e_read_text(script, t->err, sizeof t->err);
+        t->code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+        show(t, t->code == cases[i].code && strstr(t->err, cases[i].said) && (t->code || faulted_same(t, FAULTED_STEPS)));
+    }
+    faulted_close(t);
+}
+
 void suite_checkpoint_disks(void);
 void suite_checkpoint_disks(void)
 {
@@ -230,4 +262,5 @@ void suite_checkpoint_disks(void)
     CU_add_test(s, "a read-only disk", test_read_only);
     CU_add_test(s, "a limit of file size", test_limit);
     CU_add_test(s, "a damaged generation that is the only one", test_only_one);
+    CU_add_test(s, "ranks that see different folders", test_two_folders);
 }

@@ -152,21 +152,21 @@ static void test_errors(void)
         check_plan(2, errors, 4);
 }
 
-/* ---- a newest generation that is damaged ---- */
+/* ---- newest generations that are damaged ---- */
 
-/* generations 1 to 3, of which the last one has a byte more than it should have */
+/* generations 1 to 4, of which the last two have a byte more than they should have */
 static bool begin_damaged(const struct faulted *t)
 {
     char log[E2E_PATH + 16];
     faulted_clear(t);
     snprintf(log, sizeof log, "%s/log", t->dir);
     return !e2e_command(log,
-                        "sh -c 'cd %s && mkdir job/ck && cp -r whole/step-1 whole/step-2 whole/step-3 job/ck && "
-                        "echo >>job/ck/step-3/moment1/model.safetensors'",
+                        "sh -c 'cd %s && mkdir job/ck && cp -r whole/step-* job/ck && for step in 3 4; do "
+                        "echo >>job/ck/step-$step/moment1/model.safetensors; done'",
                         t->dir);
 }
 
-/* The run that replaces it is killed: what had been found before is still found, or something newer. */
+/* The run that replaces them, and keeps one, is killed: what had been found before is still found, or something newer. */
 static void test_damaged(void)
 {
     struct faulted *t = faulted_open("damaged", plans[0]);
@@ -189,6 +189,24 @@ static void test_damaged(void)
     }
     CU_ASSERT_EQUAL(c.failed, 0);
     printf("(%u) ", c.cases);
+    faulted_close(t);
+}
+
+/* A run that goes on from its last step has nothing to do, and leaves what there is alone. */
+static void test_ended(void)
+{
+    struct faulted *t = faulted_open("ended", plans[0]);
+    char log[E2E_PATH + 16], list[1024], options[64];
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    faulted_clear(t);
+    snprintf(log, sizeof log, "%s/log", t->dir);
+    CU_ASSERT_EQUAL(e2e_command(log, "cp -r %s/whole %s/job/ck", t->dir, t->dir), 0);
+    snprintf(options, sizeof options, "--steps %d --every 1 --keep 1 --resume", FAULTED_STEPS);
+    faulted_run(t, NULL, true, options);
+    CU_ASSERT_EQUAL(t->code, 0);
+    snprintf(log, sizeof log, "%s/list", t->dir);
+    e2e_read_text(log, list, sizeof list);
+    CU_ASSERT_STRING_EQUAL(list, "");
     faulted_close(t);
 }
 
@@ -282,7 +300,8 @@ void suite_checkpoint_faults(void)
     }
     CU_add_test(s, "a process killed at every change", test_deaths);
     CU_add_test(s, "every change that fails", test_errors);
-    CU_add_test(s, "a damaged generation is replaced", test_damaged);
+    CU_add_test(s, "damaged generations are replaced", test_damaged);
+    CU_add_test(s, "a run that has ended", test_ended);
     CU_add_test(s, "deaths at any time", test_times);
     CU_add_test(s, "what cannot be read", test_reading);
 }
