@@ -31,7 +31,7 @@ static const char help[] =
     "  --check-replicas N    compare, every N steps, what ranks hold that must hold the same bits, and name who differs; without it\n"
     "                        this happens where a checkpoint is taken.  Ranks of one machine\n"
     "  --restarts N          where a rank dies or hangs, start all of them again from the newest checkpoint, N times at most;\n"
-    "                        not where one step fails three times running\n"
+    "                        not where it fails three times in the same words\n"
     "  --eval FILE           held-out tokens; their loss is measured at the end\n"
     "  --eval-every N        and every N steps\n"
     "  --log FILE            one JSON line per step: step, loss, grad_norm, lr, tokens (so far), "

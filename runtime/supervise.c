@@ -4,14 +4,19 @@
 #include "runtime/flight.h"
 
 #include <stdio.h>
+#include <string.h>
 
-enum { SAME_STEP = 3 /* failures of one step in a row that are no accident any more */ };
+enum {
+    SAME = 3,    /* failures of a step in a row, in the same words but for numbers, are no accident any more */
+    BARREN = 10, /* nor are attempts in a row of which none reached another checkpoint */
+};
 
 struct attempts {
-    uint64_t restarts, same; /* same: failures in a row of the step that failed last */
-    uint64_t first,
-        reached;    /* the attempt that failed last: steps taken before it; the step that failed, counted from 1 */
-    double seconds; /* that it took */
+    uint64_t restarts, same, barren;
+    char words[sizeof((struct error *)NULL)->text];
+    /* the attempt that failed last: steps taken before it; the step that failed, counted from 1; what it took */
+    uint64_t first, reached;
+    double seconds;
     uint64_t again; /* steps that were begun in attempts that failed, and had to be taken again */
     double lost_s;  /* of these attempts, by the share of their steps that was lost */
 };
@@ -35,10 +40,27 @@ static void count_losses(struct attempts *a, uint64_t first)
     a->lost_s += begun ? a->seconds * (double)lost / (double)begun : a->seconds;
 }
 
-static void count_failure(struct attempts *a, const struct run *r, double seconds)
+/* Are they the same but for their numbers? */
+static bool same_words(const char *a, const char *b)
+{
+    static const char digits[] = "0123456789";
+    for (; *a && *b; a++, b++) {
+        a += strspn(a, digits);
+        b += strspn(b, digits);
+        if (*a != *b)
+            return false;
+        if (!*a)
+            return true;
+    }
+    return *a == *b;
+}
+
+static void count_failure(struct attempts *a, const struct run *r, const struct error *error, double seconds)
 {
     uint64_t reached = flight_step(r);
-    a->same = a->restarts && reached == a->reached ? a->same + 1 : 1;
+    a->same = reached && reached == a->reached && same_words(a->words, error->text) ? a->same + 1 : 1;
+    a->barren = a->restarts && a->first == r->resumed.step ? a->barren + 1 : 1;
+    memcpy(a->words, error->text, sizeof a->words);
     a->reached = reached;
     a->first = r->resumed.step;
     a->seconds = seconds;
@@ -73,10 +95,14 @@ enum status supervise(struct run *r, enum status (*attempt)(struct run *r, struc
                 print_losses(&a, (double)(world_now_ns() - start) * 1e-9);
             return st;
         }
-        count_failure(&a, r, (double)(world_now_ns() - began) * 1e-9);
-        if (a.same >= SAME_STEP)
-            return error_set(error, st, "%s; step %llu has failed %d times running, so it is no accident: giving up",
-                             error->text, (unsigned long long)a.reached, SAME_STEP);
+        count_failure(&a, r, error, (double)(world_now_ns() - began) * 1e-9);
+        if (a.barren >= BARREN)
+            return error_set(error, st,
+                             "%s; %d attempts have not reached another checkpoint than that of step %llu: giving up",
+                             error->text, BARREN, (unsigned long long)r->resumed.step);
+        if (a.same >= SAME)
+            return error_set(error, st, "%s; that has happened %d times running, so it is no accident: giving up",
+                             error->text, SAME);
         fprintf(stderr, "llmrun: %s\nllmrun: starting again from the newest checkpoint (restart %llu of %llu)\n",
                 error->text, (unsigned long long)a.restarts, (unsigned long long)r->o.restarts);
         *error = (struct error){""};

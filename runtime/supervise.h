@@ -2,8 +2,8 @@
 #define LLMC_SUPERVISE_H
 
 /* Goes on after a failure: the ranks are started anew, from the newest checkpoint.  What a restart cannot mend ends the
- * run as ever: bad input, a plan that does not match the machine, a wrong option; and a step that fails three times
- * running. */
+ * run as ever: bad input, a plan that does not match the machine, a wrong option; a failure that comes three times
+ * running in the same words, and ten in a row that keep the run from its next checkpoint. */
 
 #include "runtime/run.h"
 

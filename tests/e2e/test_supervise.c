@@ -148,7 +148,7 @@ static void test_no_accident(void)
     expect(dir,
            "$L plan $D/k.llm topologies/cpu8.xml -q --set gpus=2 --set ep=2 --set dp=2 -o $D/k 2>$D/said && "
            "$R $D/k --data $D/t.bin --steps 20 --checkpoint $D/c --every 1 --restarts 9 2>$D/said",
-           4, "has failed 3 times running, so it is no accident: giving up");
+           4, "; that has happened 3 times running, so it is no accident: giving up");
 }
 
 /* numbers that are none end the step before they reach any weight, and the rank that had them first is named */
