@@ -323,7 +323,7 @@ static void describe(const struct exec *e, char *out, size_t size)
 {
     int n = snprintf(out, size, "cpu, %s, core %s, %d thread", openblas_get_config(), openblas_get_corename(),
                      openblas_get_num_threads());
-    const struct mpi_ranks *mpi = e->s.world->mpi;
+    const struct mpi_ranks *mpi = e ? e->s.world->mpi : NULL; /* without a run: --calibrate */
     if (mpi && n > 0 && (size_t)n + 2 < size) {
         snprintf(out + n, size - (size_t)n, ", ");
         mpi->plugin->describe(mpi->context, out + n + 2, size - (size_t)n - 2);
