@@ -57,7 +57,7 @@ uint32_t faulted_generations(const struct faulted *t, uint64_t steps[FAULTED_MOS
     for (const struct dirent *e; d && (e = readdir(d));) {
         unsigned long long step = 0;
         int end = 0;
-        if (e->d_name[0] == '.')
+        if (e->d_name[0] == '.' || !strncmp(e->d_name, "failure-", 8))
             continue;
         if (sscanf(e->d_name, "step-%llu%n", &step, &end) == 1 && !e->d_name[end] && step < FAULTED_MOST)
             there[step] = true;

@@ -33,7 +33,7 @@ void faulted_run(struct faulted *t, const struct fault *f, bool list, const char
 /* job/ without anything */
 void faulted_clear(const struct faulted *t);
 /* The names in job/ck: generations' steps in order into `steps`, their number as the result; *other: how many other
- * names there are. */
+ * names there are, reports of failures left out. */
 uint32_t faulted_generations(const struct faulted *t, uint64_t steps[FAULTED_MOST], uint32_t *other);
 /* does job/ck have weights and moments of this step as the undisturbed run has? */
 bool faulted_same(const struct faulted *t, uint64_t step);

@@ -194,7 +194,7 @@ static void test_limit(void)
         faulted_run(t, NULL, false, "--steps 4 --every 1 --quiet");
         setrlimit(RLIMIT_FSIZE, &before);
         show(t, t->code == 4 && count(t->err, "was not written: ") == FAULTED_STEPS &&
-                    count(t->err, "File too large") == FAULTED_STEPS &&
+                    count(t->err, "File too large") >= FAULTED_STEPS &&
                     strstr(t->err, "llmrun: the last checkpoint, of step 4, is missing\n"));
         check_next(t);
     }
