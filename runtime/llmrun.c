@@ -106,8 +106,7 @@ static enum status run_all(struct run *r, const struct launch *l, struct error *
     /* one of the processes prints the failure, whoever comes first */
     if (atomic_exchange(&r->world.control->message_ready, 0))
         error_set(error, st, "%s", r->world.control->message);
-    bool unsaved = atomic_load(&r->world.control->save_failed); /* all ranks came to the end */
-    if (!l->given && !r->player->threads && r->o.checkpoint.dir && !unsaved)
+    if (!l->given && !r->player->threads && r->o.checkpoint.dir && !atomic_load(&r->world.control->unsaved))
         flight_write(r, r->o.checkpoint.dir, error->text);
     return world_failed(&r->world) ? world_failed(&r->world) : st;
 }

@@ -388,11 +388,12 @@ static enum status take_checkpoint(struct session *s, bool wait)
         memcpy(c.scale, scale, sizeof c.scale);
     if (wait)
         atomic_store(&s->face->state, RANK_SAVING);
-    bool written = saver_take(s->saver, &c, wait);
-    return written || !wait
-               ? STATUS_OK
-               : report(s, error_set(&s->error, STATUS_WORLD, "the last checkpoint, of step %llu, is missing",
-                                     (unsigned long long)s->taken));
+    if (saver_take(s->saver, &c, wait) || !wait)
+        return STATUS_OK;
+    if (world_failed(s->world) == STATUS_OK)
+        atomic_store(&s->world->control->unsaved, 1);
+    return report(s, error_set(&s->error, STATUS_WORLD, "the last checkpoint, of step %llu, is missing",
+                               (unsigned long long)s->taken));
 }
 
 /* Flips a bit of the rank's first parameter, as failing memory might: a test. */

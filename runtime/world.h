@@ -52,7 +52,8 @@ struct world_control {
     _Atomic uint32_t asked;
     _Atomic uint64_t save_after[SAVES_AHEAD], stop_after;
     _Atomic uint32_t saving, saving_count, saving_turn, save_failed;
-    char message[2048]; /* message of the first failure */
+    _Atomic uint32_t unsaved; /* all steps were taken, but the last checkpoint could not be written */
+    char message[2048];       /* message of the first failure */
 };
 
 /* What ranks that share no memory do in place of it; `context` is whatever serves them. */
