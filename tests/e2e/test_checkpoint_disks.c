@@ -84,8 +84,8 @@ static void check_none(struct faulted *t, const char *why, bool log)
     uint64_t steps[FAULTED_MOST];
     uint32_t other;
     char options[2 * E2E_PATH];
-    snprintf(options, sizeof options, "--steps %d --every 1 --quiet %s%s%s", FAULTED_STEPS, log ? "--log " : "", log ? t->dir : "",
-             log ? "/job/log" : "");
+    snprintf(options, sizeof options, "--steps %d --every 1 --quiet %s%s%s", FAULTED_STEPS, log ? "--log " : "",
+             log ? t->dir : "", log ? "/job/log" : "");
     faulted_run(t, NULL, false, options);
     show(t, t->code == 4 && count(t->err, "was not written: ") == FAULTED_STEPS && count(t->err, why) >= FAULTED_STEPS &&
                 strstr(t->err, "llmrun: the last checkpoint, of step 4, is missing\n") &&
@@ -227,7 +227,9 @@ static void test_two_folders(void)
     static const struct {
         const char *other, *said;
         int code;
-    } cases[] = {{"job/ck", "", 0}, {"job/other", "another rank finds another", 5}, {"job/empty", "another rank finds another", 5}};
+    } cases[] = {{"job/ck", "", 0},
+                 {"job/other", "another rank finds another", 5},
+                 {"job/empty", "another rank finds another", 5}};
     struct faulted *t = faulted_open("two", plan);
     char path[PATH], script[PATH];
     CU_ASSERT_PTR_NOT_NULL_FATAL(t);

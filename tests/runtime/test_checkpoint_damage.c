@@ -69,8 +69,9 @@ static void write_generation(const struct place *p, uint64_t step, uint64_t file
     char folder[CHECKPOINT_PATH];
     struct written w = {.n = 0};
     struct error error = {""};
-    struct checkpoint c = {
-        .step = step, .batch = 4, .sequence = 16, .samples = 9, .seed = 1, .steps = 7, .scaled = true, .scale = {65536, 3, 2000, 0}};
+    struct checkpoint c = {.step = step, .batch = 4, .sequence = 16, .samples = 9, .seed = 1, .steps = 7};
+    c.scaled = true;
+    memcpy(c.scale, (const double[SCALE_WORDS]){65536, 3, 2000}, sizeof c.scale);
     memset(c.plan, 'f', 64);
     checkpoint_path(p->dir, step, folder);
     mkdir(folder, 0777);
