@@ -79,7 +79,7 @@ static void test_deaths(void)
     /* what every rank did last, and the instruction that rank 2 was at */
     expect(dir,
            "F=$(grep -l '^rank 2 was killed' $D/c/failure-*.txt) && test $(grep -c '^rank [0-3], [0-9]* instr' $F) = 4 && "
-           "grep -q '^rank 2, [0-9]* instructions finished, in step ' $F && test $(grep -c '^ .*[0-9]  *[a-z_]* *[A-Z]' $F) = 128",
+           "grep -q '^rank 2, [0-9]* instructions finished, ' $F && test $(grep -c '^ .*[0-9]  *[a-z_]* *[A-Z]' $F) = 128",
            0, "llmrun: what every rank did last is in ");
     snprintf(script, sizeof script, RUN "newer; kill -STOP $(child 2); wait $P && " SAME, "--watchdog 1");
     expect(dir, script, 0, "but its process is stopped");
