@@ -330,33 +330,12 @@ static void describe(const struct exec *e, char *out, size_t size)
     }
 }
 
-const struct player player_cpu = {.transport = "shm",
-                                  .on_cores = true,
-                                  .computes = true,
-                                  .shared_bytes = transport_shared_bytes,
-                                  .admit = admit,
-                                  .open = open_transport,
-                                  .close = close_transport,
-                                  .run = run,
-                                  .describe = describe,
+#define ON_CORES                                                                                                       \
+    .on_cores = true, .admit = admit, .open = open_transport, .close = close_transport, .run = run, .describe = describe
+
+const struct player player_cpu = {ON_CORES, .transport = "shm", .computes = true,
+                                  .shared_bytes = transport_shared_bytes, .try_head = try_head};
+const struct player player_mpi = {ON_CORES, .transport = "mpi", .computes = true, .shared_bytes = transport_mpi_bytes,
                                   .try_head = try_head};
-const struct player player_mpi = {.transport = "mpi",
-                                  .on_cores = true,
-                                  .computes = true,
-                                  .shared_bytes = transport_mpi_bytes,
-                                  .admit = admit,
-                                  .open = open_transport,
-                                  .close = close_transport,
-                                  .run = run,
-                                  .describe = describe,
-                                  .try_head = try_head};
-const struct player player_paced = {.transport = "shm",
-                                    .on_cores = true,
-                                    .shared_bytes = transport_shared_bytes,
-                                    .admit = admit,
-                                    .open = open_transport,
-                                    .close = close_transport,
-                                    .run = run,
-                                    .describe = describe,
-                                    .try_head = exec_try_paced,
-                                    .rest_ns = exec_paced_rest};
+const struct player player_paced = {ON_CORES, .transport = "shm", .shared_bytes = transport_shared_bytes,
+                                    .try_head = exec_try_paced, .rest_ns = exec_paced_rest};

@@ -257,9 +257,8 @@ static void part_path(const struct saver *s, const char *below, char out[CHECKPO
 
 static enum status make_folder(struct saver *s, const char *path)
 {
-    return mkdir(path, 0777) && errno != EEXIST
-               ? error_set(&s->error, STATUS_WORLD, "cannot make folder %s: %s", path, strerror(errno))
-               : STATUS_OK;
+    const char *why = file_make_folder(path);
+    return why ? error_set(&s->error, STATUS_WORLD, "cannot make folder %s: %s", path, why) : STATUS_OK;
 }
 
 /* Makes the generation's folders. */
@@ -267,9 +266,7 @@ static enum status make_folders(struct saver *s)
 {
     char path[CHECKPOINT_PATH + 64];
     atomic_store(&s->w->control->save_failed, 0);
-    const char *why = file_make_folder(s->rules.dir);
-    if (why)
-        return error_set(&s->error, STATUS_WORLD, "cannot make folder %s: %s", s->rules.dir, why);
+    TRY(make_folder(s, s->rules.dir));
     sweep(s);
     TRY(checkpoint_remove(s->rules.dir, s->now.step, true, &s->error));
     for (int state = 0; state < NSTATES; state++) {
@@ -277,7 +274,6 @@ static enum status make_folders(struct saver *s)
         if (state == 0 || s->catalogs->n[state])
             TRY(make_folder(s, path));
     }
-    memset(s->w->coverage + s->catalogs->base * sizeof(uint64_t), 0, s->catalogs->nvalues * sizeof(uint64_t));
     return STATUS_OK;
 }
 
@@ -325,22 +321,6 @@ static enum status hash_and_flush(struct saver *s)
             if ((nth - 1) % s->w->nranks == s->w->rank)
                 TRY(safetensors_flush(s->sink[state].files, i, &s->error));
         }
-    return STATUS_OK;
-}
-
-/* Adds up what ranks have written that share no memory. */
-static enum status share_values(struct saver *s)
-{
-    _Atomic uint64_t *all = shared_values(s);
-    uint64_t values[1024];
-    for (uint64_t at = 0, n; s->w->remote && at < s->catalogs->nvalues; at += n) {
-        n = s->catalogs->nvalues - at < 1024 ? s->catalogs->nvalues - at : 1024;
-        for (uint64_t i = 0; i < n; i++)
-            values[i] = atomic_load(&all[at + i]);
-        TRY(world_sum(s->w, values, (uint32_t)n));
-        for (uint64_t i = 0; i < n; i++)
-            atomic_store(&all[at + i], values[i]);
-    }
     return STATUS_OK;
 }
 
@@ -422,7 +402,7 @@ static void write_files(struct saver *s)
 {
     if (is_first(s))
         note(s, make_folders(s));
-    else if (s->w->remote) /* what make_folders() does for all where memory is shared */
+    if (is_first(s) || s->w->remote) /* for all ranks that share them */
         memset(s->w->coverage + s->catalogs->base * sizeof(uint64_t), 0, s->catalogs->nvalues * sizeof(uint64_t));
     for (int turn = 0; turn < 2; turn++) { /* rank 0 makes the files, then the others open them */
         if (!s->failed && is_first(s) == (turn == 0))
@@ -436,7 +416,7 @@ static void write_files(struct saver *s)
         note(s, hash_and_flush(s));
     meet(s);
     if (!s->failed)
-        note(s, share_values(s));
+        note(s, world_share(s->w, shared_values(s), s->catalogs->nvalues));
     if (is_first(s) && !s->failed)
         note(s, commit(s));
 }

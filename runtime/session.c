@@ -242,28 +242,13 @@ static enum status create_files(struct session *s, struct weights_sink *sink, co
     return STATUS_OK;
 }
 
-/* what all ranks have written, where they share no memory */
-static enum status add_coverage(struct session *s, struct weights_sink *sink)
-{
-    uint64_t values[1024];
-    for (uint32_t at = 0, n; s->world->remote && at < sink->ncatalog; at += n) {
-        n = sink->ncatalog - at < 1024 ? sink->ncatalog - at : 1024;
-        for (uint32_t i = 0; i < n; i++)
-            values[i] = atomic_load(&sink->covered[at + i]);
-        TRY(world_sum(s->world, values, n));
-        for (uint32_t i = 0; i < n; i++)
-            atomic_store(&sink->covered[at + i], values[i]);
-    }
-    return STATUS_OK;
-}
-
 static enum status finish_files(struct session *s, struct weights_sink *sink)
 {
     bool first = s->world->rank == 0;
     if (!first)
         TRY(report(s, safetensors_finish(sink->files, false, &s->error)));
     TRY(world_barrier(s->world));
-    TRY(add_coverage(s, sink));
+    TRY(world_share(s->world, sink->covered, sink->ncatalog));
     if (first) {
         TRY(report(s, weights_complete(sink, &s->error)));
         TRY(report(s, safetensors_finish(sink->files, true, &s->error)));

@@ -1,7 +1,6 @@
 /* Walking buckets, and filling buffers with initial or given values. */
 
 #include "runtime/weights_private.h"
-#include "kernels/cpu/rows.h"
 #include "runtime/channels.h"
 #include "runtime/random.h"
 
@@ -249,13 +248,6 @@ enum status weights_init(const struct weights_place *w, const struct safetensors
     return STATUS_OK;
 }
 
-static float element(const struct buffer *b, const uint8_t *data, uint64_t i)
-{
-    return b->dtype == DTYPE_F32   ? ((const float *)(const void *)data)[i]
-           : b->dtype == DTYPE_F16 ? f16_load(((const uint16_t *)(const void *)data)[i])
-                                   : bf16_load(((const uint16_t *)(const void *)data)[i]);
-}
-
 /* what is said of an element: which tensor it is of, in which buffer */
 struct told {
     const char *kind;
@@ -281,7 +273,7 @@ bool weights_finite(const struct weights_place *w, char *what, size_t size)
         const struct buffer *b = &w->p->buffers[k];
         uint64_t n = b->bytes / isa_dtype_bytes(b->dtype);
         for (uint64_t i = 0; b->bucket != NONE && kinds[b->kind] && i < n; i++) {
-            if (isfinite(element(b, w->arena + b->offset, i)))
+            if (isfinite(weights_value(b->dtype, w->arena + b->offset, i)))
                 continue;
             uint64_t at = weights_slot(w, b->shard_slot) * n + i;
             struct told t = {kinds[b->kind], what, size};

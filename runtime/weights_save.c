@@ -1,7 +1,6 @@
 /* What a rank answers for, and where it goes: the list of all tensors of a plan, the pieces of them that optimizer
  * instructions update, and files. */
 
-#include "kernels/cpu/rows.h"
 #include "runtime/weights_private.h"
 
 #include <stdatomic.h>
@@ -194,14 +193,6 @@ struct store {
     uint32_t row;
 };
 
-static float value_at(const struct view *v, size_t i)
-{
-    return !v->data                ? 0
-           : v->dtype == DTYPE_F32 ? ((const float *)v->data)[i]
-           : v->dtype == DTYPE_F16 ? f16_load(((const uint16_t *)v->data)[i])
-                                   : bf16_load(((const uint16_t *)v->data)[i]);
-}
-
 static enum status store_run(void *context, const struct weights_run *run)
 {
     const struct store *s = context;
@@ -214,7 +205,7 @@ static enum status store_run(void *context, const struct weights_run *run)
     const struct view *v = s->values;
     size_t at = (size_t)s->row * v->ld + (size_t)(run->element - s->base);
     for (uint32_t i = 0; i < run->n; i++) {
-        float x = value_at(v, at + i);
+        float x = v->data ? weights_value(v->dtype, v->data, at + i) : 0;
         uint16_t half = t->dtype == WEIGHT_F16 ? f16_round(x) : bf16_round(x);
         size_t size = t->dtype == WEIGHT_F32 ? sizeof x : sizeof half;
         memcpy(out + (run->first + i * run->step) * size, size == sizeof x ? (void *)&x : (void *)&half, size);

@@ -134,6 +134,20 @@ enum status world_sum(const struct world *w, uint64_t *values, uint32_t n)
     return world_failed(w);
 }
 
+enum status world_share(const struct world *w, _Atomic uint64_t *values, uint64_t n)
+{
+    uint64_t part[1024];
+    for (uint64_t at = 0, count; w->remote && at < n; at += count) {
+        count = n - at < 1024 ? n - at : 1024;
+        for (uint64_t i = 0; i < count; i++)
+            part[i] = atomic_load(&values[at + i]);
+        TRY(world_sum(w, part, (uint32_t)count));
+        for (uint64_t i = 0; i < count; i++)
+            atomic_store(&values[at + i], part[i]);
+    }
+    return STATUS_OK;
+}
+
 enum status world_barrier(const struct world *w)
 {
     uint64_t none = 0;

@@ -116,6 +116,8 @@ enum status world_barrier(const struct world *w);
 /* Values become sums over all ranks, which is for ranks that share no memory: `remote` is set.  All ranks give equally
  * many, of any number. */
 enum status world_sum(const struct world *w, uint64_t *values, uint32_t n);
+/* the same of words that ranks of one machine share, where nothing is left to add */
+enum status world_share(const struct world *w, _Atomic uint64_t *values, uint64_t n);
 
 /* for ranks that share no memory, to be called again and again while they step: remote->look() */
 void world_look(const struct world *w);

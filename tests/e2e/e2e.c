@@ -67,6 +67,15 @@ void e2e_read_text(const char *path, char *text, size_t size)
     fclose(f);
 }
 
+int e2e_shell(const char *dir, const char *script)
+{
+    char whole[8192];
+    snprintf(whole, sizeof whole, "L=%s/llmc R=%s/llmrun D='%s'; { %s\n} >'%s/stdout' 2>'%s/stderr' </dev/null", e2e_build(),
+             e2e_build(), dir, script, dir, dir);
+    int status = system(whole);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
 int e2e_llmc(const char *dir, const char *words)
 {
     char command[4096];

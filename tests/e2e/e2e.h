@@ -35,6 +35,9 @@ void e2e_folder(char *path, const char *name);
 int e2e_command(const char *log, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* the first `size` - 1 bytes of a file, ended by NUL; "" if unreadable */
 void e2e_read_text(const char *path, char *text, size_t size);
+/* A shell script with L and R for llmc and llmrun and D for the folder, where its output goes to stdout and stderr; its exit
+ * code, 128 + the signal that ended it. */
+int e2e_shell(const char *dir, const char *script);
 /* llmc with these words, into files out and err of a folder, plans into its folder plan; the exit code, -1 after a signal */
 int e2e_llmc(const char *dir, const char *words);
 bool e2e_same_bytes(const char *a, const char *b);

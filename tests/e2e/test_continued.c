@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
 #define TRAIN                                                                                                          \
     "train {\n sequence 24\n batch 4 sequences\n precision fp32\n optimizer adamw(lr=1e-2)\n}\n"                       \
@@ -42,16 +41,6 @@ static const struct source {
              " head untied\n}\n" TRAIN,
              "a stitch in time saves nine; ", "a stitch"};
 
-/* a shell script with L, R and D as in test_cli.c; its exit status */
-static int shell(const char *dir, const char *script)
-{
-    char whole[4096];
-    snprintf(whole, sizeof whole, "L=%s/llmc R=%s/llmrun D='%s'; { %s\n} >'%s/stdout' 2>'%s/stderr' </dev/null",
-             e2e_build(), e2e_build(), dir, script, dir, dir);
-    int status = system(whole);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
 static void read_file(const char *dir, const char *name, char *text, size_t size)
 {
     char path[E2E_PATH + 32];
@@ -76,7 +65,7 @@ static void train(const struct source *s, char *dir)
              "$L plan $D/m.llm topologies/cpu8.xml -q --set gpus=1 -o $D/p1 && "
              "$R $D/p1 --data $D/t.bin --steps 150 --save $D/w --quiet",
              s->period);
-    int status = shell(dir, script);
+    int status = e2e_shell(dir, script);
     CU_ASSERT_EQUAL_FATAL(status, 0);
 }
 
@@ -91,7 +80,7 @@ static void check_answer(const struct source *s, const char *dir, const char *pl
              "else head -c -1 $D/said >$D/got; fi && "
              "n=$(wc -c <$D/got) && test $n -gt 60 && head -c $n $D/text | cmp - $D/got",
              plan, s->prompt, options, s->name);
-    int status = shell(dir, script);
+    int status = e2e_shell(dir, script);
     CU_ASSERT_EQUAL(status, 0);
     if (status) {
         char said[1024], err[1024];
@@ -111,7 +100,7 @@ static void check_plans(const struct source *s, const char *const *layouts)
                  "rm -rf $D/p; set --; for x in %s; do set -- \"$@\" --set \"$x\"; done; "
                  "$L plan $D/m.llm topologies/cpu8.xml -q \"$@\" -o $D/p",
                  *layouts);
-        int status = shell(dir, script);
+        int status = e2e_shell(dir, script);
         CU_ASSERT_EQUAL(status, 0);
         if (status)
             printf("\n    %s: no plan with %s\n", s->name, *layouts);
@@ -151,7 +140,7 @@ static void test_drawn(void)
 {
     char dir[E2E_PATH];
     train(&rotary, dir);
-    CU_ASSERT_EQUAL(shell(dir, "$L plan $D/m.llm topologies/cpu8.xml -q --set gpus=4 --set tp=2 --set pp=2 -o $D/p4 && "
+    CU_ASSERT_EQUAL(e2e_shell(dir, "$L plan $D/m.llm topologies/cpu8.xml -q --set gpus=4 --set tp=2 --set pp=2 -o $D/p4 && "
                                "W=\"--generate the --init $D/w --quiet --temperature 3\" && "
                                "$R $D/p1 $W --seed 5 >$D/a && $R $D/p1 $W --seed 5 >$D/b && cmp $D/a $D/b && "
                                "$R $D/p4 $W --seed 5 >$D/b && cmp $D/a $D/b && test $(wc -c <$D/a) = 104 && "
@@ -159,12 +148,12 @@ static void test_drawn(void)
                                "$R $D/p1 $W --seed 5 --top-k 2 >$D/b && ! cmp -s $D/a $D/b && "
                                "$R $D/p1 $W --seed 5 --top-k 1 >$D/b && $R $D/p1 $W --temperature 0 | cmp - $D/b"),
                     0);
-    CU_ASSERT_EQUAL(shell(dir,
+    CU_ASSERT_EQUAL(e2e_shell(dir,
                           "W=\"--generate the --init $D/w --quiet --temperature 3 --seed 5\" && "
                           "for r in 3 1 0 2; do RANK=$r WORLD_SIZE=4 LOCAL_RANK=$r MASTER_PORT=$$ $R $D/p4 $W & done "
                           ">$D/b; wait; cmp $D/a $D/b"),
                     0);
-    CU_ASSERT_EQUAL(shell(dir, "$R $D/p1 --data $D/t.bin --steps 9 --save $D/w9 --checkpoint $D/c --quiet && "
+    CU_ASSERT_EQUAL(e2e_shell(dir, "$R $D/p1 --data $D/t.bin --steps 9 --save $D/w9 --checkpoint $D/c --quiet && "
                                "$R $D/p1 --generate a --init $D/w9 --quiet >$D/a && "
                                "$R $D/p1 --generate a --init $D/c/step-9 --quiet >$D/b && cmp $D/a $D/b"),
                     0);
@@ -176,7 +165,7 @@ static void test_json(void)
     size_t i;
     json_t *o, *id;
     train(&learned, dir); /* has three entries that are no byte and never come */
-    CU_ASSERT_EQUAL(shell(dir, "set -- \"$(printf '\\377\\303')\" " WILD
+    CU_ASSERT_EQUAL(e2e_shell(dir, "set -- \"$(printf '\\377\\303')\" " WILD
                                " && $R $D/p1 --generate \"$@\" --json >$D/out.json && "
                                "test $(wc -l <$D/out.json) = 1 && $R $D/p1 --generate \"$@\" --quiet >$D/raw && "
                                "grep -q '^300 tokens, .* s each$' $D/stderr"),
@@ -200,7 +189,7 @@ static void test_json(void)
         CU_ASSERT_EQUAL(json_integer_value(id), (unsigned char)raw[i + 2]);
     json_decref(o);
     /* to a terminal nothing goes that would steer it */
-    CU_ASSERT_EQUAL(shell(dir, "grep -q \"$(printf '\\033')\" $D/raw && "
+    CU_ASSERT_EQUAL(e2e_shell(dir, "grep -q \"$(printf '\\033')\" $D/raw && "
                                "script -qec \"$R $D/p1 --generate a " WILD " --quiet\" /dev/null >$D/seen && "
                                "test $(wc -c <$D/seen) -ge 302 && ! grep -q \"$(printf '\\033')\" $D/seen"),
                     0);
@@ -229,14 +218,14 @@ static void test_refused(void)
     char dir[E2E_PATH], script[512], err[2048];
     train(&ids, dir);
     CU_ASSERT_EQUAL(
-        shell(dir,
+        e2e_shell(dir,
               "mkdir $D/wild && { head -c -128 $D/w/model.safetensors; head -c 128 /dev/zero | tr '\\0' '\\377'; } "
               ">$D/wild/model.safetensors && cp -r $D/p1 $D/blind && rm $D/blind/programs/eval-* && (cd $D/blind && "
               "find . -type f ! -name MANIFEST -printf '%P\\n' | xargs sha256sum >MANIFEST)"),
         0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         snprintf(script, sizeof script, "$R $D/%s", cases[i].words);
-        int status = shell(dir, script);
+        int status = e2e_shell(dir, script);
         read_file(dir, "stderr", err, sizeof err);
         CU_ASSERT_EQUAL(status, cases[i].status);
         CU_ASSERT_PTR_NOT_NULL(strstr(err, cases[i].says));

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
 static const char model[] =
     "llmc 1\n"
@@ -18,17 +17,6 @@ static const char model[] =
     "    repeat 4 { layer { attn gqa(heads=8, kv=4, rope=10_000); ffn swiglu(176) } }\n    head untied\n}\n"
     "train {\n    sequence 32\n    batch 8 sequences\n    precision fp32\n    optimizer adamw(lr=1e-3)\n}\n"
     "plan {\n    microbatch = 1 sequence\n    recompute none\n    schedule 1f1b\n}\n";
-
-/* a shell script with L, R, D as in test_cli.c; its exit status */
-static int shell(const char *dir, const char *script)
-{
-    char whole[4096];
-    snprintf(whole, sizeof whole,
-             "L=%s/llmc R=%s/llmrun D='%s'; { %s\n} >'%s/stdout' 2>'%s/stderr' </dev/null", e2e_build(),
-             e2e_build(), dir, script, dir, dir);
-    int status = system(whole);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
 
 /* a folder with the model, tokens and plans p1 (one rank) and p8 (tp 2, pp 2, dp 2, ZeRO 1) */
 static void make_folder(char *dir, const char *name)
@@ -39,7 +27,7 @@ static void make_folder(char *dir, const char *name)
     FILE *out = fopen(path, "w");
     CU_ASSERT_FATAL(out && fputs(model, out) >= 0 && fclose(out) == 0);
     CU_ASSERT_EQUAL_FATAL(
-        shell(dir, "cat runtime/*.c >$D/t.txt && $L tokens $D/t.txt -q -o $D/t.bin && "
+        e2e_shell(dir, "cat runtime/*.c >$D/t.txt && $L tokens $D/t.txt -q -o $D/t.bin && "
                    "head -c 3000 $D/t.txt >$D/h.txt && "
                    "$L tokens $D/h.txt -q -o $D/h.bin && "
                    "$L plan $D/m.llm topologies/cpu8.xml -q --set gpus=1 -o $D/p1 && "
@@ -79,12 +67,12 @@ static void test_given_ranks(void)
     struct e2e_log forked, given;
     make_folder(dir, "llmrun-given");
     /* the first step and the last are told of, of those between every hundredth */
-    CU_ASSERT_EQUAL(shell(dir, "$R $D/p8 --data $D/t.bin --steps 4 --log $D/forked.jsonl --save $D/forked "
+    CU_ASSERT_EQUAL(e2e_shell(dir, "$R $D/p8 --data $D/t.bin --steps 4 --log $D/forked.jsonl --save $D/forked "
                                "2>$D/said && "
                                "test $(grep -c '^step' $D/said) = 2 && grep -q '^step 1/4  loss ' $D/said && "
                                "grep -q '^step 4/4  loss ' $D/said"),
                     0);
-    CU_ASSERT_EQUAL(shell(dir,
+    CU_ASSERT_EQUAL(e2e_shell(dir,
                           "echo $$ >$D/port; for r in 7 3 1 0 2 4 5 6; do RANK=$r WORLD_SIZE=8 LOCAL_RANK=$r "
                           "MASTER_PORT=$$ "
                           "$R $D/p8 --data $D/t.bin --steps 4 --log $D/given.jsonl --save $D/given & done; "
@@ -95,8 +83,8 @@ static void test_given_ranks(void)
     CU_ASSERT(forked.steps == 4 && given.steps == 4);
     for (size_t i = 0; i < forked.steps && i < given.steps; i++)
         CU_ASSERT(forked.loss[i] == given.loss[i] && forked.grad_norm[i] == given.grad_norm[i]);
-    CU_ASSERT_EQUAL(shell(dir, "cmp $D/forked/model.safetensors $D/given/model.safetensors"), 0);
-    CU_ASSERT_EQUAL(shell(dir, "ls /dev/shm | grep -- -$(cat $D/port)$"), 1); /* the object is gone */
+    CU_ASSERT_EQUAL(e2e_shell(dir, "cmp $D/forked/model.safetensors $D/given/model.safetensors"), 0);
+    CU_ASSERT_EQUAL(e2e_shell(dir, "ls /dev/shm | grep -- -$(cat $D/port)$"), 1); /* the object is gone */
 }
 
 static void test_evaluation(void)
@@ -104,26 +92,26 @@ static void test_evaluation(void)
     char dir[E2E_PATH];
     make_folder(dir, "llmrun-eval");
     CU_ASSERT_EQUAL(
-        shell(dir,
+        e2e_shell(dir,
               "$R $D/p1 --data $D/t.bin --steps 3 --eval $D/h.bin --eval-every 2 --log $D/one.jsonl --quiet"),
         0);
     CU_ASSERT_EQUAL(
-        shell(dir, "$R $D/p8 --data $D/t.bin --steps 3 --eval $D/h.bin --log $D/many.jsonl --quiet"), 0);
+        e2e_shell(dir, "$R $D/p8 --data $D/t.bin --steps 3 --eval $D/h.bin --log $D/many.jsonl --quiet"), 0);
     CU_ASSERT(e2e_relative(eval_loss(dir, "many.jsonl"), eval_loss(dir, "one.jsonl")) < 1e-5);
     CU_ASSERT_EQUAL(
-        shell(dir,
+        e2e_shell(dir,
               "test $(grep -c eval_loss $D/one.jsonl) = 2 && test $(grep -c eval_loss $D/many.jsonl) = 1"),
         0);
     /* 3000 tokens hold 93 sequences, hence 11 whole batches of 8 of 32 tokens */
     CU_ASSERT_EQUAL(
-        shell(dir, "grep -q '\"step\": 3, \"eval_loss\": .*, \"eval_tokens\": 2816}' $D/one.jsonl"), 0);
+        e2e_shell(dir, "grep -q '\"step\": 3, \"eval_loss\": .*, \"eval_tokens\": 2816}' $D/one.jsonl"), 0);
     /* and a step has 8 of them */
-    CU_ASSERT_EQUAL(shell(dir, "grep -q '\"step\": 1, .*, \"tokens\": 256,' $D/one.jsonl && "
+    CU_ASSERT_EQUAL(e2e_shell(dir, "grep -q '\"step\": 1, .*, \"tokens\": 256,' $D/one.jsonl && "
                                "grep -q '\"step\": 3, .*, \"tokens\": 768,' $D/many.jsonl"),
                     0);
     /* evaluation does not disturb training */
     struct e2e_log one, many;
-    CU_ASSERT_EQUAL(shell(dir, "$R $D/p1 --data $D/t.bin --steps 3 --log $D/none.jsonl --quiet"), 0);
+    CU_ASSERT_EQUAL(e2e_shell(dir, "$R $D/p1 --data $D/t.bin --steps 3 --log $D/none.jsonl --quiet"), 0);
     read_log(dir, "one.jsonl", &one);
     read_log(dir, "none.jsonl", &many);
     CU_ASSERT(one.steps == 3 && many.steps == 3 && one.loss[2] == many.loss[2]);
@@ -135,7 +123,7 @@ static void test_trace(void)
     double last[8][8] = {{0}};
     size_t spans = 0;
     make_folder(dir, "llmrun-trace");
-    CU_ASSERT_EQUAL(shell(dir, "$R $D/p8 --data $D/t.bin --steps 2 --trace $D/trace.json --json --quiet"), 0);
+    CU_ASSERT_EQUAL(e2e_shell(dir, "$R $D/p8 --data $D/t.bin --steps 2 --trace $D/trace.json --json --quiet"), 0);
     json_t *trace = read_json(dir, "trace.json"), *summary = read_json(dir, "stdout"), *event;
     size_t i;
     json_array_foreach(json_object_get(trace, "traceEvents"), i, event)
@@ -173,7 +161,7 @@ static void test_memory(void)
     make_folder(dir, "llmrun-memory");
     /* activations large enough that whole KiB of rounding do not matter */
     CU_ASSERT_EQUAL(
-        shell(dir,
+        e2e_shell(dir,
               "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=2 --set pp=2 --set dp=2 --set sequence=256 "
               "--set batch='16 sequences' --set microbatch=4 -o $D/p >$D/plan.txt && "
               /* OpenBLAS's products for AVX-512 allocate at every call */
@@ -224,7 +212,7 @@ static void check_fault(const char *dir, const char *options, const char *blow, 
     char script[2048], path[E2E_PATH + 32], text[1 << 14];
     int n = snprintf(script, sizeof script, BEGIN, options);
     snprintf(script + n, sizeof script - (size_t)n, "%s; wait $P; code=$?; " LEFT, blow);
-    int ended = shell(dir, script);
+    int ended = e2e_shell(dir, script);
     CU_ASSERT_EQUAL(ended, code);
     if (ended != code)
         printf("\n    %s: exit %d, wanted %d\n", blow, ended, code);
@@ -264,7 +252,7 @@ static void test_mixed_up(void)
     };
     char dir[E2E_PATH], script[1024], text[1 << 12], path[E2E_PATH + 32];
     make_folder(dir, "llmrun-mixed");
-    CU_ASSERT_EQUAL_FATAL(shell(dir,
+    CU_ASSERT_EQUAL_FATAL(e2e_shell(dir,
                                 "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=2 --set pp=2 --set dp=2 "
                                 "--set batch='16 sequences' -o $D/other && "
                                 "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=1 --set pp=2 --set dp=4 "
@@ -275,7 +263,7 @@ static void test_mixed_up(void)
                  "rm -rf $D/q; cp -r $D/p8 $D/q && %s && (cd $D/q && find . -type f ! -name MANIFEST "
                  "-printf '%%P\\n' | xargs sha256sum >MANIFEST) && $R $D/q --data $D/t.bin --steps 1",
                  cases[i].mix);
-        CU_ASSERT_EQUAL(shell(dir, script), 3);
+        CU_ASSERT_EQUAL(e2e_shell(dir, script), 3);
         snprintf(path, sizeof path, "%s/stderr", dir);
         e2e_read_text(path, text, sizeof text);
         CU_ASSERT(strstr(text, cases[i].says) != NULL);
@@ -296,11 +284,11 @@ static void test_outputs(void)
     snprintf(path, sizeof path, "%s/stderr", dir);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         snprintf(script, sizeof script, "$R $D/p1 --data $D/t.bin --steps 1 --log $D/log %s", cases[i][0]);
-        CU_ASSERT_EQUAL(shell(dir, script), 4);
+        CU_ASSERT_EQUAL(e2e_shell(dir, script), 4);
         e2e_read_text(path, text, sizeof text);
         CU_ASSERT(strstr(text, cases[i][1]) && !strstr(text, "loss"));
     }
-    CU_ASSERT_EQUAL(shell(dir, "ls -A $D/s | grep . && exit 1; exit 0"), 0); /* nothing is left behind */
+    CU_ASSERT_EQUAL(e2e_shell(dir, "ls -A $D/s | grep . && exit 1; exit 0"), 0); /* nothing is left behind */
 }
 
 void suite_llmrun(void);

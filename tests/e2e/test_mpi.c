@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
 /* a shell script with L, R, D as in test_cli.c, and M = mpirun with what it needs in a container; its exit status */
 static int shell(const char *dir, const char *script)
@@ -17,11 +16,8 @@ static int shell(const char *dir, const char *script)
     char whole[4096];
     snprintf(whole, sizeof whole,
              "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ASAN_OPTIONS=detect_leaks=0\n"
-             "L=%s/llmc R=%s/llmrun D='%s' M='timeout 120 mpirun --oversubscribe --bind-to none'; { %s\n} "
-             ">'%s/stdout' 2>'%s/stderr' </dev/null",
-             e2e_build(), e2e_build(), dir, script, dir, dir);
-    int status = system(whole);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+             "M='timeout 120 mpirun --oversubscribe --bind-to none'\n%s", script);
+    return e2e_shell(dir, whole);
 }
 
 static bool has_mpi(void)
