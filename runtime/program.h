@@ -25,7 +25,8 @@ enum axis { AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP, NAXES };
 enum slot_kind {
     SLOT_COORD, /* arg = mask: the number formed by the rank's digits in the mask, innermost lowest */
     SLOT_FIRST, /* arg = mask: 1 if all those digits are 0, else 0 */
-    SLOT_PEER,  /* arg = pp coordinate: the rank with that coordinate and the others equal */
+    SLOT_PEER,  /* arg = pp coordinate: the rank with that coordinate and the others equal; SLOT_PEER_GIVEN: any rank,
+                   which only ranks.bin says (programs of transitions) */
     SLOT_GROUP, /* arg = mask of digits along which the members vary; GROUP_TIE: this rank and its mirror image, {r,
                    pp-1-r} */
     SLOT_BEHIND /* arg = SLOT_BEHIND_ARG: the COORD number of the rank that is `distance` places back, cyclically */
@@ -33,6 +34,7 @@ enum slot_kind {
 #define SLOT_BEHIND_ARG(mask, distance) ((uint32_t)(distance) << 8 | (uint32_t)(mask))
 #define SLOT_BEHIND_MASK(arg) ((arg)&0xffu)
 #define SLOT_BEHIND_DISTANCE(arg) ((arg) >> 8)
+#define SLOT_PEER_GIVEN (UINT32_MAX - 1)
 #define GROUP_TIE (1u << 30)
 struct slot {
     char name[24];

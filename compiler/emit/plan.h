@@ -90,11 +90,22 @@ enum status plan_each_file(const struct plan *p, plan_take *take, void *context,
  * it is the only wish, otherwise a copy of its own. */
 char *plan_wished_file(struct arena *a, const struct plan *p, uint32_t i);
 
+/* the same of a folder of one text file, programs, and ranks.bin */
+enum status plan_emit_files(const struct plan_file *text, struct program *const *programs, uint32_t nprograms,
+                            const struct ranks *ranks, plan_take *take, void *context, struct error *error);
+/* whoever passes the files of `what` to take */
+typedef enum status plan_each(const void *what, plan_take *take, void *context, struct error *error);
+
+/* Writes the files into a folder, as plan_write() does. */
+enum status plan_write_folder(plan_each *each, const void *what, const char *dir, bool force, struct error *error);
 /* Writes the plan into a folder, which is made or replaces a plan that was there; with force, anything that is there
  * is moved aside. */
 enum status plan_write(const struct plan *p, const char *dir, bool force, struct error *error);
 /* Can a plan be written there, as far as one can tell before there is a plan? */
 enum status plan_may_write(const char *dir, bool force, struct error *error);
+/* Reads the files that a folder's MANIFEST names, MANIFEST last, into the arena; a changed one is STATUS_INPUT. */
+enum status plan_read_folder(struct arena *a, const char *dir, const struct plan_file **files, uint32_t *n,
+                             struct error *error);
 /* Reads a plan from its files alone: hashes are checked first (a changed folder is STATUS_INPUT and names the file),
  * then everything is parsed and checked for structure; what plan.json says of inputs and decision must agree with
  * them.  Its figures are not read: the timeline is simulated again, and what the search found needs another search

@@ -106,11 +106,11 @@ static enum status emit_inputs(struct emitter *e, const struct plan *p, struct e
     return emit_wished(e, p, error);
 }
 
-static enum status emit_ranks(struct emitter *e, const struct plan *p, struct error *error)
+static enum status emit_ranks(struct emitter *e, const struct ranks *ranks, struct error *error)
 {
     uint8_t *bytes;
     size_t n;
-    TRY(ranks_encode(p->ranks, &bytes, &n));
+    TRY(ranks_encode(ranks, &bytes, &n));
     enum status s = emit(e, "ranks.bin", bytes, n, error);
     free(bytes);
     return s;
@@ -123,7 +123,7 @@ static enum status emit_all(struct emitter *e, const struct plan *p, struct erro
         TRY(emit_program(e, p->train[r], error));
         TRY(emit_program(e, p->eval[r], error));
     }
-    TRY(emit_ranks(e, p, error));
+    TRY(emit_ranks(e, p->ranks, error));
     return e->take(e->context, &(struct plan_file){"MANIFEST", e->manifest.text, e->manifest.length}, error);
 }
 
@@ -131,6 +131,19 @@ enum status plan_each_file(const struct plan *p, plan_take *take, void *context,
 {
     struct emitter e = {.take = take, .context = context};
     enum status s = emit_all(&e, p, error);
+    strbuf_free(&e.manifest);
+    return s;
+}
+
+enum status plan_emit_files(const struct plan_file *text, struct program *const *programs, uint32_t nprograms,
+                            const struct ranks *ranks, plan_take *take, void *context, struct error *error)
+{
+    struct emitter e = {.take = take, .context = context};
+    enum status s = emit(&e, text->name, text->bytes, text->size, error);
+    for (uint32_t i = 0; i < nprograms && s == STATUS_OK; i++)
+        s = emit_program(&e, programs[i], error);
+    s = s == STATUS_OK ? emit_ranks(&e, ranks, error) : s;
+    s = s == STATUS_OK ? take(context, &(struct plan_file){"MANIFEST", e.manifest.text, e.manifest.length}, error) : s;
     strbuf_free(&e.manifest);
     return s;
 }
@@ -155,13 +168,13 @@ static enum status write_file(void *context, const struct plan_file *file, struc
     return STATUS_OK;
 }
 
-static enum status write_all(const struct plan *p, char *dir, struct error *error)
+static enum status write_all(plan_each *each, const void *what, char *dir, struct error *error)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/programs", dir);
     if (mkdir(path, 0777))
         return error_set(error, STATUS_WORLD, "programs cannot be made: %s", strerror(errno));
-    return plan_each_file(p, write_file, dir, error);
+    return each(what, write_file, dir, error);
 }
 
 /* only for what was written a moment ago, and for a TARGET_PLAN */
@@ -201,7 +214,8 @@ static bool is_wished(const char *name)
 /* Do only files that a plan has lie in this folder?  A link, device or FIFO of such a name is none of them. */
 static bool holds_only_ours(DIR *d, bool programs, bool *manifest, size_t *entries)
 {
-    static const char *const ours[] = {"plan.json", "model.llm", "cluster.xml", "ranks.bin", PLAN_SCHEDULE, "MANIFEST"};
+    static const char *const ours[] = {"plan.json", "model.llm",   "cluster.xml",    "ranks.bin",
+                                       "MANIFEST",  PLAN_SCHEDULE, "transition.json"};
     bool only = true;
     struct stat st;
     for (struct dirent *e; (e = readdir(d));) {
@@ -294,7 +308,7 @@ enum status plan_may_write(const char *dir, bool force, struct error *error)
     return STATUS_OK;
 }
 
-enum status plan_write(const struct plan *p, const char *dir, bool force, struct error *error)
+enum status plan_write_folder(plan_each *each, const void *what, const char *dir, bool force, struct error *error)
 {
     struct beside b;
     TRY(plan_may_write(dir, force, error));
@@ -303,7 +317,7 @@ enum status plan_write(const struct plan *p, const char *dir, bool force, struct
     enum target target = inspect_target(b.target);
     if (mkdir(temp, 0777))
         return error_set(error, STATUS_WORLD, "%s cannot be made: %s", dir, strerror(errno));
-    enum status s = write_all(p, temp, error);
+    enum status s = write_all(each, what, temp, error);
     if (s != STATUS_OK)
         error_set(error, s, "%s: %s", dir, error->text);
     if (s == STATUS_OK && target != TARGET_FREE && rename(b.target, old))
@@ -318,4 +332,14 @@ enum status plan_write(const struct plan *p, const char *dir, bool force, struct
     else if (target == TARGET_PLAN)
         remove_plan(old);
     return s;
+}
+
+static enum status each_of_plan(const void *what, plan_take *take, void *context, struct error *error)
+{
+    return plan_each_file(what, take, context, error);
+}
+
+enum status plan_write(const struct plan *p, const char *dir, bool force, struct error *error)
+{
+    return plan_write_folder(each_of_plan, p, dir, force, error);
 }

@@ -114,13 +114,22 @@ static enum status read_manifest(struct arena *a, const char *dir, struct files 
 }
 
 /* the files for whoever compares them */
-static void keep_files(struct arena *a, const struct files *files, struct plan *p)
+static const struct plan_file *list_files(struct arena *a, const struct files *files, uint32_t *n)
 {
-    struct plan_file *out = ARENA_ARRAY(a, struct plan_file, files->v.n);
+    struct plan_file *out = ARENA_ARRAY(a, struct plan_file, files->v.n + 1);
     for (size_t i = 0; i < files->v.n; i++)
         out[i] = (struct plan_file){files->v.at[i].name, files->v.at[i].bytes, files->v.at[i].size};
-    p->nfiles = (uint32_t)files->v.n;
-    p->files = out;
+    *n = (uint32_t)files->v.n;
+    return out;
+}
+
+enum status plan_read_folder(struct arena *a, const char *dir, const struct plan_file **files, uint32_t *n,
+                             struct error *error)
+{
+    struct files read = {0};
+    TRY(read_manifest(a, dir, &read, error));
+    *files = list_files(a, &read, n);
+    return STATUS_OK;
 }
 
 static const struct file *find_file(const struct files *files, const char *name)
@@ -320,7 +329,7 @@ enum status plan_read(struct arena *a, const char *dir, struct plan **out, struc
     if (!*dir) /* else it would be '/' */
         return error_set(error, STATUS_INPUT, "the folder's name is empty");
     TRY(read_manifest(a, dir, &files, error));
-    keep_files(a, &files, p);
+    p->files = list_files(a, &files, &p->nfiles);
     TRY(read_inputs(a, dir, &files, p, error));
     p->nroles = p->decision.pp;
     p->train = ARENA_ARRAY(a, struct program *, p->nroles);

@@ -56,6 +56,12 @@ static const char explain_more[] =
     "  numbers of nodes that would be better, what ruled out the other plans, and how sure the choice is.\n"
     "For a request that nothing satisfies (exit code 1) it says which changes something would, and at what "
     "price.\n";
+static const char transition_more[] =
+    "FROM and TO are plans of the same job; degrees, ZeRO, experts' placement, schedule and number of ranks\n"
+    "may differ. 'llmrun FROM DIR TO --at N' trains N steps by the first plan, moves weights and moments in\n"
+    "memory, and goes on by the second. Every element is proved to arrive exactly once; --check DIR proves it\n"
+    "again from the folder. Both plans' state has to fit at once; where it does not, and where --lost takes\n"
+    "what no other node holds, exit code 1 says so: 'llmrun TO --resume' then goes by a checkpoint.\n";
 static const char tokens_more[] =
     "IN may be a FIFO, or - for standard input; OUT a FIFO or device, or - for standard output. A regular\n"
     "file is replaced when all is written.\n";
@@ -71,6 +77,8 @@ static const struct command commands[] = {
      "memory traffic timeline schedule code rank stage json ascii", show_more},
     {"trace", "DIR -o FILE", "predicted timeline for Perfetto or chrome://tracing", 1, 1, "output ranks times", NULL},
     {"diff", "DIR TRACE", "a trace that llmrun wrote against the predicted timeline", 2, 2, "json", NULL},
+    {"transition", "FROM TO -o DIR", "the proved programs that move a job's state from one plan to another", 2, 2,
+     "output lost check json force", transition_more},
     {"topo show", "CLUSTER", "the cluster as resolved, with bandwidth per tier", 1, 1, "json", NULL},
     {"tokens", "IN -o OUT", "any text file to byte-level tokens", 1, 1, "output", tokens_more},
     {"fmt", "FILE", "a model file in canonical form, on stdout", 1, 1, "", NULL},
@@ -111,6 +119,8 @@ static const struct option_row rows[] = {
     {"rank", 0, NUMBER, AT(rank), "R", "of rank R"},
     {"stage", 0, NUMBER, AT(stage_index), "S", "of pipeline stage S"},
     {"ranks", 0, TEXT, AT(ranks), "LIST", "ranks to draw: 0,8,16; all; default one per stage"},
+    {"lost", 0, NUMBER, AT(lost), "NODE", "this node of the first plan is gone with its memory; TO is for the others"},
+    {"check", 0, TEXT, AT(check), "DIR", "prove the transition in DIR instead of making one"},
     {"times", 0, FLAG, AT(times), NULL, "every instruction's time alone, for 'llmrun --paced'"},
     {"ascii", 0, FLAG, AT(ascii), NULL, "draw with ASCII only"},
     {"help", 'h', FLAG, AT(help), NULL, "this text"},
@@ -184,7 +194,7 @@ static bool store(const struct option_row *r, const char *value, struct options 
             fprintf(stderr, "llmc: --%s wants a number, not '%s'\n", r->name, value);
             return false;
         }
-        if (r->at == AT(rank) || r->at == AT(stage_index))
+        if (r->at == AT(rank) || r->at == AT(stage_index) || r->at == AT(lost))
             *(uint32_t *)(void *)base = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX - 1;
         else
             memcpy(base, &n, sizeof n);
@@ -274,7 +284,7 @@ static const struct command *parse_command(int argc, char **argv, int *next)
 
 bool cli_parse(int argc, char **argv, struct options *o)
 {
-    *o = (struct options){.rank = UINT32_MAX, .stage_index = UINT32_MAX};
+    *o = (struct options){.rank = UINT32_MAX, .stage_index = UINT32_MAX, .lost = UINT32_MAX};
     const struct command *c = NULL;
     int i = 1;
     if (argc > 1 && (argv[1][0] != '-' || !strcmp(argv[1], "-d"))) {

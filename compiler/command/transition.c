@@ -1,0 +1,93 @@
+/* llmc transition: the programs that move a job's state from one plan to another, proved; or their proof once more. */
+
+#include "compiler/command/command.h"
+
+#include "compiler/support/strbuf.h"
+#include "compiler/support/units.h"
+#include "compiler/transition/transition.h"
+#include "compiler/verify/verify.h"
+
+#include <inttypes.h>
+
+static void print(const struct transition *t, const struct verdict *v, FILE *out)
+{
+    struct transition_cost c = transition_cost(t);
+    fprintf(out,
+            "%u ranks of %u roles, %" PRIu64 " messages: %s within nodes, %s between nodes, %s on ranks themselves\n",
+            t->ranks->nranks, t->nroles, c.messages, units_show_bytes(c.near_bytes).s, units_show_bytes(c.far_bytes).s,
+            units_show_bytes(c.local_bytes).s);
+    fprintf(out, "%s predicted; rank %u holds most, %s of both plans' state\n", units_show_seconds(c.seconds).s,
+            c.peak_rank, units_show_bytes(c.peak_bytes).s);
+    for (uint32_t i = 0; i < v->nviolations; i++)
+        fprintf(out, "property %u: %s\n", v->violations[i].property, v->violations[i].message);
+    if (!v->nviolations)
+        fprintf(out,
+                "proved: every element of state arrives exactly once, and nothing waits for ever "
+                "(%" PRIu64 " instructions)\n",
+                v->checked_insns);
+}
+
+/* Both plans' state at once has to fit, since nothing of the old one goes before all of the new one is there. */
+static enum status check_room(struct command *c, const struct transition *t)
+{
+    struct transition_cost cost = transition_cost(t);
+    if (cost.peak_bytes <= cost.room_bytes)
+        return STATUS_OK;
+    return command_fail(
+        c, STATUS_NO_PLAN,
+        arena_printf(c->arena,
+                     "rank %u would hold %s of both plans' state, and has %s: go by way of a checkpoint "
+                     "(llmrun --resume)",
+                     cost.peak_rank, units_show_bytes(cost.peak_bytes).s, units_show_bytes(cost.room_bytes).s));
+}
+
+static enum status run(struct command *c, const struct plan *from, const struct plan *to, struct transition **t)
+{
+    const struct options *o = c->options;
+    struct error error = {""};
+    enum status s = o->check ? transition_read(c->arena, o->check, from, to, t, &error)
+                             : transition_make(c->arena, from, to, o->lost, t, &error);
+    if (s != STATUS_OK)
+        return command_fail(c, s, error.text);
+    if (!o->check)
+        TRY(check_room(c, *t));
+    struct verdict *v = transition_prove(c->arena, *t);
+    if (!o->check && !v->nviolations) {
+        s = transition_write(*t, o->output, o->force, &error);
+        if (s != STATUS_OK)
+            return command_fail(c, s, error.text);
+    }
+    if (o->json) {
+        struct strbuf json = {0};
+        transition_json(*t, &json);
+        fputs(json.text, stdout);
+        strbuf_free(&json);
+    }
+    if (!o->json || v->nviolations)
+        print(*t, v, o->json ? stderr : stdout);
+    return !v->nviolations ? STATUS_OK : o->check ? STATUS_NO_PLAN : STATUS_BUG;
+}
+
+enum status command_transition(struct command *c)
+{
+    const struct options *o = c->options;
+    struct plan *from, *to;
+    struct error error;
+    if (!o->output == !o->check)
+        return command_fail(c, STATUS_USAGE, "transition wants -o DIR, or --check DIR");
+    enum status s = plan_read(c->arena, o->args[0], &from, &error);
+    if (s != STATUS_OK)
+        return command_fail(c, s, error.text);
+    c->plan = from;
+    s = plan_read(c->arena, o->args[1], &to, &error);
+    if (s == STATUS_OK && o->lost != NONE && o->lost >= from->topo->nnodes)
+        s = error_set(&error, STATUS_USAGE, "--lost %u: the first plan's cluster has %u nodes", o->lost,
+                      from->topo->nnodes);
+    if (s != STATUS_OK)
+        return command_fail(c, s, error.text);
+    struct transition *t = NULL;
+    s = run(c, from, to, &t);
+    transition_close(t);
+    plan_close(to);
+    return s;
+}
