@@ -2,6 +2,7 @@
 
 #include "runtime/calibrate.h"
 #include "runtime/calibrate_ranks.h"
+#include "runtime/chain.h"
 #include "runtime/device.h"
 #include "runtime/file.h"
 #include "runtime/flight.h"
@@ -97,7 +98,7 @@ static enum status run_all(struct run *r, const struct launch *l, struct error *
                          (double)need / 0x1p30, (double)have / 0x1p30);
     TRY(world_open(&r->world, &sizes, l->given ? l->name : NULL, l->given ? l->rank : NONE, 60, error));
     if (r->o.checkpoint.dir)
-        stop_on_signals(&r->world.control->asked);
+        stop_on_signals((_Atomic uint32_t *[]){&r->world.control->asked}, 1);
     enum status st = r->player->threads ? run_threads(r, error)
                      : l->given         ? run_rank(r, l->rank)
                                         : launch_local(&r->world, rank_body, rank_describe, r);
@@ -182,6 +183,8 @@ static int leave(enum status st)
 static enum status replay(struct run *r, struct error *error)
 {
     struct launch l;
+    if (r->o.then)
+        return chain_run(r, error);
     enum status opened = run_open(r, error);
     if (r->o.mpi) { /* all ranks hear of it */
         TRY(run_mpi(r, opened, error));

@@ -355,7 +355,7 @@ enum status run_mpi(struct run *r, enum status opened, struct error *error)
         if (r->mpi->place.local <= (uint32_t)sysconf(_SC_NPROCESSORS_ONLN))
             r->world.spins = MPI_SPINS;
         if (r->o.checkpoint.dir)
-            stop_on_signals(&r->world.control->asked);
+            stop_on_signals((_Atomic uint32_t *[]){&r->world.control->asked}, 1);
         st = run_rank(r, rank);
         if (st != STATUS_OK)
             error_set(error, st, "%s", r->world.control->message);

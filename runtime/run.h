@@ -36,6 +36,11 @@ struct run {
     uint64_t *arena_sizes; /* by rank: the larger one of its programs' arenas */
     struct world world;
     uint64_t steps;
+    /* of one that another plan takes over (chain.h): after how many steps, 0 = it runs to its end; where it says where
+     * the job is, else NULL.  moved: it takes over, and all state is in its arenas already */
+    uint64_t until;
+    struct checkpoint *handed;
+    bool moved;
     struct pace pace; /* --paced */
     struct routing routing;
     /* --device cuda */

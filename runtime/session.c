@@ -53,12 +53,11 @@ static void measure(struct session *s, uint32_t when)
     const void *scratch = exec_scratch(s->exec, &scratch_bytes),
                *data = s->run->data ? data_mapping(s->run->data, &data_bytes) : NULL;
     const void *held = s->run->held_out ? data_mapping(s->run->held_out, &held_bytes) : NULL;
-    const struct memory_range ranges[] = {
-        {s->world->map, s->world->control_bytes, MEMORY_CONTROL},
-        {s->world->map + s->world->control_bytes, s->world->map_bytes - s->world->control_bytes, MEMORY_ARENA},
-        {scratch, scratch_bytes, MEMORY_SCRATCH},
-        {data, data_bytes, MEMORY_DATA},
-        {held, held_bytes, MEMORY_DATA}};
+    const struct memory_range ranges[] = {{s->world->map, s->world->control_bytes, MEMORY_CONTROL},
+                                          {s->world->arenas, s->world->arenas_bytes, MEMORY_ARENA},
+                                          {scratch, scratch_bytes, MEMORY_SCRATCH},
+                                          {data, data_bytes, MEMORY_DATA},
+                                          {held, held_bytes, MEMORY_DATA}};
     memory_measure(ranges, sizeof ranges / sizeof *ranges, s->face->memory[when]);
     s->face->report[when ? REPORT_END : REPORT_LOADED] = memory_total();
 }
@@ -131,9 +130,9 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
     TRY(world_barrier(s->world));
     if (r->o.resume)
         TRY(check_start(s));
-    if (r->player->computes && r->player->on_cores)
+    if (r->player->computes && r->player->on_cores && !r->moved)
         memset(r->world.arena[rank], 0xff, r->arena_sizes[rank]);
-    if (r->player->computes)
+    if (r->player->computes && !r->moved)
         TRY(report(s, weights_init(&s->place, (const struct safetensors *const *)r->init, p->job.seed, &s->error)));
     resume_scale(s);
     TRY(exec_to_device(s->exec));
@@ -433,21 +432,34 @@ static enum status run_step(struct session *s, bool ahead)
                                     : exec_run(s->exec, ROUTINE_TRAIN, s->run->data, spans_of(s, s->taken));
 }
 
+/* where the job is, for the plan that goes on with what this one leaves in memory */
+static void hand_on(struct session *s)
+{
+    const double *scale = exec_buffer(s->exec, ROUTINE_TRAIN, BUFFER_SCALE);
+    struct checkpoint *c = s->run->handed;
+    if (!c || s->world->rank)
+        return;
+    c->step = s->taken;
+    c->scaled = scale != NULL;
+    if (scale)
+        memcpy(c->scale, scale, sizeof c->scale);
+}
+
 static enum status train(struct session *s)
 {
     struct run *r = s->run;
-    uint64_t every = r->o.eval_every;
+    uint64_t every = r->o.eval_every, end = r->until ? r->until : r->steps;
     if (r->o.gradients) {
         TRY(create_files(s, &s->gradients, r->o.gradients, "gradients", 0));
         exec_set_hook(s->exec, dump_gradient, s);
     }
     int64_t start = world_now_ns();
-    for (bool stops = false; s->taken < r->steps && !stops;) {
+    for (bool stops = false; s->taken < end && !stops;) {
         uint64_t then = s->taken + 1;
         bool last = then == r->steps, evaluates = r->held_out && (last || (every && then % every == 0)),
              first = s->taken == r->resumed.step;
         stops = s->saver && saver_stops(s->saver, then);
-        TRY(run_step(s, !last && !evaluates && !(s->saver && saver_is_due(s->saver, then))));
+        TRY(run_step(s, then < end && !evaluates && !(s->saver && saver_is_due(s->saver, then))));
         int64_t now = world_now_ns();
         TRY(end_step(s, evaluates, (double)(now - start) * 1e-9));
         start = first || r->held_out || s->saver ? world_now_ns() : now;
@@ -455,6 +467,7 @@ static enum status train(struct session *s)
     if (s->saver && s->taken == r->steps && s->taken != r->resumed.step) /* else what it has resumed is its end */
         TRY(take_checkpoint(s, true));
     s->face->report[REPORT_ALLOCATIONS] = allocations_count() - s->allocations;
+    hand_on(s);
     return STATUS_OK;
 }
 

@@ -14,12 +14,15 @@
 
 static const char help[] =
     "Usage: llmrun PLAN --data FILE [options]\n"
+    "       llmrun PLAN TRANSITION PLAN --at N --data FILE [options]\n"
     "       llmrun PLAN --generate PROMPT --init DIR [options]\n"
     "Replay a plan made by llmc: one process per rank, on CPUs over shared memory, or on several hosts with MPI.\n"
     "\n"
     "  --data FILE           tokens: flat uint16 or uint32, with or without a 1,024-byte header, or Megatron "
     ".bin/.idx\n"
     "  --steps N             training steps (default: the length the job states)\n"
+    "  --at N                with two plans and the transition between them ('llmc transition'): N steps by the first, then\n"
+    "                        weights and moments move in memory, and the second goes on.  CPU ranks of one machine\n"
     "  --init DIR            start from Hugging Face safetensors instead of the seeded initial values\n"
     "  --save DIR            write the final weights as DIR/model.safetensors\n"
     "  --checkpoint DIR      take checkpoints, as generations DIR/step-N that any plan of the job can go on from: at the end,\n"
@@ -104,6 +107,7 @@ static const char help_end[] =
 enum {
     OPT_DATA = 1000,
     OPT_STEPS,
+    OPT_AT,
     OPT_INIT,
     OPT_SAVE,
     OPT_EVAL,
@@ -147,6 +151,7 @@ enum {
 
 static const struct option long_options[] = {{"data", required_argument, NULL, OPT_DATA},
                                              {"steps", required_argument, NULL, OPT_STEPS},
+                                             {"at", required_argument, NULL, OPT_AT},
                                              {"init", required_argument, NULL, OPT_INIT},
                                              {"save", required_argument, NULL, OPT_SAVE},
                                              {"eval", required_argument, NULL, OPT_EVAL},
@@ -349,6 +354,8 @@ static enum status apply(struct settings *o, int option, bool *done)
     switch (option) {
     case OPT_STEPS:
         return read_count("--steps", optarg, 1, &o->steps);
+    case OPT_AT:
+        return read_count("--at", optarg, 1, &o->at);
     case OPT_EVAL_EVERY:
         return read_count("--eval-every", optarg, 1, &o->eval_every);
     case OPT_SHUFFLE:
@@ -460,6 +467,29 @@ static enum status settle_generation(const struct settings *o)
     return STATUS_OK;
 }
 
+/* PLAN, or PLAN TRANSITION PLAN */
+static enum status take_plans(struct settings *o, int n, char **words)
+{
+    if (n < 1)
+        return usage("PLAN", NULL, "missing: the folder that 'llmc plan' wrote");
+    if (n != 1 && n != 3)
+        return usage(words[1], NULL, "one plan at a time, or PLAN TRANSITION PLAN with --at N");
+    o->dir = words[0];
+    o->transition = n == 3 ? words[1] : NULL;
+    o->then = n == 3 ? words[2] : NULL;
+    if ((n == 3) != (o->at > 0))
+        return n == 3 ? usage("--at", NULL, "missing: after how many steps the second plan goes on")
+                      : usage("--at", NULL, "is for PLAN TRANSITION PLAN");
+    bool routes = o->routing[ROUTING_SAVE] || o->routing[ROUTING_REPLAY] || o->routing[ROUTING_COMPARE];
+    if (o->then && (o->cuda || o->transport > 0 || o->resume || o->restarts || o->trace || o->paced || o->generate ||
+                    o->gradients || routes))
+        return usage(
+            "--at", NULL,
+            "not with --device cuda, --transport, --resume, --restarts, --trace, --paced, --generate, "
+            "--dump-gradients or --routing: the second plan's --resume goes on from a checkpoint of the first");
+    return STATUS_OK;
+}
+
 enum status settings_parse(struct settings *o, int argc, char **argv, bool *done)
 {
     *o = (struct settings){.watchdog_s = 60,
@@ -482,11 +512,7 @@ enum status settings_parse(struct settings *o, int argc, char **argv, bool *done
     }
     if (o->output)
         return usage("-o", NULL, "is for --calibrate");
-    if (optind + 1 < argc)
-        return usage(argv[optind + 1], NULL, "one plan at a time");
-    if (optind >= argc)
-        return usage("PLAN", NULL, "missing: the folder that 'llmc plan' wrote");
-    o->dir = argv[optind];
+    TRY(take_plans(o, argc - optind, argv + optind));
     int routings = 0;
     for (int i = 0; i < 4; i++)
         routings += o->routing[i] != NULL;

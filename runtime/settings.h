@@ -10,7 +10,10 @@
 #include <stdint.h>
 
 struct settings {
-    const char *dir, *data, *init, *save, *eval, *log, *trace, *gradients, *paced;
+    const char *dir, *transition,
+        *then; /* the plan; a transition and the plan that follows after `at` steps, or NULL */
+    uint64_t at;
+    const char *data, *init, *save, *eval, *log, *trace, *gradients, *paced;
     const char *routing[4];        /* by enum routing_use; at most one */
     struct saver_rules checkpoint; /* dir NULL = none are taken */
     bool resume;

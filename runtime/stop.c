@@ -5,18 +5,21 @@
 #include <signal.h>
 #include <stddef.h>
 
-static _Atomic uint32_t *word;
+static _Atomic uint32_t *word[2];
 
 static void ask(int number)
 {
-    atomic_store(word, 1);
+    for (int i = 0; i < 2; i++)
+        if (word[i])
+            atomic_store(word[i], 1);
     signal(number, SIG_DFL);
 }
 
-void stop_on_signals(_Atomic uint32_t *asked)
+void stop_on_signals(_Atomic uint32_t *const *asked, uint32_t n)
 {
     static const int numbers[] = {SIGTERM, SIGINT};
-    word = asked;
+    for (uint32_t i = 0; i < 2; i++)
+        word[i] = i < n ? asked[i] : NULL;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         struct sigaction action = {.sa_handler = ask, .sa_flags = SA_RESTART}, before;
         if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)

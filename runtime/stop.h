@@ -7,8 +7,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Sets *asked to 1 when one of them comes, here and in processes that are forked later.  A signal that was
+/* Sets one or two words to 1 when one of them comes, here and in processes that are forked later.  A signal that was
  * ignored before stays so (a shell's background jobs ignore SIGINT). */
-void stop_on_signals(_Atomic uint32_t *asked);
+void stop_on_signals(_Atomic uint32_t *const *asked, uint32_t n);
 
 #endif

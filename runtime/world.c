@@ -93,6 +93,9 @@ void world_fail(const struct world *w, enum status st, const char *fmt, ...)
         w->remote->fail(w->remote->context, w->control->message);
     for (uint32_t i = 0; i < w->nranks; i++)
         world_bump(w, i);
+    for (int i = 0; i < 2; i++)
+        if (w->within[i])
+            world_fail(w->within[i], st, "%s", w->control->message);
 }
 
 const char *world_trouble(const struct world *w, uint32_t rank)
@@ -268,6 +271,8 @@ static enum status map_region(struct world *w, const struct world_sizes *s, int 
     w->trace = w->map + at[2];
     w->coverage = w->map + at[3];
     w->logits = w->map + at[4];
+    w->arenas = w->map + at[5];
+    w->arenas_bytes = w->map_bytes - at[5];
     w->arena = calloc(s->nranks, sizeof *w->arena);
     w->arena_size = calloc(s->nranks, sizeof *w->arena_size);
     if (!w->arena || !w->arena_size)

@@ -77,6 +77,9 @@ struct world {
     uint64_t arena_bytes;                           /* the largest */
     uint8_t *map;
     size_t map_bytes, control_bytes; /* control_bytes: all but the arenas */
+    uint8_t *arenas;                 /* where these are: behind the rest, or in another world's region */
+    size_t arenas_bytes;
+    const struct world *within[2]; /* worlds of the same processes that fail with this one; or NULL */
     /* for ranks that share no memory, whose region is this rank's alone; else NULL */
     const struct world_remote *remote;
     struct mpi_ranks *mpi; /* where operands go by MPI; else NULL */
