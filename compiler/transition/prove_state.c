@@ -175,6 +175,7 @@ static struct needed need_of(const struct program *train, const struct program *
     return n;
 }
 
+/* The biases of a stage's routers are one buffer, whole on every rank, in which each instruction moves its own. */
 static void list_updated(struct proof *f, struct stated *s)
 {
     const struct program *p = s->p;
@@ -187,7 +188,7 @@ static void list_updated(struct proof *f, struct stated *s)
         const struct operand *copy = op == OP_ADAMW ? &o[OPND(ADAMW, copy)] : op == OP_SGD ? &o[OPND(SGD, copy)] : o;
         const struct operand *own = copy->buffer == NONE ? o : copy;
         if (p->buffers[own->buffer].kind == BUFFER_PARAM)
-            s->updated[p->buffers[own->buffer].bucket] = of_operand(own);
+            s->updated[p->buffers[own->buffer].bucket] = op == OP_BIAS_MOVE ? whole(p, own->buffer) : of_operand(own);
     }
 }
 

@@ -60,7 +60,8 @@ static void list_tensors(struct arena *a, const struct program *p, struct kept *
     }
 }
 
-static enum status keep(struct arena *a, struct role_state *r, const struct operand *o, struct error *error)
+/* moved: a bucket of biases that are moved one by one, and is whole on every rank */
+static enum status keep(struct arena *a, struct role_state *r, const struct operand *o, bool moved, struct error *error)
 {
     const struct program *p = r->p;
     const struct buffer *b = &p->buffers[o->buffer];
@@ -68,11 +69,13 @@ static enum status keep(struct arena *a, struct role_state *r, const struct oper
     struct kept *k = &r->kept[r->nkept++];
     if (b->kind != BUFFER_PARAM || (o->rows > 1 && o->ld != o->cols))
         return error_set(error, STATUS_BUG, "role %u keeps %s in a way that has no transition", p->role, b->name);
-    *k = (struct kept){.bucket = b->bucket,
-                       .first = o->offset / size,
-                       .stride = o->slot == UINT16_MAX ? 0 : o->slot_stride / size,
-                       .n = (uint64_t)o->rows * o->cols,
-                       .slot = o->slot == UINT16_MAX ? NONE : o->slot};
+    *k = (struct kept){.bucket = b->bucket, .n = b->bytes / size, .slot = NONE};
+    if (!moved) {
+        k->first = o->offset / size;
+        k->stride = o->slot == UINT16_MAX ? 0 : o->slot_stride / size;
+        k->n = (uint64_t)o->rows * o->cols;
+        k->slot = o->slot == UINT16_MAX ? NONE : o->slot;
+    }
     for (int kind = 0; kind < STATE_KINDS; kind++)
         k->buffer[kind] = NONE;
     for (uint32_t i = 0; i < p->nbuffers; i++)
@@ -87,10 +90,13 @@ static enum status read_role(struct arena *a, const struct program *p, struct ro
     *r = (struct role_state){.p = p, .kept = ARENA_ARRAY(a, struct kept, p->nbuckets + 1)};
     for (uint32_t i = 0; i < p->ninsns; i++) {
         const struct operand *o = updated(p, &p->insns[i]);
-        if (o && r->nkept == p->nbuckets)
+        bool moved = p->insns[i].op == OP_BIAS_MOVE, again = false;
+        for (uint32_t k = 0; o && k < r->nkept; k++)
+            again |= r->kept[k].bucket == p->buffers[o->buffer].bucket;
+        if (again && !moved)
             return error_set(error, STATUS_BUG, "role %u updates a bucket twice", p->role);
-        if (o)
-            TRY(keep(a, r, o, error));
+        if (o && !again)
+            TRY(keep(a, r, o, moved, error));
     }
     if (r->nkept != p->nbuckets)
         return error_set(error, STATUS_BUG, "role %u updates %u of %u buckets", p->role, r->nkept, p->nbuckets);
