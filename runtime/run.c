@@ -379,8 +379,10 @@ void run_describe(const struct run *r, uint32_t rank, char *out, size_t size)
     uint32_t at = i;
     for (uint32_t q = 0; q < NQUEUES && at == NONE; q++)
         at = atomic_load(&face->head[q]);
-    if (at >= p->ninsns)
+    if (at >= p->ninsns) {
+        snprintf(out, size, "at the end of step %u", atomic_load(&face->step) + 1);
         return;
+    }
     FILE *f = fmemopen(out, size, "w");
     if (!f)
         return;

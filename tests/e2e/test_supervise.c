@@ -181,12 +181,13 @@ static void test_soak(void)
     char dir[E2E_PATH], script[4096];
     make_folder(dir, "soak");
     snprintf(script, sizeof script,
-             "N=%d; S=$((N * 15 + 60)); $R $D/p --data $D/t.bin --steps $S --quiet --save $D/whole --log $D/whole.jsonl; "
+             "N=%d; S=$((N * 50 + 60)); $R $D/p --data $D/t.bin --steps $S --quiet --save $D/whole --log $D/whole.jsonl; "
              "rm -rf $D/c; $R $D/p --data $D/t.bin --steps $S --checkpoint $D/c --every 3 --restarts $((2 * N)) --watchdog 2 "
              "--save $D/end --log $D/end.jsonl 2>$D/said & P=$!; sleep 1; while kill -0 $P 2>/dev/null; do "
              "sleep 0.$(shuf -i 100-600 -n 1); C=$(cut -d' ' -f$(shuf -i 1-4 -n 1) /proc/$P/task/$P/children 2>/dev/null); "
              "case $(shuf -i 1-10 -n 1) in 1) kill -STOP $C;; 2) kill -SEGV $C;; 3) kill -ABRT $C;; *) kill -9 $C;; esac "
-             "2>/dev/null; done; wait $P && " SAME " && tail -n 1 $D/said >$D/last",
+             "2>/dev/null; test $(grep -c 'starting again' $D/said) -ge $N && break; done; wait $P && " SAME
+             " && tail -n 1 $D/said >$D/last && test $(cut -d' ' -f2 $D/last) -ge $N && cp $D/last $D/said",
              atoi(soak));
     expect(dir, script, 0, "restarts: ");
     snprintf(script, sizeof script, "%s/last", dir);
