@@ -40,6 +40,8 @@ enum status command_read(struct command *c, struct job **job, struct topo **topo
 /* the plan folder that is the first argument, simulated */
 enum status command_open(struct command *c, struct plan **plan);
 
+/* plan --spare-plans: plans for fewer nodes, written beside the plan, proved and described */
+enum status command_spares(struct command *c, const struct plan *p);
 /* on stderr: how much faster a plan may be that the search did not reach, and one that cannot be emitted */
 void command_say_search(struct command *c, const struct job *job, const struct topo *topo, const struct plan *p);
 

@@ -182,7 +182,7 @@ enum status command_plan(struct command *c)
         struct show_options show = show_detect(stdout);
         show_summary(p, stdout, &show);
     }
-    return STATUS_OK;
+    return o->spares ? command_spares(c, p) : STATUS_OK;
 }
 
 /* -d STAGE: ast, sched, asm */

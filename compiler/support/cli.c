@@ -19,6 +19,8 @@ static const char plan_more[] =
     "DIR gets programs for every rank, plan.json, and the two files as read; 'llmrun DIR --data FILE'\n"
     "trains with it. It is written whole or not at all, after its proofs. What cannot be emitted yet is\n"
     "not searched, and stderr says what it would have gained.\n"
+    "With --spare-plans the same request is planned for fewer nodes, where dp and gpus give way; llmrun takes\n"
+    "DIR.minus1 by itself where a launcher starts so many ranks. DIR.minus1.move is the transition to it.\n"
     "KEY is any word of the plan or train block ('llmc help language'):\n"
     "  --set tp=8 --set 'pp<=16' --set 'microbatch in [1, 2]' --set batch=\"2Mi tokens\"\n";
 static const char show_more[] =
@@ -68,7 +70,7 @@ static const char tokens_more[] =
 
 static const struct command commands[] = {
     {"plan", "MODEL CLUSTER -o DIR", "search, lower, verify, simulate, write a plan", 2, 2,
-     "output set top budget json force", plan_more},
+     "output set top budget spare-plans json force", plan_more},
     {"estimate", "MODEL CLUSTER", "predict only; no plan is written", 2, 2, "set sweep top budget json", estimate_more},
     {"explain", "DIR | MODEL CLUSTER", "why this plan: what it costs, what came close, what would change it", 1, 2,
      "set budget all json", explain_more},
@@ -106,6 +108,7 @@ static const struct option_row rows[] = {
     {"top", 0, NUMBER, AT(top), "N", "how many of the best decisions to keep: to list, or to try until one fits"},
     {"budget", 0, NUMBER, AT(budget), "N",
      "how much the search may do, in evaluations, not time (3000000, about twenty seconds)"},
+    {"spare-plans", 0, NUMBER, AT(spares), "N", "also plans for 1 to N nodes fewer, beside DIR: DIR.minus1, ..."},
     {"json", 0, FLAG, AT(json), NULL, "JSON on stdout"},
     {"force", 0, FLAG, AT(force), NULL, "where DIR holds more than a plan, move it aside first"},
     {"all", 0, FLAG, AT(all), NULL, "everything, not one screen"},

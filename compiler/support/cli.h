@@ -15,7 +15,7 @@ struct options {
     uint32_t nsets, nsweeps;
     const char *sets[64], *sweeps[8];
     const char *output, *stage, *ranks, *filter, *check;
-    uint64_t top, budget;
+    uint64_t top, budget, spares;
     uint32_t rank, stage_index, lost; /* UINT32_MAX = not given */
     bool json, times, all, force, full, execute, quiet, help, version, ascii;
     bool memory, traffic, timeline, schedule, code;
