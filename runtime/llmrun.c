@@ -8,8 +8,10 @@
 #include "runtime/flight.h"
 #include "runtime/launch.h"
 #include "runtime/memory.h"
+#include "runtime/mpi_ranks.h"
 #include "runtime/rendezvous.h"
 #include "runtime/run.h"
+#include "runtime/spare.h"
 #include "runtime/stop.h"
 #include "runtime/supervise.h"
 
@@ -185,6 +187,9 @@ static enum status replay(struct run *r, struct error *error)
     struct launch l;
     if (r->o.then)
         return chain_run(r, error);
+    TRY(find_launch(r, "", &l, error));
+    if (l.given || r->mpi)
+        spare_choose(r, r->mpi ? r->mpi->place.nranks : l.nranks, !(r->mpi ? r->mpi->place.rank : l.rank));
     enum status opened = run_open(r, error);
     if (r->o.mpi) { /* all ranks hear of it */
         TRY(run_mpi(r, opened, error));

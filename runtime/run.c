@@ -221,6 +221,8 @@ enum status run_open(struct run *r, struct error *error)
 {
     const struct settings *o = &r->o;
     TRY(folder_open(o->dir, &r->folder, error));
+    if (!r->folder->train[0]->nbuckets)
+        return error_set(error, STATUS_INPUT, "%s is a transition between plans, and no plan", o->dir);
     const struct job_info *job = &r->folder->train[0]->job;
     r->programs[ROUTINE_TRAIN] = (const struct program *const *)r->folder->train;
     r->programs[ROUTINE_EVAL] = (const struct program *const *)r->folder->eval;

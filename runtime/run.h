@@ -20,6 +20,7 @@ struct launch;
 
 struct run {
     struct settings o;
+    char spare[4352]; /* the folder that was taken in place of o.dir, if one was: spare.h */
     const struct player *player;
     struct folder *folder;
     const struct program *const *programs[NROUTINES]; /* by role */
