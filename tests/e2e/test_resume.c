@@ -5,7 +5,7 @@
  *
  * State that moves to the other layout in memory (llmc transition) gives what files give, bit for bit.
  *
- * RESUMES=N draws N layouts of each model and goes on from every step of LONG; RESUME=MODEL:SEED is that one. */
+ * MOVES=N draws N pairs of layouts for that alone.  RESUMES=N draws N layouts of each model and goes on from every step of LONG; RESUME=MODEL:SEED is that one. */
 
 #include "tests/compiler/random_layout.h"
 #include "tests/compiler/random_plan.h"
@@ -22,6 +22,12 @@
 #include <string.h>
 
 enum { STEPS = 6, LONG = 40, AT = 3, MOST_RANKS = 8, VOCAB = 53, EACH = 4 };
+
+static uint64_t asked(const char *name)
+{
+    const char *text = getenv(name);
+    return text ? strtoull(text, NULL, 10) : 0;
+}
 
 struct bench {
     struct arena *arena;
@@ -215,7 +221,13 @@ static bool write_transition(const struct bench *b, const struct plan *own, cons
  * not asked for here, so plans with experts go by files once more. */
 static void check_moved(struct bench *b, uint64_t seed, const struct plan *own, const struct plan *then)
 {
-    if (*b->routing && (shell(b, "rm -rf half") || run(b, "own", AT, "--checkpoint half") ||
+    bool alone = asked("MOVES");
+    if (alone && (!write_plan(b, own, "own") || !write_plan(b, then, "then"))) {
+        blame(b, seed, then, "it cannot be written");
+        return;
+    }
+    if ((*b->routing || alone) && (shell(b, "rm -rf half") ||
+                                 run(b, "own", AT, "--checkpoint half") ||
                         run(b, "then", STEPS, "--checkpoint half --resume --log then.jsonl"))) {
         blame(b, seed, then, "it cannot go on without another's choices");
         return;
@@ -238,18 +250,14 @@ static void check_layout(struct bench *b, uint64_t seed, bool every)
     struct plan *own = draw_plan(b, &state, &job), *then = draw_plan(b, &state, &other);
     CU_ASSERT(own && then);
     if (own && then) {
-        check_own(b, seed, &state, own, every);
-        check_other(b, seed, then);
+        if (!asked("MOVES")) {
+            check_own(b, seed, &state, own, every);
+            check_other(b, seed, then);
+        }
         check_moved(b, seed, own, then);
     }
     plan_close(own);
     plan_close(then);
-}
-
-static uint64_t asked(const char *name)
-{
-    const char *text = getenv(name);
-    return text ? strtoull(text, NULL, 10) : 0;
 }
 
 static void test_resumed(void)
@@ -266,7 +274,7 @@ static void test_resumed(void)
             continue;
         CU_ASSERT_FATAL(open_bench(&b, model));
         uint64_t first = this ? strtoull(only + n + 1, NULL, 10) : 1,
-                 count = this ? 1 : each ? each : test_draws(EACH, 1);
+                 count = this ? 1 : asked("MOVES") ? asked("MOVES") : each ? each : test_draws(EACH, 1);
         for (uint64_t seed = first; seed < first + count; seed++)
             check_layout(&b, seed, each || this);
         CU_ASSERT_EQUAL(b.failures, 0);
