@@ -293,6 +293,10 @@ static enum status read_inputs(struct arena *a, const char *dir, const struct fi
                                struct error *error)
 {
     static const char *const names[] = {"plan.json", "model.llm", "cluster.xml", "ranks.bin"};
+    if (find_file(files, "transition.json"))
+        return error_set(
+            error, STATUS_INPUT,
+            "%s is a transition between plans, and no plan ('llmc transition FROM TO --check %s' proves it)", dir, dir);
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (!find_file(files, names[i]))
             return error_set(error, STATUS_INPUT, "%s/MANIFEST does not list %s", dir, names[i]);
