@@ -36,6 +36,7 @@ struct run {
     uint32_t ncatalog;
     uint64_t *arena_sizes; /* by rank: the larger one of its programs' arenas */
     struct world world;
+    int64_t began_ns; /* of this attempt, world_now_ns() */
     uint64_t steps;
     /* of one that another plan takes over (chain.h): after how many steps, 0 = it runs to its end; where it says where
      * the job is, else NULL.  moved: it takes over, and all state is in its arenas already */

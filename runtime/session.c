@@ -45,6 +45,15 @@ static enum status report(struct session *s, enum status st)
     return st;
 }
 
+/* adds what has passed since a moment to what the run's time went to; returns the present moment */
+static int64_t spend(struct session *s, int what, int64_t since_ns)
+{
+    int64_t now = world_now_ns();
+    if (s->world->rank == 0)
+        atomic_fetch_add(&s->world->control->spent_ns[what], now - since_ns);
+    return now;
+}
+
 static void measure(struct session *s, uint32_t when)
 {
     if (s->run->player->threads && s->world->rank)
@@ -357,6 +366,7 @@ static enum status run_phases(struct session *s, uint64_t step, bool ahead)
 
 static enum status take_checkpoint(struct session *s, bool wait)
 {
+    int64_t begun = world_now_ns();
     const struct job_info *job = &exec_program(s->exec, ROUTINE_TRAIN)->job;
     const double *scale = exec_buffer(s->exec, ROUTINE_TRAIN, BUFFER_SCALE);
     struct checkpoint c = {.step = s->taken,
@@ -372,7 +382,9 @@ static enum status take_checkpoint(struct session *s, bool wait)
         memcpy(c.scale, scale, sizeof c.scale);
     if (wait)
         atomic_store(&s->face->state, RANK_SAVING);
-    if (saver_take(s->saver, &c, wait) || !wait)
+    bool written = saver_take(s->saver, &c, wait);
+    spend(s, SPENT_SAVING, begun);
+    if (written || !wait)
         return STATUS_OK;
     if (world_failed(s->world) == STATUS_OK)
         atomic_store(&s->world->control->unsaved, 1);
@@ -413,8 +425,10 @@ static enum status end_step(struct session *s, bool evaluates, double step_time_
     if (first)
         TRY(first_step_done(s));
     if (evaluates) {
+        int64_t begun = world_now_ns();
         TRY(evaluate(s, s->taken));
         core_s(s); /* of no step */
+        spend(s, SPENT_EVALUATING, begun);
     }
     bool stops = s->saver && saver_stops(s->saver, s->taken),
          saves = s->saver && (saver_is_due(s->saver, s->taken) || s->taken == s->run->steps);
@@ -453,15 +467,18 @@ static enum status train(struct session *s)
         TRY(create_files(s, &s->gradients, r->o.gradients, "gradients", 0));
         exec_set_hook(s->exec, dump_gradient, s);
     }
-    int64_t start = world_now_ns();
+    int64_t start = spend(s, SPENT_STARTING, r->began_ns), begun = start;
     for (bool stops = false; s->taken < end && !stops;) {
         uint64_t then = s->taken + 1;
         bool last = then == r->steps, evaluates = r->held_out && (last || (every && then % every == 0)),
              first = s->taken == r->resumed.step;
         stops = s->saver && saver_stops(s->saver, then);
+        begun = world_now_ns();
         TRY(run_step(s, then < end && !evaluates && !(s->saver && saver_is_due(s->saver, then))));
-        int64_t now = world_now_ns();
+        int64_t now = spend(s, SPENT_STEPS, begun);
         TRY(end_step(s, evaluates, (double)(now - start) * 1e-9));
+        if (s->world->rank == 0)
+            atomic_fetch_add(&s->world->control->steps_ended, 1);
         start = first || r->held_out || s->saver ? world_now_ns() : now;
     }
     if (s->saver && s->taken == r->steps && s->taken != r->resumed.step) /* else what it has resumed is its end */

@@ -35,6 +35,7 @@ static const char help[] =
     "                        this happens where a checkpoint is taken.  Ranks of one machine\n"
     "  --restarts N          where a rank dies or hangs, start all of them again from the newest checkpoint, N times at most;\n"
     "                        not where it fails three times in the same words\n"
+    "  --goodput             at the end: what share of the time went into steps that count, and what was lost to what\n"
     "  --eval FILE           held-out tokens; their loss is measured at the end\n"
     "  --eval-every N        and every N steps\n"
     "  --log FILE            one JSON line per step: step, loss, grad_norm, lr, tokens (so far), "
@@ -107,6 +108,7 @@ static const char help_end[] =
 enum {
     OPT_DATA = 1000,
     OPT_STEPS,
+    OPT_GOODPUT,
     OPT_AT,
     OPT_INIT,
     OPT_SAVE,
@@ -152,6 +154,7 @@ enum {
 static const struct option long_options[] = {{"data", required_argument, NULL, OPT_DATA},
                                              {"steps", required_argument, NULL, OPT_STEPS},
                                              {"at", required_argument, NULL, OPT_AT},
+                                             {"goodput", no_argument, NULL, OPT_GOODPUT},
                                              {"init", required_argument, NULL, OPT_INIT},
                                              {"save", required_argument, NULL, OPT_SAVE},
                                              {"eval", required_argument, NULL, OPT_EVAL},
@@ -325,6 +328,9 @@ static enum status apply_lasting(struct settings *o, int option, bool *known)
         return read_count("--check-replicas", optarg, 1, &o->replicas_every);
     case OPT_FLIP:
         return read_flip("--flip-bit", optarg, o->flip);
+    case OPT_GOODPUT:
+        o->goodput = true;
+        return STATUS_OK;
     case OPT_RESUME:
         o->resume = true;
         return STATUS_OK;
@@ -481,11 +487,11 @@ static enum status take_plans(struct settings *o, int n, char **words)
         return n == 3 ? usage("--at", NULL, "missing: after how many steps the second plan goes on")
                       : usage("--at", NULL, "is for PLAN TRANSITION PLAN");
     bool routes = o->routing[ROUTING_SAVE] || o->routing[ROUTING_REPLAY] || o->routing[ROUTING_COMPARE];
-    if (o->then && (o->cuda || o->transport > 0 || o->resume || o->restarts || o->trace || o->paced || o->generate ||
-                    o->gradients || routes))
+    if (o->then && (o->cuda || o->transport > 0 || o->resume || o->restarts || o->goodput || o->trace || o->paced ||
+                    o->generate || o->gradients || routes))
         return usage(
             "--at", NULL,
-            "not with --device cuda, --transport, --resume, --restarts, --trace, --paced, --generate, "
+            "not with --device cuda, --transport, --resume, --restarts, --goodput, --trace, --paced, --generate, "
             "--dump-gradients or --routing: the second plan's --resume goes on from a checkpoint of the first");
     return STATUS_OK;
 }

@@ -20,6 +20,7 @@ struct settings {
     uint64_t replicas_every; /* steps after which replicas are compared; 0 = only where a checkpoint is taken */
     uint64_t flip[2];        /* --flip-bit: a rank, and after which of its steps; 0 = after none */
     uint64_t restarts;       /* after failures, at most */
+    bool goodput;            /* print where the time went */
     const char *rendezvous;  /* host:port of rank 0 */
     uint64_t rank, ranks;    /* with --rendezvous: this rank of so many; 0 = taken from the launcher */
     uint64_t steps;          /* 0 = the job's own length */

@@ -37,6 +37,9 @@ struct world_rank {
 };
 
 enum { SAVES_AHEAD = 4 };
+/* what a run's time goes to, see goodput.h; SPENT_STARTING: from the beginning of the process to that of the first step
+ */
+enum { SPENT_STARTING, SPENT_STEPS, SPENT_SAVING, SPENT_EVALUATING, NSPENT };
 struct world;
 struct mpi_ranks;
 struct world_control {
@@ -52,8 +55,10 @@ struct world_control {
     _Atomic uint32_t asked;
     _Atomic uint64_t save_after[SAVES_AHEAD], stop_after;
     _Atomic uint32_t saving, saving_count, saving_turn, save_failed;
-    _Atomic uint32_t unsaved; /* all steps were taken, but the last checkpoint could not be written */
-    char message[2048];       /* message of the first failure */
+    _Atomic uint32_t unsaved;         /* all steps were taken, but the last checkpoint could not be written */
+    _Atomic int64_t spent_ns[NSPENT]; /* rank 0's */
+    _Atomic uint64_t steps_ended;
+    char message[2048]; /* message of the first failure */
 };
 
 /* What ranks that share no memory do in place of it; `context` is whatever serves them. */

@@ -70,8 +70,13 @@ static void test_deaths(void)
            "F=$(grep -l '^rank 2 was killed' $D/c/failure-*.txt) && test $(grep -c '^rank [0-3], [0-9]* instr' $F) = 4 && "
            "grep -q '^rank 2, [0-9]* instructions finished, ' $F && test $(grep -c '^ .*[0-9]  *[a-z_]* *[A-Z]' $F) = 128",
            0, "llmrun: what every rank did last is in ");
-    snprintf(script, sizeof script, RUN "newer; kill -STOP $(child 2); wait $P && " SAME, "--watchdog 1");
+    snprintf(script, sizeof script, RUN "newer; kill -STOP $(child 2); wait $P && " SAME, "--watchdog 1 --goodput");
     expect(dir, script, 0, "but its process is stopped");
+    /* all of the time is in one of the lines, and all steps that count are the run's */
+    expect(dir, "grep -q '^goodput: .* went into 60 steps that count$' $D/said && grep -q ' starting, 2 times$' $D/said && "
+                "grep -q ' again after 1 failure: no rank has made progress' $D/said && sed -n '/^goodput/,$p' $D/said | "
+                "awk '/^goodput/ { sum = $5 * $2 / 100; all = $5; next } { sum += $1 } "
+                "END { exit !(sum > 0.98 * all && sum < 1.02 * all) }'", 0, "goodput: ");
 }
 
 static void test_asked_to_stop(void)

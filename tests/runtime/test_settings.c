@@ -60,7 +60,7 @@ static void test_refused(void)
     static const char *const cases[][2] = {
         {"", "PLAN: missing: the folder that 'llmc plan' wrote"},
         {"p", "--data: missing: a file of tokens ('llmc tokens' makes one from text)"},
-        {"p q --data t", "q: one plan at a time"},
+        {"p q --data t", "q: one plan at a time, or PLAN TRANSITION PLAN with --at N"},
         {"p --data t --steps 0", "--steps 0: not a whole number from 1 on"},
         {"p --data t --steps 1x", "--steps 1x: not a whole number from 1 on"},
         {"p --data t --steps -1", "--steps -1: not a whole number from 1 on"},
