@@ -11,6 +11,7 @@
 #include "runtime/device.h"
 #include "runtime/exec_play.h"
 #include "runtime/mpi_ranks.h"
+#include "runtime/work.h"
 
 #include <cblas.h>
 #include <errno.h>
@@ -76,6 +77,17 @@ static void pop(const struct exec *e, struct play *play, uint32_t q)
     atomic_store_explicit(&face->progress, n + 1, memory_order_relaxed);
 }
 
+/* Runs a kernel whose time counts. */
+static void run_timed(struct exec *e, enum op op, struct kernel_args *k, uint8_t kind)
+{
+    int64_t start = world_now_ns();
+    device_cpu_run(op, k);
+    int64_t took = world_now_ns() - start, end = start + took + (int64_t)(e->s.slow * (double)took);
+    while (e->s.slow > 0 && world_now_ns() < end)
+        __builtin_ia32_pause();
+    e->work_ns[kind] += e->s.slow > 0 ? end - start : took;
+}
+
 static void run_kernel(struct exec *e, struct play *play, uint32_t i)
 {
     struct kernel_args k = {.scratch = e->scratch, .batch = play->batch};
@@ -88,7 +100,11 @@ static void run_kernel(struct exec *e, struct play *play, uint32_t i)
     int64_t core_ns = play->trace ? world_core_ns() : 0;
     if (play->trace)
         play->trace[i].start_ns = world_now_ns();
-    device_cpu_run(play->p->insns[i].op, &k);
+    uint8_t kind = e->kind && play == &e->play[ROUTINE_TRAIN] ? e->kind[i] : WORK_NONE;
+    if (kind == WORK_NONE)
+        device_cpu_run(play->p->insns[i].op, &k);
+    else
+        run_timed(e, play->p->insns[i].op, &k, kind);
     if (play->trace) {
         play->trace[i].end_ns = world_now_ns();
         play->trace[i].core_ns = world_core_ns() - core_ns;

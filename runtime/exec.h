@@ -10,6 +10,7 @@
 
 struct batch_source;
 struct exec;
+struct work;
 struct gang;
 struct player;
 
@@ -31,6 +32,8 @@ struct exec_setup {
     double watchdog_s;             /* report and fail after so long without progress of any rank; 0 = never */
     const int64_t *const *pace_ns; /* for player_paced: times of training instructions by role */
     struct routing *routing;       /* recorded or replayed choices of experts in training, routing.h; or NULL */
+    const struct work *work;       /* kinds of equal work, which are timed; or NULL */
+    double slow;                   /* a test: after each kernel, do nothing for so many times as long as it took */
     struct gang *gang;             /* for player_d2d and player_nccl: the process's ranks on their GPU */
 };
 
@@ -64,6 +67,9 @@ uint64_t exec_touched(struct exec *e);
 
 /* a buffer's memory on this rank, in the host's copy; NULL if there is none of that kind */
 void *exec_buffer(const struct exec *e, enum routine which, enum buffer_kind kind);
+
+/* nanoseconds in training instructions of each kind of work since the start, WORK_KINDS of them */
+const int64_t *exec_work(const struct exec *e);
 
 /* prints for every rank which instruction it is at and whom it waits for */
 void exec_report(const struct exec *e, FILE *out);

@@ -2,6 +2,7 @@
  * players have in common. */
 
 #include "runtime/exec_play.h"
+#include "runtime/work.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -157,6 +158,7 @@ enum status exec_open(struct exec **out, const struct exec_setup *s, struct erro
     e->met = calloc(s->channels->n + (size_t)1, sizeof *e->met);
     enum status st = e->met ? STATUS_OK : STATUS_WORLD;
     uint32_t role = s->ranks->ranks[s->world->rank].role;
+    e->kind = s->work && s->work->nkinds ? s->work->kind[role] : NULL;
     for (uint32_t r = 0; r < NROUTINES && st == STATUS_OK; r++)
         if (s->programs[r] && s->programs[r][role])
             st = load(e, &e->play[r], s->programs[r][role], error);
@@ -192,6 +194,11 @@ void exec_close(struct exec *e)
 const struct program *exec_program(const struct exec *e, enum routine which)
 {
     return e->play[which].p;
+}
+
+const int64_t *exec_work(const struct exec *e)
+{
+    return e->work_ns;
 }
 
 const void *exec_scratch(const struct exec *e, size_t *bytes)

@@ -41,6 +41,8 @@ struct exec {
     uint32_t allowed, patience; /* adversarial: queues that may move, passes until the next draw */
     exec_hook *hook;
     void *hook_context;
+    const uint8_t *kind; /* of the training instructions' work, WORK_NONE where it does not count; NULL: of none */
+    int64_t work_ns[WORK_KINDS];
 };
 
 static inline uint8_t *exec_address(const struct exec *e, uint64_t at)

@@ -72,8 +72,8 @@ static enum status stopped(const struct run *r)
 {
     uint64_t step = atomic_load(&r->world.control->stop_after);
     if (step && !r->o.quiet && (r->world.rank == NONE || r->world.rank == 0))
-        fprintf(stderr, "llmrun: stopped after step %llu, as a signal asked; --resume goes on from there\n",
-                (unsigned long long)step);
+        fprintf(stderr, "llmrun: stopped after step %llu, %s; --resume goes on from there\n", (unsigned long long)step,
+                atomic_load(&r->world.control->asked) == ASKED_BY_SPIKE ? "because of the spike" : "as a signal asked");
     return step ? STATUS_STOPPED : STATUS_OK;
 }
 

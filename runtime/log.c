@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -131,6 +132,18 @@ void log_eval(struct log *l, uint64_t step, double loss, uint64_t tokens)
     }
     if (l->progress || l->plain)
         fprintf(stderr, "%sstep %llu  held-out loss %.4f\n", l->progress ? "\r" : "", (unsigned long long)step, loss);
+}
+
+void log_say(const struct log *l, const char *format, ...)
+{
+    va_list ap;
+    flockfile(stderr);
+    fputs(l->progress ? "\nllmrun: " : "llmrun: ", stderr);
+    va_start(ap, format);
+    vfprintf(stderr, format, ap);
+    va_end(ap);
+    fputc('\n', stderr);
+    funlockfile(stderr);
 }
 
 enum status log_close(struct log *l, struct error *error)

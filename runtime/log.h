@@ -29,6 +29,8 @@ struct log_step {
 enum status log_open(struct log *l, const char *path, uint64_t first, uint64_t steps, bool quiet, struct error *error);
 void log_step(struct log *l, const struct log_step *s);
 void log_eval(struct log *l, uint64_t step, double loss, uint64_t tokens);
+/* a sentence on stderr, whatever is there of a line for people */
+void log_say(const struct log *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* STATUS_WORLD if anything could not be written */
 enum status log_close(struct log *l, struct error *error);
 

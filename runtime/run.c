@@ -251,7 +251,9 @@ enum status run_open(struct run *r, struct error *error)
                  eval = r->evaluates ? r->folder->eval[role]->arena_bytes : 0;
         r->arena_sizes[i] = train > eval ? train : eval;
     }
-    return r->arena_sizes ? choose_player(r) : STATUS_WORLD;
+    if (!r->arena_sizes || work_make(&r->work, r->folder->ranks, r->programs[ROUTINE_TRAIN]) != STATUS_OK)
+        return STATUS_WORLD;
+    return choose_player(r);
 }
 
 void run_close(struct run *r)
@@ -265,6 +267,7 @@ void run_close(struct run *r)
     free(r->catalog);
     free(r->prompt.ids);
     pace_free(&r->pace);
+    work_free(&r->work);
     routing_close(&r->routing);
     free(r->arena_sizes);
     gang_free(r->gang);

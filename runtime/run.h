@@ -15,6 +15,7 @@
 #include "runtime/routing.h"
 #include "runtime/safetensors.h"
 #include "runtime/saver.h"
+#include "runtime/work.h"
 
 struct launch;
 
@@ -44,6 +45,7 @@ struct run {
     struct checkpoint *handed;
     bool moved;
     struct pace pace; /* --paced */
+    struct work work; /* kinds of equal work, which are timed on CPU ranks */
     struct routing routing;
     /* --device cuda */
     const struct cuda_plugin *plugin;

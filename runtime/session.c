@@ -6,6 +6,8 @@
 #include "runtime/file.h"
 #include "runtime/lr.h"
 #include "runtime/replicas.h"
+#include "runtime/slowness.h"
+#include "runtime/spikes.h"
 #include "runtime/summary.h"
 #include "runtime/trace.h"
 #include "runtime/weights.h"
@@ -34,7 +36,9 @@ struct session {
     double loss_scale;      /* of the next step; 0 = none */
     uint64_t skipped;       /* steps whose gradients overflowed: they move neither corrections nor the learning rate */
     struct saver *saver;    /* NULL without --checkpoint */
-    uint64_t taken;         /* steps that have been taken, with those of earlier runs that this one resumes */
+    struct slowness *slowness; /* rank 0's */
+    struct spikes spikes;      /* rank 0's */
+    uint64_t taken;            /* steps that have been taken, with those of earlier runs that this one resumes */
     struct error error;
 };
 
@@ -125,6 +129,8 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
         .watchdog_s = r->o.watchdog_s,
         .routing = r->routing.use ? &r->routing : NULL,
         .pace_ns = (const int64_t *const *)r->pace.ns,
+        .work = &r->work,
+        .slow = r->o.slow_by > 0 && r->o.slow_rank == rank ? r->o.slow_by - 1 : 0,
         .gang = r->gang};
     *s = (struct session){.run = r, .world = &r->world, .face = &r->world.ranks[rank]};
     s->summary.loss = s->summary.eval_loss = NAN;
@@ -157,6 +163,8 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
         fprintf(stderr, "%u rank%s over %s, %llu step%s, %s\n", r->world.nranks, r->world.nranks == 1 ? "" : "s",
                 r->player->transport, (unsigned long long)r->steps, r->steps == 1 ? "" : "s", device);
     }
+    if (rank == 0 && r->player->on_cores && r->player->computes && r->world.nranks > 1)
+        TRY(report(s, slowness_open(&s->slowness, s->world, r->folder->ranks, &r->work)));
     if (rank == 0)
         TRY(report(s, log_open(&s->log, r->o.log, r->resumed.step, r->steps, r->o.quiet, &s->error)));
     return world_barrier(s->world);
@@ -295,6 +303,18 @@ static double core_s(struct session *s)
     return 1e-9 * (double)(all - before);
 }
 
+/* A loss or gradients far above those of the steps before: said, and where it is wanted the run stops as for a signal.
+ */
+static void look_for_spike(struct session *s, const struct log_step *line)
+{
+    const char *words = line->skipped ? NULL : spikes_add(&s->spikes, line->step, line->loss, line->grad_norm);
+    if (!words)
+        return;
+    log_say(&s->log, "%s", words);
+    if (s->run->o.stop_on_spike)
+        atomic_store(&s->world->control->asked, ASKED_BY_SPIKE);
+}
+
 static void log_results(struct session *s, uint64_t step, double step_time_s)
 {
     const struct job_info *job = &exec_program(s->exec, ROUTINE_TRAIN)->job;
@@ -328,6 +348,18 @@ static void log_results(struct session *s, uint64_t step, double step_time_s)
     s->summary.seconds += step != s->run->resumed.step ? step_time_s : 0;
     if (s->world->rank == 0)
         log_step(&s->log, &line);
+    if (s->world->rank == 0)
+        look_for_spike(s, &line);
+}
+
+/* What this rank's own instructions took, and which rank's take too long. */
+static void look_for_slow(struct session *s)
+{
+    if (s->run->player->on_cores && s->run->player->computes)
+        slowness_tell(s->world, (uint32_t)(s->taken - s->run->resumed.step), exec_work(s->exec));
+    const char *words = s->slowness ? slowness_look(s->slowness) : NULL;
+    if (words)
+        log_say(&s->log, "%s", words);
 }
 
 static void set_block(struct session *s, uint64_t step)
@@ -422,6 +454,7 @@ static enum status end_step(struct session *s, bool evaluates, double step_time_
     TRY(check_room(s, ROUTINE_TRAIN, s->taken));
     TRY(check_finite(s));
     log_results(s, s->taken - 1, step_time_s);
+    look_for_slow(s);
     if (first)
         TRY(first_step_done(s));
     if (evaluates) {
@@ -599,6 +632,7 @@ enum status run_rank(struct run *r, uint32_t rank)
     if (st == STATUS_OK)
         st = r->o.generate ? report(&s, generate_rank(r, s.exec, &s.error)) : train_and_save(&s);
     saver_close(s.saver);
+    slowness_close(s.slowness);
     exec_close(s.exec);
     atomic_store(&s.face->state, RANK_ENDED);
     return st;

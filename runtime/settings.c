@@ -36,6 +36,8 @@ static const char help[] =
     "  --restarts N          where a rank dies or hangs, start all of them again from the newest checkpoint, N times at most;\n"
     "                        not where it fails three times in the same words\n"
     "  --goodput             at the end: what share of the time went into steps that count, and what was lost to what\n"
+    "  --on-spike say|stop   a step whose loss or gradient norm is far above that of the steps before is said (say); stop: and\n"
+    "                        the run stops after a checkpoint, as for SIGTERM\n"
     "  --eval FILE           held-out tokens; their loss is measured at the end\n"
     "  --eval-every N        and every N steps\n"
     "  --log FILE            one JSON line per step: step, loss, grad_norm, lr, tokens (so far), "
@@ -44,6 +46,7 @@ static const char help[] =
     "                        if it cannot be written the run goes on, and ends with exit code 4; - is stdout\n"
     "  --trace FILE          what the last step really did, for ui.perfetto.dev or chrome://tracing\n"
     "  --flip-bit RANK:STEP  damage a weight of a rank after a step (a test: it must be found)\n"
+    "  --slow-rank RANK:N    a rank's kernels take N times as long (a test: it must be named)\n"
     "  --shuffle-queues SEED run ready queues in a seeded adversarial order (a test: results must not "
     "change)\n"
     "  --dump-gradients DIR  write the first step's gradients, reduced and not clipped, as "
@@ -137,6 +140,8 @@ enum {
     OPT_KEEP,
     OPT_REPLICAS,
     OPT_FLIP,
+    OPT_SLOW,
+    OPT_SPIKE,
     OPT_RESTARTS,
     OPT_KEEP_EVERY,
     OPT_PACED,
@@ -178,6 +183,8 @@ static const struct option long_options[] = {{"data", required_argument, NULL, O
                                              {"keep", required_argument, NULL, OPT_KEEP},
                                              {"check-replicas", required_argument, NULL, OPT_REPLICAS},
                                              {"flip-bit", required_argument, NULL, OPT_FLIP},
+                                             {"slow-rank", required_argument, NULL, OPT_SLOW},
+                                             {"on-spike", required_argument, NULL, OPT_SPIKE},
                                              {"restarts", required_argument, NULL, OPT_RESTARTS},
                                              {"keep-every", required_argument, NULL, OPT_KEEP_EVERY},
                                              {"paced", required_argument, NULL, OPT_PACED},
@@ -288,6 +295,17 @@ static enum status read_flip(const char *name, const char *text, uint64_t flip[2
     return STATUS_OK;
 }
 
+/* "RANK:N" */
+static enum status read_slow(const char *name, const char *text, struct settings *o)
+{
+    unsigned rank;
+    int n = 0;
+    if (sscanf(text, "%9u:%lf%n", &rank, &o->slow_by, &n) != 2 || text[n] || !(o->slow_by >= 1) || o->slow_by > 1000)
+        return usage(name, text, "not RANK:N, as 2:1.5");
+    o->slow_rank = rank;
+    return STATUS_OK;
+}
+
 /* "200": steps; "30s", "10m", "2h": time */
 static enum status read_interval(const char *name, const char *text, struct saver_rules *rules)
 {
@@ -314,6 +332,7 @@ static enum status read_interval(const char *name, const char *text, struct save
 /* options of what a run survives; *known false: another option */
 static enum status apply_lasting(struct settings *o, int option, bool *known)
 {
+    int choice = 0;
     *known = true;
     switch (option) {
     case OPT_EVERY:
@@ -331,6 +350,12 @@ static enum status apply_lasting(struct settings *o, int option, bool *known)
     case OPT_GOODPUT:
         o->goodput = true;
         return STATUS_OK;
+    case OPT_SPIKE:
+        TRY(read_choice("--on-spike", optarg, "say stop", &choice));
+        o->stop_on_spike = choice == 1;
+        return STATUS_OK;
+    case OPT_SLOW:
+        return read_slow("--slow-rank", optarg, o);
     case OPT_RESUME:
         o->resume = true;
         return STATUS_OK;
@@ -531,6 +556,8 @@ enum status settings_parse(struct settings *o, int argc, char **argv, bool *done
         return usage("--checkpoint", NULL, "not with --paced, --routing-save or --routing-compare");
     if ((o->resume || o->restarts) && !o->checkpoint.dir)
         return usage(o->resume ? "--resume" : "--restarts", NULL, "needs --checkpoint DIR, where the checkpoints are");
+    if (o->stop_on_spike && !o->checkpoint.dir)
+        return usage("--on-spike", "stop", "needs --checkpoint DIR, where the checkpoint goes");
     TRY(settle_generation(o));
     if (!o->data && !o->paced && !o->generate)
         return usage("--data", NULL, "missing: a file of tokens ('llmc tokens' makes one from text)");

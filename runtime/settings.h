@@ -17,14 +17,17 @@ struct settings {
     const char *routing[4];        /* by enum routing_use; at most one */
     struct saver_rules checkpoint; /* dir NULL = none are taken */
     bool resume;
+    bool stop_on_spike;      /* --on-spike stop */
     uint64_t replicas_every; /* steps after which replicas are compared; 0 = only where a checkpoint is taken */
     uint64_t flip[2];        /* --flip-bit: a rank, and after which of its steps; 0 = after none */
-    uint64_t restarts;       /* after failures, at most */
-    bool goodput;            /* print where the time went */
-    const char *rendezvous;  /* host:port of rank 0 */
-    uint64_t rank, ranks;    /* with --rendezvous: this rank of so many; 0 = taken from the launcher */
-    uint64_t steps;          /* 0 = the job's own length */
-    uint64_t eval_every;     /* 0 = only at the end */
+    uint64_t slow_rank;      /* --slow-rank: a rank, and how many times as long its kernels take; 0 = none */
+    double slow_by;
+    uint64_t restarts;      /* after failures, at most */
+    bool goodput;           /* print where the time went */
+    const char *rendezvous; /* host:port of rank 0 */
+    uint64_t rank, ranks;   /* with --rendezvous: this rank of so many; 0 = taken from the launcher */
+    uint64_t steps;         /* 0 = the job's own length */
+    uint64_t eval_every;    /* 0 = only at the end */
     uint64_t shuffle_seed;
     double watchdog_s;
     bool json, quiet, local_ranks;

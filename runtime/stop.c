@@ -11,7 +11,7 @@ static void ask(int number)
 {
     for (int i = 0; i < 2; i++)
         if (word[i])
-            atomic_store(word[i], 1);
+            atomic_store(word[i], 1); /* ASKED_BY_SIGNAL */
     signal(number, SIG_DFL);
 }
 

@@ -14,7 +14,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WORLD_FLIGHT = 32 /* instructions of each rank that are remembered */ };
+enum {
+    WORLD_FLIGHT = 32, /* instructions of each rank that are remembered */
+    WORLD_HOST = 64,   /* a host's name, with its end */
+    WORK_KINDS = 32    /* of instructions, see work.h */
+};
 enum rank_state { RANK_STARTING, RANK_STEPPING, RANK_SAVING, RANK_ENDED };
 
 /* what one rank publishes; written by the rank itself, except `event` */
@@ -32,11 +36,14 @@ struct world_rank {
     /* nanoseconds for which the process has had a core, as of the end of its last step */
     _Atomic int64_t core_ns;
     _Atomic uint32_t flight[WORLD_FLIGHT]; /* at progress modulo the size: instruction * 2, + 1 of the evaluation */
+    /* steps for which the times are, twice, odd while they are written: see slowness.h; nanoseconds by kind of work */
+    _Atomic uint32_t work_steps;
+    _Atomic uint64_t work_ns[WORK_KINDS];
     double margin; /* largest margin of expert choices that differ from recorded ones, see routing.h */
     uint64_t report[8], memory[2][8]; /* for the final summary, see summary.h and memory.h */
 };
 
-enum { SAVES_AHEAD = 4 };
+enum { SAVES_AHEAD = 4, ASKED_BY_SIGNAL = 1, ASKED_BY_SPIKE };
 /* what a run's time goes to, see goodput.h; SPENT_STARTING: from the beginning of the process to that of the first step
  */
 enum { SPENT_STARTING, SPENT_STEPS, SPENT_SAVING, SPENT_EVALUATING, NSPENT };
@@ -49,7 +56,7 @@ struct world_control {
     _Atomic uint32_t barrier_count, barrier_turn;
     _Atomic uint32_t message_ready;
     _Atomic uint64_t resumed; /* sum over ranks of the steps that had been taken before the run */
-    /* saver.h.  asked: a signal asked for the run to stop; steps after which all take a checkpoint, each at its number
+    /* saver.h.  asked: somebody asked for the run to stop; steps after which all take a checkpoint, each at its number
      * modulo SAVES_AHEAD, since ranks are not at the same step; the step after which all stop (0: none); ranks whose
      * checkpoint is being written, where they meet meanwhile, and whether one of them has failed */
     _Atomic uint32_t asked;
@@ -87,9 +94,10 @@ struct world {
     const struct world *within[2]; /* worlds of the same processes that fail with this one; or NULL */
     /* for ranks that share no memory, whose region is this rank's alone; else NULL */
     const struct world_remote *remote;
-    struct mpi_ranks *mpi; /* where operands go by MPI; else NULL */
-    bool named;            /* ranks were started from outside, so nobody else watches for dead ones */
-    uint32_t spins;        /* polls before sleeping: few if ranks outnumber cores */
+    struct mpi_ranks *mpi;           /* where operands go by MPI; else NULL */
+    const char (*hosts)[WORLD_HOST]; /* names of hosts by rank where they are known and differ, at rank 0; else NULL */
+    bool named;                      /* ranks were started from outside, so nobody else watches for dead ones */
+    uint32_t spins;                  /* polls before sleeping: few if ranks outnumber cores */
 };
 
 struct world_sizes {
