@@ -237,8 +237,11 @@ static void check_watchdog(const struct exec *e, struct patience *p)
     if (!(e->s.watchdog_s > 0) || (double)(now - p->since_ns) < most_s * 1e9)
         return;
     bool first = world_failed(e->s.world) == STATUS_OK;
-    world_fail(e->s.world, STATUS_WORLD, "no rank has made progress for %.0f s; see the list of what each waits for",
-               e->s.watchdog_s);
+    char cause[1500];
+    exec_cause(e, cause, sizeof cause);
+    world_fail(e->s.world, STATUS_WORLD,
+               "no rank has made progress for %.0f s%s%s; see the list of what each waits for", e->s.watchdog_s,
+               cause[0] ? ": " : "", cause);
     if (first)
         exec_report(e, stderr);
 }
@@ -318,9 +321,24 @@ static const char *admit(struct exec *e, enum op op, const struct kernel_args *k
     return NULL;
 }
 
+/* OpenBLAS maps so much at its first product, and tries for ever where it cannot. */
+static const size_t BLAS_BYTES = (size_t)128 << 20;
+
+static enum status try_blas(struct error *error)
+{
+    void *map = mmap(NULL, BLAS_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED)
+        return error_set(error, STATUS_WORLD, "cannot map the %zu MiB that matrix products may take: %s",
+                         BLAS_BYTES >> 20, strerror(errno));
+    munmap(map, BLAS_BYTES);
+    return STATUS_OK;
+}
+
+/* an error that it does not name is that there is no memory */
 static enum status open_transport(struct exec *e, struct error *error)
 {
-    (void)error; /* out of memory, which it says */
+    if (e->s.player->computes)
+        TRY(try_blas(error));
     TRY(transport_open(&e->transport, e->s.world, e->s.channels->list, e->s.channels->n));
     void *map = mmap(NULL, e->scratch_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     e->scratch = map == MAP_FAILED ? NULL : map;

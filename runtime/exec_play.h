@@ -59,6 +59,11 @@ void exec_make_meeting(const struct exec *e, const struct play *play, uint32_t i
 /* resolves an instruction's operands and attributes for this rank */
 void exec_resolve(const struct exec *e, const struct program *p, uint32_t insn, struct kernel_args *k);
 
+/* the program that a rank is at, the evaluation's where it evaluates; exec_report.c */
+const struct program *exec_program_of(const struct exec *e, uint32_t rank);
+/* why no rank makes progress, as far as this one knows, in words; "": it does not; exec_cause.c */
+void exec_cause(const struct exec *e, char *out, size_t size);
+
 /* exec_paced.c */
 enum progress exec_try_paced(struct exec *e, struct play *play, uint32_t queue, uint32_t insn);
 int64_t exec_paced_rest(const struct play *play);

@@ -8,7 +8,7 @@
 
 static const char *const states[] = {"starting", "stepping", "saving", "ended"};
 
-static const struct program *program_of(const struct exec *e, uint32_t rank)
+const struct program *exec_program_of(const struct exec *e, uint32_t rank)
 {
     uint32_t eval = atomic_load(&e->s.world->ranks[rank].evaluating);
     const struct program *const *set = e->s.programs[eval ? ROUTINE_EVAL : ROUTINE_TRAIN];
@@ -44,7 +44,7 @@ static void report_members(const struct exec *e, uint32_t rank, const struct pro
     const struct channel *channel = &e->s.channels->list[c];
     for (uint32_t m = 0; m < channel->nmembers; m++) {
         uint32_t other = channel->members[m];
-        const struct program *q = program_of(e, other);
+        const struct program *q = exec_program_of(e, other);
         for (uint32_t j = 0; q && other != rank && j < q->ninsns; j++) {
             if (q->insns[j].seq != p->insns[i].seq)
                 continue;
@@ -60,7 +60,7 @@ static void report_members(const struct exec *e, uint32_t rank, const struct pro
 static void report_rank(const struct exec *e, uint32_t rank, FILE *out)
 {
     struct world_rank *face = &e->s.world->ranks[rank];
-    const struct program *p = program_of(e, rank);
+    const struct program *p = exec_program_of(e, rank);
     uint32_t state = atomic_load(&face->state), running = atomic_load(&face->running), count[NQUEUES];
     fprintf(out, "rank %u: %s, step %u%s\n", rank, states[state <= RANK_ENDED ? state : RANK_ENDED],
             atomic_load(&face->step) + 1, world_trouble(e->s.world, rank));

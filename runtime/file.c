@@ -425,6 +425,13 @@ const char *file_remove_folder(const char *path)
     return remove_below(AT_FDCWD, path, 1);
 }
 
+void file_guard_streams(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            open("/dev/null", fd ? O_RDONLY : O_WRONLY); /* reading or writing fails, as it would have */
+}
+
 const char *file_flush_stdout(void)
 {
     bool before = ferror(stdout);

@@ -77,6 +77,9 @@ const char *file_flush_folder(const char *path);
  * are not followed */
 const char *file_remove_folder(const char *path);
 
+/* Standard streams that were closed stay so, but their numbers are no longer free: else the next file that is opened
+ * would get what is printed. */
+void file_guard_streams(void);
 /* was everything printed on standard output written?  To be called last in main(). */
 const char *file_flush_stdout(void);
 

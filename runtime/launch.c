@@ -3,6 +3,7 @@
  */
 
 #include "runtime/launch.h"
+#include "runtime/memory.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -62,9 +63,14 @@ struct child {
     bool running;
 };
 
-static void describe_end(char *out, size_t size, int status)
+/* kills: of processes for want of memory, before the ranks were started */
+static void describe_end(char *out, size_t size, int status, uint64_t kills)
 {
-    if (WIFSIGNALED(status))
+    bool group, memory = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && memory_kills(&group) > kills;
+    if (memory)
+        snprintf(out, size, "was killed because %s",
+                 group ? "the memory of its control group ran out" : "this machine's memory ran out");
+    else if (WIFSIGNALED(status))
         snprintf(out, size, "was killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
     else
         snprintf(out, size, "ended with exit code %d", WEXITSTATUS(status));
@@ -98,7 +104,7 @@ static void kill_all(const struct child *children, uint32_t n)
 }
 
 /* waits for children until none runs */
-static void reap(struct world *w, struct child *children, uint32_t n,
+static void reap(struct world *w, struct child *children, uint32_t n, uint64_t kills,
                  void (*describe)(void *context, uint32_t rank, char *out, size_t size), void *context)
 {
     int64_t deadline = 0;
@@ -123,7 +129,7 @@ static void reap(struct world *w, struct child *children, uint32_t n,
             if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
                 continue;
             char end[80], doing[700] = "";
-            describe_end(end, sizeof end, status);
+            describe_end(end, sizeof end, status, kills);
             describe(context, r, doing, sizeof doing);
             world_fail(w, WIFEXITED(status) ? (enum status)WEXITSTATUS(status) : STATUS_WORLD, "rank %u %s%s%s", r, end,
                        doing[0] ? " " : "", doing);
@@ -138,6 +144,8 @@ enum status launch_local(struct world *w, enum status (*body)(void *context, uin
 {
     struct child *children = calloc(w->nranks, sizeof *children);
     pid_t parent = getpid();
+    bool group;
+    uint64_t kills = memory_kills(&group);
     if (!children)
         return STATUS_WORLD;
     uint32_t started = 0;
@@ -147,7 +155,7 @@ enum status launch_local(struct world *w, enum status (*body)(void *context, uin
         world_fail(w, STATUS_WORLD, "cannot start a process for rank %u: %s", started, strerror(errno));
         kill_all(children, started);
     }
-    reap(w, children, started, describe, context);
+    reap(w, children, started, kills, describe, context);
     free(children);
     return world_failed(w);
 }

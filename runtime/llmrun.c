@@ -210,6 +210,7 @@ int main(int argc, char **argv)
     struct run r = {.folder = NULL};
     bool done;
     struct error error = {""};
+    file_guard_streams();
     enum status st = settings_parse(&r.o, argc, argv, &done);
     if (st != STATUS_OK || done)
         return leave(st);

@@ -2,7 +2,6 @@
 
 #include "runtime/memory.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -83,4 +82,47 @@ uint64_t memory_available(void)
         most > used && most - used < available)
         available = most - used;
     return available;
+}
+
+/* the number behind a word at the beginning of a line; false: there is none */
+static bool read_named(const char *path, const char *word, uint64_t *out)
+{
+    char line[256];
+    unsigned long long n = 0;
+    bool found = false;
+    size_t length = strlen(word);
+    FILE *in = fopen(path, "r");
+    while (in && !found && fgets(line, sizeof line, in))
+        found = !strncmp(line, word, length) && line[length] == ' ' && sscanf(line + length, "%llu", &n) == 1;
+    if (in)
+        fclose(in);
+    *out = n;
+    return found;
+}
+
+/* /proc/self/cgroup has a line per hierarchy, "number:controllers:path"; version 2's has no controllers. */
+uint64_t memory_kills(bool *group)
+{
+    char line[2048], path[2200];
+    uint64_t n = 0;
+    FILE *in = fopen("/proc/self/cgroup", "r");
+    *group = false;
+    while (in && !*group && fgets(line, sizeof line, in)) {
+        char *kind = strchr(line, ':'), *at = kind ? strchr(kind + 1, ':') : NULL;
+        if (!at)
+            continue;
+        *at++ = 0;
+        at[strcspn(at, "\n")] = 0;
+        bool first = !strcmp(kind + 1, "memory");
+        if (!first && kind[1])
+            continue;
+        snprintf(path, sizeof path, "/sys/fs/cgroup%s%s/%s", first ? "/memory" : "", strcmp(at, "/") ? at : "",
+                 first ? "memory.oom_control" : "memory.events");
+        *group = read_named(path, "oom_kill", &n);
+    }
+    if (in)
+        fclose(in);
+    if (!*group)
+        read_named("/proc/vmstat", "oom_kill", &n);
+    return n;
 }

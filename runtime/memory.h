@@ -4,6 +4,7 @@
 /* What a process's resident memory consists of, by category: from the kernel's own account of every mapping, with
  * each shared page divided among the processes that map it, so that sums over ranks are physical memory. */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,5 +33,9 @@ void memory_measure(const struct memory_range *ranges, uint32_t nranges, uint64_
 uint64_t memory_total(void);
 /* bytes that this machine, or this process's control group, can still provide; UINT64_MAX if unknown */
 uint64_t memory_available(void);
+
+/* Processes that the kernel has killed because memory ran out: of this process's control group, or else of the machine
+ * (*group false); 0 where nobody counts. */
+uint64_t memory_kills(bool *group);
 
 #endif

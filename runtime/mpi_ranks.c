@@ -6,6 +6,7 @@
 
 #include "runtime/mpi_ranks.h"
 #include "runtime/file.h"
+#include "runtime/hash.h"
 
 #include <dlfcn.h>
 #include <sched.h>
@@ -17,9 +18,9 @@
 enum { TAG_JOIN = 1, TAG_SUM, TAG_PULSE, TAG_FAIL, MOST_VALUES = 4096, HASH = 64, WORDS = 1000, PULSE_NS = 500000000 };
 
 struct introduction {
-    uint64_t step;
+    uint64_t step, build;
     uint32_t status, plan_ranks;
-    char plan_hash[HASH], words[WORDS];
+    char plan_hash[HASH], secret[HASH], host[WORLD_HOST], words[WORDS];
 };
 struct verdict {
     uint32_t status;
@@ -27,12 +28,15 @@ struct verdict {
 struct pulse {         /* what exec_report.c says of a rank */
     uint64_t progress; /* rank 0's: of all ranks */
     uint32_t last, state, step, evaluating, running, head[NQUEUES];
+    uint32_t work_steps; /* see slowness.h */
+    uint64_t work_ns[WORK_KINDS];
 };
 struct peer {
     uint32_t rank;
     struct pulse pulse;
     struct mpi_request sending, receiving;
     bool is_sending, is_receiving;
+    int64_t heard_ns; /* when its last pulse came */
 };
 struct notice { /* that a rank has failed */
     struct mpi_request request;
@@ -71,6 +75,25 @@ static int64_t deadline(double seconds)
     return world_now_ns() + (int64_t)(seconds * 1e9);
 }
 
+/* Where ranks step, they come as soon as the watchdog wants it; rank 0, which knows most, speaks first.  Elsewhere one
+ * may be loading or writing files. */
+static double patience(const struct mpi_ranks *m)
+{
+    const struct world *w = m->world;
+    bool steps = w && atomic_load(&w->ranks[w->rank].state) == RANK_STEPPING;
+    return steps ? m->step_patience_s + (w->rank ? 5 : 0) : m->patience_s;
+}
+
+static enum status late(struct mpi_ranks *m, uint32_t peer, double patience_s, struct error *error)
+{
+    char words[400];
+    if (m->world && mpi_ranks_silent(m, words, sizeof words))
+        return error_set(error, STATUS_WORLD, "rank %u does not come within %.0f s: %s", peer, patience_s, words);
+    return error_set(error, STATUS_WORLD, "rank %u does not come within %.0f s", peer, patience_s);
+}
+
+static void look(void *context, const struct world *w);
+
 /* a message to or from `peer`, on its way, until it is done */
 static enum status finish(struct mpi_ranks *m, enum mpi_state state, struct mpi_request *request, uint32_t peer,
                           size_t *bytes, double patience_s, struct error *error)
@@ -78,8 +101,10 @@ static enum status finish(struct mpi_ranks *m, enum mpi_state state, struct mpi_
     int64_t end = deadline(patience_s);
     for (uint32_t polls = 0; state == MESSAGE_OPEN; polls++) {
         state = m->plugin->test(m->context, request, bytes);
+        if (state == MESSAGE_OPEN && m->world && polls >= 100)
+            look(m, m->world); /* who waits is not silent, and hears who is */
         if (state == MESSAGE_OPEN && world_now_ns() > end)
-            return error_set(error, STATUS_WORLD, "rank %u does not come within %.0f s", peer, patience_s);
+            return late(m, peer, patience_s, error);
         if (state == MESSAGE_OPEN && polls < 100)
             sched_yield();
         else if (state == MESSAGE_OPEN)
@@ -95,7 +120,7 @@ static enum status receive(struct mpi_ranks *m, uint32_t from, uint32_t tag, voi
 {
     struct mpi_request request;
     enum mpi_state state = m->plugin->receive(m->context, LANE_CONTROL, from, tag, data, room, &request);
-    return finish(m, state, &request, from, bytes, m->patience_s, error);
+    return finish(m, state, &request, from, bytes, patience(m), error);
 }
 
 static enum status send(struct mpi_ranks *m, uint32_t to, uint32_t tag, const void *data, size_t bytes,
@@ -104,7 +129,7 @@ static enum status send(struct mpi_ranks *m, uint32_t to, uint32_t tag, const vo
     struct mpi_request request;
     size_t came;
     enum mpi_state state = m->plugin->send(m->context, LANE_CONTROL, to, tag, data, bytes, &request);
-    return finish(m, state, &request, to, &came, m->patience_s, error);
+    return finish(m, state, &request, to, &came, patience(m), error);
 }
 
 /* rank 0's answer to all; each has asked, so that none of them is long in coming */
@@ -149,6 +174,12 @@ static enum status judge(const struct mpi_ranks *m, uint32_t rank, const struct 
 {
     if (i->status != STATUS_OK)
         return error_set(error, (enum status)i->status, "rank %u: %.*s", rank, WORDS - 1, i->words);
+    if (i->build != own->build)
+        return error_set(error, STATUS_MISMATCH, "rank %u on %.*s runs another build of llmrun than rank 0", rank,
+                         WORLD_HOST - 1, i->host);
+    if (memcmp(i->secret, own->secret, HASH) != 0)
+        return error_set(error, STATUS_MISMATCH, "rank %u on %.*s has another secret than rank 0", rank, WORLD_HOST - 1,
+                         i->host);
     if (memcmp(i->plan_hash, own->plan_hash, HASH) != 0)
         return error_set(error, STATUS_MISMATCH, "rank %u has another plan than rank 0: %.16s..., not %.16s...", rank,
                          i->plan_hash, own->plan_hash);
@@ -163,11 +194,29 @@ static enum status judge(const struct mpi_ranks *m, uint32_t rank, const struct 
     return STATUS_OK;
 }
 
+/* what ranks compare in place of LLMRUN_SECRET */
+static void hash_secret(char out[HASH])
+{
+    static const char role[] = "llmrun over MPI";
+    const char *secret = getenv("LLMRUN_SECRET");
+    char digest[HASH + 1];
+    struct sha256 s;
+    sha256_start(&s);
+    sha256_add(&s, role, sizeof role);
+    sha256_add(&s, secret ? secret : "", secret ? strlen(secret) : 0);
+    sha256_finish(&s, digest);
+    memcpy(out, digest, HASH);
+}
+
 enum status mpi_ranks_join(struct mpi_ranks *m, const struct mpi_start *start, struct error *error)
 {
     struct introduction own = {.status = start->status, .plan_ranks = start->plan_ranks, .step = start->step}, other;
     struct verdict verdict;
     size_t bytes = 0;
+    own.build = start->build;
+    hash_secret(own.secret);
+    gethostname(own.host, sizeof own.host - 1);
+    memcpy(m->hosts[m->place.rank], own.host, WORLD_HOST);
     if (start->plan_hash)
         memcpy(own.plan_hash, start->plan_hash, strnlen(start->plan_hash, HASH));
     snprintf(own.words, sizeof own.words, "%.*s", WORDS - 1, error->text);
@@ -185,6 +234,8 @@ enum status mpi_ranks_join(struct mpi_ranks *m, const struct mpi_start *start, s
             one = error_set(&words, STATUS_MISMATCH, "rank %u runs another version of llmrun", r);
         if (one == STATUS_OK)
             one = judge(m, r, &other, &own, &words);
+        if (bytes == sizeof other)
+            snprintf(m->hosts[r], WORLD_HOST, "%.*s", WORLD_HOST - 1, other.host);
         if (st == STATUS_OK && one != STATUS_OK)
             st = error_set(error, one, "%s", words.text);
     }
@@ -218,6 +269,7 @@ static void hear(struct mpi_ranks *m, const struct world *w, struct peer *p)
     if (state == MESSAGE_OPEN)
         return;
     p->is_receiving = false;
+    p->heard_ns = world_now_ns();
     if (state == MESSAGE_FAILED && w)
         lost(w, m, p->rank);
     if (state == MESSAGE_FAILED)
@@ -231,6 +283,9 @@ static void hear(struct mpi_ranks *m, const struct world *w, struct peer *p)
         atomic_store(&face->running, p->pulse.running);
         for (uint32_t q = 0; q < NQUEUES; q++)
             atomic_store(&face->head[q], p->pulse.head[q]);
+        for (uint32_t k = 0; k < WORK_KINDS; k++)
+            atomic_store(&face->work_ns[k], p->pulse.work_ns[k]);
+        atomic_store(&face->work_steps, p->pulse.work_steps);
     }
     if (!p->pulse.last)
         listen_to(m, w, p);
@@ -264,6 +319,8 @@ static void look(void *context, const struct world *w)
     if (now < all->next_ns)
         return;
     all->next_ns = now + PULSE_NS;
+    if (getppid() != m->parent)
+        world_fail(w, STATUS_WORLD, "the process that started this rank is gone");
     for (uint32_t i = 0; i < all->npeers; i++) {
         hear(m, w, &all->peers[i]);
         busy |= is_speaking(m, w, &all->peers[i]);
@@ -278,6 +335,9 @@ static void look(void *context, const struct world *w)
                                .progress = w->rank ? atomic_load(&face->progress) : 0};
     for (uint32_t q = 0; q < NQUEUES; q++)
         all->mine.head[q] = atomic_load(&face->head[q]);
+    all->mine.work_steps = atomic_load(&face->work_steps);
+    for (uint32_t k = 0; k < WORK_KINDS; k++)
+        all->mine.work_ns[k] = atomic_load(&face->work_ns[k]);
     for (uint32_t r = 0; r < w->nranks && !w->rank; r++)
         all->mine.progress += atomic_load(&w->ranks[r].progress);
     for (uint32_t i = 0; i < all->npeers; i++)
@@ -305,6 +365,65 @@ static void stop_pulses(struct mpi_ranks *m)
     }
 }
 
+/* ---- silence ---- */
+
+/* Has nothing been heard of it for long?  A pulse comes twice a second. */
+static bool is_silent(const struct mpi_ranks *m, const struct peer *p, int64_t now)
+{
+    double half_s = m->step_patience_s / 2, most_s = half_s < 2.5 * PULSE_NS * 1e-9 ? 2.5 * PULSE_NS * 1e-9
+                                                     : half_s > 10                  ? 10
+                                                                                    : half_s;
+    return p->heard_ns && (double)(now - p->heard_ns) * 1e-9 > most_s;
+}
+
+/* ranks of a host of which nothing is heard, and of which something is, rank 0 among these */
+static void count_host(const struct mpi_ranks *m, const char *host, int64_t now, uint32_t *silent, uint32_t *heard)
+{
+    *silent = 0;
+    *heard = !strcmp(m->hosts[0], host);
+    for (uint32_t i = 0; i < m->pulses->npeers; i++)
+        if (!strcmp(m->hosts[i + 1], host))
+            ++*(is_silent(m, &m->pulses->peers[i], now) ? silent : heard);
+}
+
+/* the ranks of the host of the peer `first`, which is the first silent one there; how many characters it took */
+static int list_silent(const struct mpi_ranks *m, uint32_t first, int64_t now, char *out, size_t size)
+{
+    enum { NAMED = 8 };
+    const char *host = m->hosts[first + 1];
+    uint32_t silent, heard, n = 0;
+    count_host(m, host, now, &silent, &heard);
+    int at = snprintf(out, size, "rank%s ", silent > 1 ? "s" : "");
+    for (uint32_t i = first; i < m->pulses->npeers && (size_t)at < size && n <= NAMED; i++)
+        if (!strcmp(m->hosts[i + 1], host) && is_silent(m, &m->pulses->peers[i], now) && n++ < NAMED)
+            at += snprintf(out + at, size - (size_t)at, "%s%u", n > 1 ? ", " : "", i + 1);
+    if ((size_t)at < size)
+        at += snprintf(out + at, size - (size_t)at, "%s on %s for %.0f s: %s%s%s", n > NAMED ? " and more" : "", host,
+                       (double)(now - m->pulses->peers[first].heard_ns) * 1e-9,
+                       heard ? "other ranks there answer, so it is the process that stands still"
+                             : "the link between it and ",
+                       heard ? "" : m->hosts[0], heard ? "" : " is cut, or the host is down");
+    return at;
+}
+
+bool mpi_ranks_silent(const struct mpi_ranks *m, char *out, size_t size)
+{
+    int64_t now = world_now_ns();
+    int at = 0;
+    if (m->place.rank)
+        return false;
+    for (uint32_t i = 0; i < m->pulses->npeers && (size_t)at < size; i++) {
+        bool silent = is_silent(m, &m->pulses->peers[i], now), first = silent;
+        for (uint32_t k = 0; k < i && first; k++)
+            first = strcmp(m->hosts[k + 1], m->hosts[i + 1]) != 0 || !is_silent(m, &m->pulses->peers[k], now);
+        if (first)
+            at += snprintf(out + at, size - (size_t)at, "%snothing is heard of ", at ? "; " : "");
+        if (first && (size_t)at < size)
+            at += list_silent(m, i, now, out + at, size - (size_t)at);
+    }
+    return at > 0;
+}
+
 /* ---- opening and closing ---- */
 
 static enum status open_pulses(struct mpi_ranks *m)
@@ -327,12 +446,15 @@ enum status mpi_ranks_open(struct mpi_ranks **out, const struct mpi_plugin *plug
     if (!m)
         return STATUS_WORLD;
     m->plugin = plugin;
-    m->patience_s = 600;
+    m->patience_s = m->step_patience_s = 600;
+    m->parent = getppid();
     m->remote = (struct world_remote){.sum = sum, .look = look, .context = m};
     const char *why = plugin->open(&m->context, &m->place);
     m->notices = why ? NULL : calloc(m->place.nranks, sizeof *m->notices);
-    if (why || !m->notices || open_pulses(m) != STATUS_OK) {
+    m->hosts = why ? NULL : calloc(m->place.nranks, sizeof *m->hosts);
+    if (why || !m->notices || !m->hosts || open_pulses(m) != STATUS_OK) {
         free(m->notices);
+        free(m->hosts);
         free(m);
         return error_set(error, STATUS_WORLD, "--transport mpi: %s", why ? why : "out of memory");
     }
@@ -379,5 +501,6 @@ void mpi_ranks_close(struct mpi_ranks *m)
     m->plugin->close(m->context);
     free(m->pulses);
     free(m->notices);
+    free(m->hosts);
     free(m);
 }

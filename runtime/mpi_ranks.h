@@ -18,8 +18,12 @@ struct mpi_ranks {
     struct mpi_place place;
     struct world_remote remote; /* for the world */
     struct mpi_pulses *pulses;
-    struct notice *notices; /* by rank, for mpi_ranks_abort() */
-    double patience_s;      /* for ranks that do not come to a meeting */
+    struct notice *notices;    /* by rank, for mpi_ranks_abort() */
+    double patience_s;         /* for ranks that do not come to a meeting */
+    double step_patience_s;    /* the same while ranks step */
+    const struct world *world; /* once there is one */
+    char (*hosts)[WORLD_HOST]; /* by rank, at rank 0 once all have met */
+    int32_t parent;            /* the process that started this one */
 };
 
 /* llmrun-mpi.so beside the program, or the file that LLMRUN_MPI names, which must be of this version; it stays open
@@ -33,12 +37,16 @@ struct mpi_start {
     enum status status;    /* of its loading; unless STATUS_OK nothing else is known but a sentence */
     const char *plan_hash; /* 64 hexadecimal digits */
     uint32_t plan_ranks;
-    uint64_t step; /* steps that were taken before */
+    uint64_t step;  /* steps that were taken before */
+    uint64_t build; /* build_id(): only equal builds of llmrun make a run */
 };
 /* The first meeting, in which all ranks find out whether it is a run: then they return STATUS_OK, and otherwise alike.
- * In `error` is a sentence if this rank's loading has failed; afterwards rank 0 has one, which names the rank, and the
- * others have none. */
+ * They compare LLMRUN_SECRET, too.  In `error` is a sentence if this rank's loading has failed; afterwards rank 0 has
+ * one, which names the rank, and the others have none. */
 enum status mpi_ranks_join(struct mpi_ranks *m, const struct mpi_start *start, struct error *error);
+/* At rank 0: of which ranks nothing is heard any more, on which hosts, and what that means, in words; false: of none.
+ */
+bool mpi_ranks_silent(const struct mpi_ranks *m, char *out, size_t size);
 /* After a failure: says it, unless a lower rank that fails within half a second does, and ends the processes of all. */
 void mpi_ranks_abort(struct mpi_ranks *m, enum status st, const char *words);
 /* the end of a run that has not failed; all ranks call it; NULL is fine */

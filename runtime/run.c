@@ -1,6 +1,7 @@
 /* Loading a run: what all ranks share, and the device that they run on.  session.c is one rank's way through it. */
 
 #include "runtime/run.h"
+#include "runtime/build.h"
 #include "runtime/cuda/gang.h"
 #include "runtime/cuda/load.h"
 #include "runtime/file.h"
@@ -348,15 +349,20 @@ enum status run_remote(struct run *r, const struct launch *l, const char *host, 
 enum status run_mpi(struct run *r, enum status opened, struct error *error)
 {
     uint32_t rank = r->mpi->place.rank;
-    struct mpi_start start = {.status = opened};
+    struct mpi_start start = {.status = opened, .build = build_id()};
     if (opened == STATUS_OK)
-        start = (struct mpi_start){
-            .plan_hash = r->folder->hash, .plan_ranks = r->folder->ranks->nranks, .step = r->resumed.step};
+        start = (struct mpi_start){.plan_hash = r->folder->hash,
+                                   .plan_ranks = r->folder->ranks->nranks,
+                                   .step = r->resumed.step,
+                                   .build = build_id()};
     TRY(mpi_ranks_join(r->mpi, &start, error));
     enum status st = open_own_region(r, rank, error);
     if (st == STATUS_OK) {
         r->world.mpi = r->mpi;
         r->world.remote = &r->mpi->remote;
+        r->world.hosts = rank ? NULL : (const char(*)[WORLD_HOST])r->mpi->hosts;
+        r->mpi->world = &r->world;
+        r->mpi->step_patience_s = r->o.watchdog_s > 0 ? r->o.watchdog_s : r->mpi->patience_s;
         if (r->mpi->place.local <= (uint32_t)sysconf(_SC_NPROCESSORS_ONLN))
             r->world.spins = MPI_SPINS;
         if (r->o.checkpoint.dir)
