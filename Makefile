@@ -142,11 +142,11 @@ $(B)/llmc: $(B)/compiler/main.o $(LIB_O)
 $(B)/llmrun: $(B)/runtime/llmrun.o $(RUN_O) $(ISA_C:%.c=$(B)/%.o)
 	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(RUNLIBS)
 
-$(B)/tests/run: $(TEST_O) $(LIB_O) $(RUN_O) $(HOST_O) | $(B)/tests/preload/faults.so
+$(B)/tests/run: $(TEST_O) $(LIB_O) $(RUN_O) $(HOST_O) | $(B)/tests/preload/faults.so $(B)/tests/preload/clock.so
 	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcunit $(LIBS) $(RUNLIBS)
 
-# faults of disks and deaths of processes, to be preloaded
-$(B)/tests/preload/faults.so: tests/preload/faults.c | $(B)/.deps
+# faults of disks, deaths of processes and clocks that jump, to be preloaded
+$(B)/tests/preload/%.so: tests/preload/%.c | $(B)/.deps
 	$(Q)mkdir -p $(@D); echo "  LD  $@"; $(CC) $(filter-out $(SANITIZE),$(CFLAGS)) -shared -fPIC -o $@ $<
 
 # a driver without a device, for plans that are built without one

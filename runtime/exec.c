@@ -205,6 +205,8 @@ static enum progress pass_shuffled(struct exec *e, struct play *play)
 
 static void check_peers(const struct exec *e)
 {
+    if (getppid() != e->s.world->parent)
+        world_fail(e->s.world, STATUS_WORLD, "the process that started rank %u is gone", e->s.world->rank);
     for (uint32_t r = 0; r < e->s.world->nranks; r++) {
         int32_t pid = atomic_load(&e->s.world->ranks[r].pid);
         if (pid > 0 && kill(pid, 0) && errno == ESRCH && atomic_load(&e->s.world->ranks[r].state) != RANK_ENDED)

@@ -1,5 +1,6 @@
 /* llmrun: replays a plan.  Load and check, start a process per rank, step, report. */
 
+#include "runtime/build.h"
 #include "runtime/calibrate.h"
 #include "runtime/calibrate_ranks.h"
 #include "runtime/chain.h"
@@ -121,7 +122,8 @@ static enum status calibrate_rank(const struct run *r, FILE *out, struct error *
     const char *address = getenv("MASTER_ADDR"), *base = getenv("MASTER_PORT"), *local = getenv("LOCAL_RANK"),
                *per_node = getenv("LOCAL_WORLD_SIZE"), *secret = getenv("LLMRUN_SECRET");
     struct calibrate_group g = {.nranks = 1, .most_bytes = (uint64_t)256 << 20};
-    struct rendezvous_setup s = {.plan_hash = no_plan, .secret = secret ? secret : "", .timeout_s = 600};
+    struct rendezvous_setup s = {
+        .plan_hash = no_plan, .secret = secret ? secret : "", .build = build_id(), .timeout_s = 600};
     struct rendezvous *meeting = NULL;
     struct launch l;
     char host[256];

@@ -23,10 +23,10 @@
 #include <unistd.h>
 
 enum { NONCE = 16, WORDS = 400, PATIENCE_MS = 10000, FAREWELL_S = 2 };
-static const uint64_t MAGIC = 0x31307a76646e6572; /* "rendvz01" */
+static const uint64_t MAGIC = 0x32307a76646e6572; /* "rendvz02" */
 
 struct hello {
-    uint64_t magic;
+    uint64_t magic, build;
     uint32_t rank, nranks;
     char plan_hash[64];
     uint8_t nonce[NONCE];
@@ -103,29 +103,81 @@ static bool same_digest(const char *a, const char *b)
 
 /* --- the serving side --- */
 
-/* a client's way in; the text of what is wrong, "" = it is in, NULL = not one of ours: forgotten */
-static const char *admit(struct server *v, int fd, struct hello *h, char *text, size_t size)
+/* Somebody who has connected and not proved anything.  Each has a place and a while; nobody waits for it, and where
+ * places run out the oldest goes. */
+struct guest {
+    int fd; /* -1: the place is free */
+    int64_t end_ns;
+    bool greeted;
+    size_t have; /* bytes of its hello, then of its proof */
+    struct hello hello;
+    struct proof own, theirs;
+};
+enum { GUESTS = 256 };
+
+static void dismiss(struct guest *g)
 {
-    struct proof own = {{0}, ""}, theirs;
+    close(g->fd);
+    g->fd = -1;
+}
+
+static void welcome(struct guest *guests, int fd)
+{
+    struct guest *g = guests;
+    for (int i = 0; i < GUESTS && g->fd >= 0; i++)
+        if (guests[i].fd < 0 || guests[i].end_ns < g->end_ns)
+            g = &guests[i];
+    if (g->fd >= 0)
+        dismiss(g);
+    *g = (struct guest){.fd = fd, .end_ns = world_now_ns() + (int64_t)PATIENCE_MS * 1000000};
+}
+
+/* Takes what the guest sends; true: its proof is complete.  One that is none of ours is dismissed. */
+static bool listen_to(const struct server *v, struct guest *g)
+{
+    uint8_t *to = g->greeted ? (uint8_t *)&g->theirs : (uint8_t *)&g->hello;
+    size_t all = g->greeted ? sizeof g->theirs : sizeof g->hello;
+    ssize_t n = recv(g->fd, to + g->have, all - g->have, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR) && world_now_ns() < g->end_ns)
+        return false;
+    g->have += n > 0 ? (size_t)n : 0;
+    if (n <= 0 || (g->have >= sizeof MAGIC && g->hello.magic != MAGIC)) {
+        dismiss(g);
+        return false;
+    }
+    if (g->have < all)
+        return false;
+    if (g->greeted)
+        return true;
+    g->greeted = true;
+    g->have = 0;
+    if (getrandom(g->own.nonce, NONCE, 0) == NONCE) {
+        prove(g->own.digest, v->secret, "server", &g->hello, g->own.nonce);
+        if (send(g->fd, &g->own, sizeof g->own, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof g->own)
+            return false;
+    }
+    dismiss(g);
+    return false;
+}
+
+/* what is wrong with a guest, "": nothing */
+static void judge(const struct server *v, const struct guest *g, char *text, size_t size)
+{
+    const struct hello *h = &g->hello;
     char want[65];
-    int64_t end = world_now_ns() + (int64_t)PATIENCE_MS * 1000000;
-    if (!transfer(fd, h, sizeof *h, false, end) || h->magic != MAGIC || getrandom(own.nonce, NONCE, 0) != NONCE)
-        return NULL;
-    prove(own.digest, v->secret, "server", h, own.nonce);
-    if (!transfer(fd, &own, sizeof own, true, end) || !transfer(fd, &theirs, sizeof theirs, false, end))
-        return NULL;
-    prove(want, v->secret, "client", h, own.nonce);
+    prove(want, v->secret, "client", h, g->own.nonce);
     text[0] = 0;
-    if (!same_digest(want, theirs.digest))
+    if (!same_digest(want, g->theirs.digest))
         snprintf(text, size, "a process with another secret wanted to join");
     else if (h->nranks != v->s.nranks || h->rank >= v->s.nranks)
         snprintf(text, size, "rank %u of %u wants to join, the run has %u ranks", h->rank, h->nranks, v->s.nranks);
+    else if (h->build != v->s.build)
+        snprintf(text, size, "rank %u runs another build of llmrun than rank 0", h->rank);
     else if (memcmp(h->plan_hash, v->plan_hash, sizeof h->plan_hash) != 0)
         snprintf(text, size, "rank %u has another plan than rank 0: %.16s..., not %.16s...", h->rank, h->plan_hash,
                  v->plan_hash);
     else if (v->client[h->rank] >= 0)
         snprintf(text, size, "rank %u was started twice", h->rank);
-    return text;
 }
 
 static void send_answer(int fd, const char *words, const uint64_t *values, uint32_t n)
@@ -155,44 +207,66 @@ static void part(int *fds, uint32_t n)
     }
 }
 
-/* false: somebody did not come, or should not have: v->failed says it.  A run that cannot be still waits a moment for
- * the ranks on their way, so that each of them prints the reason. */
-static bool gather(struct server *v)
+/* A guest's proof is complete: it is in, or hears why not.  A run that cannot be still waits a moment for the ranks on
+ * their way, so that each of them prints the reason. */
+static void decide(struct server *v, struct guest *g, uint32_t *come, int64_t *end)
+{
+    char text[WORDS];
+    int fd = g->fd;
+    const struct hello *h = &g->hello;
+    judge(v, g, text, sizeof text);
+    g->fd = -1;
+    if (!text[0]) {
+        v->client[h->rank] = fd;
+        ++*come;
+        return;
+    }
+    send_answer(fd, text, NULL, 0);
+    part(&fd, 1);
+    if (h->rank >= v->s.nranks || strstr(text, "secret"))
+        return;
+    *come += v->client[h->rank] < 0; /* one of ours, and wrong: the run cannot be */
+    if (!v->failed[0]) {
+        snprintf(v->failed, sizeof v->failed, "%s", text);
+        *end = deadline(FAREWELL_S);
+    }
+}
+
+/* waits a moment for guests and for what they send */
+static void attend(struct server *v, struct guest *guests, uint32_t *come, int64_t *end)
+{
+    struct pollfd p[GUESTS + 1] = {{v->listener, POLLIN, 0}};
+    for (int i = 0; i < GUESTS; i++)
+        p[i + 1] = (struct pollfd){guests[i].fd, POLLIN, 0};
+    poll(p, GUESTS + 1, 100);
+    for (int i = 0; i < GUESTS; i++)
+        if (guests[i].fd >= 0 && (p[i + 1].revents || world_now_ns() > guests[i].end_ns) && listen_to(v, &guests[i]))
+            decide(v, &guests[i], come, end);
+    int fd = p[0].revents ? accept4(v->listener, NULL, NULL, SOCK_CLOEXEC) : -1;
+    if (fd >= 0)
+        welcome(guests, fd);
+    else if (p[0].revents)
+        usleep(1000); /* out of descriptors, say */
+}
+
+/* false: somebody did not come, or should not have: v->failed says it */
+static bool gather(struct server *v, struct guest *guests)
 {
     int64_t end = deadline(v->s.timeout_s);
+    for (int i = 0; i < GUESTS; i++)
+        guests[i].fd = -1;
     for (uint32_t come = 0; come < v->s.nranks;) {
-        struct pollfd p = {v->listener, POLLIN, 0};
-        struct hello h;
-        char text[WORDS] = "";
         if (world_now_ns() > end) {
             if (!v->failed[0])
                 snprintf(v->failed, sizeof v->failed, "%u of %u ranks came within %.0f s", come, v->s.nranks,
                          v->s.timeout_s);
             break;
         }
-        if (poll(&p, 1, 100) <= 0)
-            continue;
-        int fd = accept4(v->listener, NULL, NULL, SOCK_CLOEXEC);
-        const char *why = fd < 0 ? NULL : admit(v, fd, &h, text, sizeof text);
-        if (why && !*why) {
-            v->client[h.rank] = fd;
-            come++;
-            continue;
-        }
-        if (why) {
-            send_answer(fd, why, NULL, 0);
-            part(&fd, 1);
-        } else if (fd >= 0) {
-            close(fd);
-        }
-        if (why && h.rank < v->s.nranks && !strstr(why, "secret")) { /* one of ours, and wrong: the run cannot be */
-            come += v->client[h.rank] < 0;
-            if (!v->failed[0]) {
-                snprintf(v->failed, sizeof v->failed, "%s", why);
-                end = deadline(FAREWELL_S);
-            }
-        }
+        attend(v, guests, &come, &end);
     }
+    for (int i = 0; i < GUESTS; i++)
+        if (guests[i].fd >= 0)
+            dismiss(&guests[i]);
     uint64_t blob[RENDEZVOUS_BLOB / 8];
     memcpy(blob, v->blob, sizeof blob);
     for (uint32_t r = 0; r < v->s.nranks; r++)
@@ -233,7 +307,9 @@ static void *serve(void *argument)
 {
     struct server *v = argument;
     uint64_t *sums = calloc(2 * RENDEZVOUS_MOST, sizeof *sums);
-    bool going = sums && gather(v);
+    struct guest *guests = calloc(GUESTS, sizeof *guests);
+    bool going = sums && guests && gather(v, guests);
+    free(guests);
     while (going)
         going = serve_round(v, sums, sums + RENDEZVOUS_MOST);
     part(v->client, v->s.nranks);
@@ -317,7 +393,7 @@ static enum status take_answer(struct rendezvous *r, uint64_t *values, uint32_t 
 
 static enum status introduce(struct rendezvous *r, const struct rendezvous_setup *s, struct error *error)
 {
-    struct hello h = {.magic = MAGIC, .rank = s->rank, .nranks = s->nranks};
+    struct hello h = {.magic = MAGIC, .build = s->build, .rank = s->rank, .nranks = s->nranks};
     struct proof theirs, own = {{0}, ""};
     char want[65];
     int64_t end = deadline(PATIENCE_MS * 1e-3);
@@ -351,8 +427,13 @@ enum status rendezvous_join(struct rendezvous **out, const struct rendezvous_set
                            s->timeout_s);
         usleep(20000);
     }
-    if (st == STATUS_OK)
-        st = introduce(r, s, error);
+    while (st == STATUS_OK && (st = introduce(r, s, error)) == STATUS_WORLD && world_now_ns() < end) {
+        close(r->socket); /* where a crowd has pushed it out it tries again, not all at the same time */
+        do
+            usleep(20000 + s->rank % 16 * 5000);
+        while ((r->socket = connect_once(s->rank ? s->host : "localhost", s->port)) < 0 && world_now_ns() < end);
+        st = r->socket < 0 ? STATUS_WORLD : STATUS_OK;
+    }
     uint64_t words[RENDEZVOUS_BLOB / 8];
     if (st == STATUS_OK)
         st = take_answer(r, words, RENDEZVOUS_BLOB / 8, error);

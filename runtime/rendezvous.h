@@ -19,6 +19,7 @@ struct rendezvous_setup {
     uint32_t rank, nranks;
     const char *plan_hash; /* 64 hexadecimal digits */
     const char *secret;    /* "": none, so anybody who reaches the port may join */
+    uint64_t build;        /* build_id(): only equal builds of llmrun make a run */
     double timeout_s;      /* seconds for all ranks to join, and for each later meeting */
 };
 /* Returns when all ranks have come.  blob: rank 0's, RENDEZVOUS_BLOB bytes, is everybody's afterwards. */

@@ -328,7 +328,8 @@ static enum status open_own_region(struct run *r, uint32_t rank, struct error *e
 enum status run_remote(struct run *r, const struct launch *l, const char *host, uint16_t port, struct error *error)
 {
     const char *secret = getenv("LLMRUN_SECRET");
-    const struct rendezvous_setup s = {host, port, l->rank, l->nranks, r->folder->hash, secret ? secret : "", 600};
+    const struct rendezvous_setup s = {host,       port, l->rank, l->nranks, r->folder->hash, secret ? secret : "",
+                                       build_id(), 600};
     if (r->o.trace)
         return error_set(error, STATUS_USAGE, "--trace takes ranks of one machine");
     TRY(open_own_region(r, l->rank, error));

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -183,9 +184,17 @@ static int open_shared(const char *name, size_t bytes, uint32_t rank, double tim
 {
     int64_t end = world_now_ns() + (int64_t)(timeout_s * 1e9);
     if (rank == 0) {
+        int before = shm_open(name, O_RDWR | O_CLOEXEC, 0600);
+        bool used = before >= 0 && flock(before, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
+        if (before >= 0)
+            close(before);
+        if (used) {
+            error_set(error, STATUS_MISMATCH, "rank 0 was started twice: another one waits for the ranks at %s", name);
+            return -1;
+        }
         shm_unlink(name);
         int fd = shm_open(name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
-        if (fd < 0 || ftruncate(fd, (off_t)bytes)) {
+        if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) || ftruncate(fd, (off_t)bytes)) {
             error_set(error, STATUS_WORLD, "cannot make shared memory %s of %zu bytes: %s", name, bytes,
                       strerror(errno));
             if (fd >= 0)
@@ -290,12 +299,27 @@ static enum status map_region(struct world *w, const struct world_sizes *s, int 
     return STATUS_OK;
 }
 
+/* A rank claims its place, and waits for the others.  Another process's place stays that one's. */
+static enum status attach(struct world *w, const char *name, double timeout_s, struct error *error)
+{
+    int32_t other = 0;
+    if (!atomic_compare_exchange_strong(&w->ranks[w->rank].pid, &other, (int32_t)getpid()))
+        return error_set(error, STATUS_MISMATCH, "rank %u was started twice: process %d is the other one", w->rank,
+                         other);
+    atomic_fetch_add(&w->control->attached, 1);
+    if (w->rank == 0) {
+        atomic_store(&w->control->creator, (int32_t)getpid());
+        atomic_store(&w->control->ready, ready_mark);
+    }
+    return wait_attached(w, name, timeout_s, error);
+}
+
 enum status world_open(struct world *w, const struct world_sizes *sizes, const char *name, uint32_t rank,
                        double timeout_s, struct error *error)
 {
     size_t at[6];
     int fd = -1;
-    *w = (struct world){.rank = rank, .nranks = sizes->nranks, .named = name != NULL};
+    *w = (struct world){.rank = rank, .nranks = sizes->nranks, .named = name != NULL, .parent = getppid()};
     w->spins = sizes->nranks > (uint32_t)sysconf(_SC_NPROCESSORS_ONLN) ? 8 : 100;
     if (name) {
         lay_out(w, sizes, at);
@@ -304,16 +328,11 @@ enum status world_open(struct world *w, const struct world_sizes *sizes, const c
             return STATUS_WORLD;
     }
     enum status st = map_region(w, sizes, fd, error);
+    if (st == STATUS_OK && name)
+        st = attach(w, name, timeout_s, error);
     if (fd >= 0)
-        close(fd);
-    if (st != STATUS_OK || !name)
-        return st;
-    atomic_fetch_add(&w->control->attached, 1);
-    if (rank == 0) {
-        atomic_store(&w->control->creator, (int32_t)getpid());
-        atomic_store(&w->control->ready, ready_mark);
-    }
-    return wait_attached(w, name, timeout_s, error);
+        close(fd); /* with it rank 0's claim to the name ends */
+    return st;
 }
 
 void world_close(struct world *w)

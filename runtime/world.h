@@ -97,6 +97,7 @@ struct world {
     struct mpi_ranks *mpi;           /* where operands go by MPI; else NULL */
     const char (*hosts)[WORLD_HOST]; /* names of hosts by rank where they are known and differ, at rank 0; else NULL */
     bool named;                      /* ranks were started from outside, so nobody else watches for dead ones */
+    int32_t parent;                  /* of the process that opened it */
     uint32_t spins;                  /* polls before sleeping: few if ranks outnumber cores */
 };
 

@@ -7,6 +7,7 @@
  *   FAULTS_KIND    0: SIGKILL before the call; else the errno that it fails with.  Which calls are counted depends on it:
  *                  a full disk fails what takes space, EMFILE what opens a file, EIO all that reaches the disk
  *   FAULTS_ON      1: and all such calls after it
+ *   FAULTS_DELAY   milliseconds that every such call takes longer: those that reach the disk, of all processes
  *   FAULTS_MARK    a file that is made when the fault occurs
  *   FAULTS_LIST    a file to which every process appends one line for every change that it has made
  *
@@ -26,6 +27,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 enum need { SPACE = 1, OPENS = 2, CHANGES = 4, DISK = 8, MEMORY = 16, UNMAPS = 32 }; /* what a call is, as a set */
@@ -33,7 +35,7 @@ enum { PATH = 2048, MAPS = 64 };
 
 static struct {
     const char *below, *mark, *list;
-    long rank, at, on;
+    long rank, at, on, delay;
     int kind;
     long forks, process;
     _Atomic long count;
@@ -64,6 +66,7 @@ __attribute__((constructor)) static void begin(void)
     g.rank = number("FAULTS_RANK");
     g.at = number("FAULTS_AT");
     g.on = number("FAULTS_ON");
+    g.delay = number("FAULTS_DELAY");
     g.kind = (int)number("FAULTS_KIND");
     pthread_atfork(before_fork, NULL, in_child);
 }
@@ -119,6 +122,8 @@ static int needs(int kind)
 static bool fails(const char *path, int is)
 {
     int before = errno;
+    if (g.delay && is_below(path) && (is & DISK))
+        nanosleep(&(struct timespec){g.delay / 1000, g.delay % 1000 * 1000000}, NULL);
     if (g.process != g.rank || !g.at || !is_below(path) || !(needs(g.kind) & is))
         return false;
     long n = atomic_fetch_add(&g.count, 1) + 1;

@@ -262,6 +262,7 @@ struct rank {
     const char *plan;
     uint32_t plan_ranks;
     uint64_t step;
+    bool other_build;
     enum status own, status;
     struct error error;
     uint64_t sum, many;
@@ -305,7 +306,7 @@ static void *run(void *argument)
     m->patience_s = 5;
     if (k->own != STATUS_OK)
         error_set(&k->error, k->own, "no such file");
-    struct mpi_start start = {k->own, k->plan, k->plan_ranks, k->step};
+    struct mpi_start start = {k->own, k->plan, k->plan_ranks, k->step, 7 + k->other_build};
     k->status = mpi_ranks_join(m, &start, &k->error);
     if (k->status == STATUS_OK)
         add_up(k, m);
@@ -351,12 +352,13 @@ static void test_run(void)
 }
 
 /* no run: all end alike, and rank 0 alone says why */
-static void expect_refusal(struct rank *const *k, enum status status, const char *format)
+__attribute__((format(printf, 3, 0))) static void expect_refusal(struct rank *const *k, enum status status,
+                                                                 const char *format)
 {
     char want[300];
     uint32_t other = 0;
     for (uint32_t r = 1; r < RANKS; r++)
-        other = k[r]->plan != plan || k[r]->step || k[r]->own != STATUS_OK ? r : other;
+        other = k[r]->plan != plan || k[r]->step || k[r]->other_build || k[r]->own != STATUS_OK ? r : other;
     snprintf(want, sizeof want, format, other);
     for (uint32_t r = 0; r < RANKS; r++) {
         CU_ASSERT_EQUAL(k[r]->status, status);
@@ -386,6 +388,15 @@ static void test_refusals(void)
         run_all(ranks, k);
     } while (k[0]->step);
     expect_refusal(k, STATUS_MISMATCH, "rank %u would go on from step 20, rank 0 from step 0");
+    do {
+        set_up(ranks);
+        ranks[RANKS - 1].other_build = true;
+        run_all(ranks, k);
+    } while (k[0]->other_build);
+    char host[64] = "", want[128];
+    gethostname(host, sizeof host - 1);
+    snprintf(want, sizeof want, "rank %%u on %s runs another build of llmrun than rank 0", host);
+    expect_refusal(k, STATUS_MISMATCH, want);
     set_up(ranks);
     for (uint32_t r = 0; r < RANKS; r++)
         ranks[r].plan_ranks = 8;

@@ -7,13 +7,14 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { RANKS = 4 };
+enum { RANKS = 4, HELLO = 104, PROOF = 81, ANSWER = 408, WORDS = 400 };
 
 struct rank {
     struct rendezvous_setup s;
@@ -62,7 +63,7 @@ static void set_up(struct rank *ranks)
 {
     uint16_t port = free_port();
     for (uint32_t r = 0; r < RANKS; r++)
-        ranks[r] = (struct rank){.s = {"localhost", port, r, RANKS, plan, "open sesame", 3}};
+        ranks[r] = (struct rank){.s = {"localhost", port, r, RANKS, plan, "open sesame", 7, 3}};
 }
 
 static void run_all(struct rank *ranks)
@@ -116,6 +117,117 @@ static void test_refusals(void)
     expect(&ranks[1], "wants to join, the run has 4 ranks");
 }
 
+static void test_builds(void)
+{
+    struct rank ranks[RANKS];
+    set_up(ranks);
+    ranks[1].s.build = 8;
+    run_all(ranks);
+    expect(&ranks[0], "rank 1 runs another build of llmrun than rank 0");
+    expect(&ranks[1], "rank 1 runs another build of llmrun than rank 0");
+    set_up(ranks);
+    ranks[3].s.rank = 2;
+    run_all(ranks);
+    expect(&ranks[0], "rank 2 was started twice");
+}
+
+/* ---- strangers ---- */
+
+struct crowd {
+    uint16_t port;
+    uint32_t seed;
+    atomic_bool ends;
+    uint32_t came;
+};
+
+static int knock(uint16_t port)
+{
+    const struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (fd >= 0 && connect(fd, (const struct sockaddr *)&a, sizeof a) == 0)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* Comes again and again: says nothing, garbage, a hello's beginning, or a whole one and then garbage for a proof; and
+ * leaves, or stays until the end. */
+static void *crowd(void *argument)
+{
+    enum { STAY = 100 };
+    struct crowd *c = argument;
+    int stay[STAY];
+    uint8_t bytes[HELLO + PROOF];
+    memset(stay, 0xff, sizeof stay);
+    while (!atomic_load(&c->ends)) {
+        int fd = knock(c->port), *place = &stay[c->came % STAY];
+        for (size_t i = 0; i < sizeof bytes; i++)
+            bytes[i] = (uint8_t)((c->seed = c->seed * 1103515245 + 12345) >> 16);
+        if (c->came % 2)
+            memcpy(bytes, "rendvz02", 8);
+        static const size_t lengths[] = {0, 1, 8, 50, HELLO, HELLO + PROOF};
+        if (fd < 0) {
+            usleep(1000);
+            continue;
+        }
+        size_t n = lengths[c->came++ % (sizeof lengths / sizeof *lengths)];
+        if (send(fd, bytes, n, MSG_NOSIGNAL) < 0 || c->came % 3 == 0) {
+            close(fd);
+            continue;
+        }
+        if (*place >= 0)
+            close(*place);
+        *place = fd;
+    }
+    for (int i = 0; i < STAY; i++)
+        if (stay[i] >= 0)
+            close(stay[i]);
+    return NULL;
+}
+
+/* rank 0 listens for a while before the others come */
+static void *late(void *argument)
+{
+    const struct rank *k = argument;
+    usleep(k->s.rank ? 700000 : 0);
+    return run(argument);
+}
+
+static void test_crowd(void)
+{
+    enum { CROWDS = 3 };
+    struct rank ranks[RANKS];
+    struct crowd crowds[CROWDS];
+    pthread_t threads[RANKS], strangers[CROWDS];
+    uint32_t came = 0;
+    set_up(ranks);
+    for (uint32_t r = 0; r < RANKS; r++)
+        ranks[r].s.timeout_s = 8;
+    for (uint32_t i = 0; i < CROWDS; i++)
+        crowds[i] = (struct crowd){.port = ranks[0].s.port, .seed = i + 1};
+    for (uint32_t r = 0; r < RANKS; r++)
+        pthread_create(&threads[r], NULL, late, &ranks[r]);
+    for (uint32_t i = 0; i < CROWDS; i++)
+        pthread_create(&strangers[i], NULL, crowd, &crowds[i]);
+    for (uint32_t r = 0; r < RANKS; r++)
+        pthread_join(threads[r], NULL);
+    for (uint32_t i = 0; i < CROWDS; i++)
+        atomic_store(&crowds[i].ends, true);
+    for (uint32_t i = 0; i < CROWDS; i++) {
+        pthread_join(strangers[i], NULL);
+        came += crowds[i].came;
+    }
+    CU_ASSERT(came > 500);
+    printf("(%u) ", came);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        if (ranks[r].status != STATUS_OK)
+            printf("\n    rank %u: %s", r, ranks[r].error.text);
+        CU_ASSERT_EQUAL(ranks[r].status, STATUS_OK);
+        CU_ASSERT_EQUAL(ranks[r].sum, 3 * (1 + 2 + 3 + 4 + 40));
+    }
+}
+
 static void test_ends(void)
 {
     struct rank ranks[RANKS];
@@ -132,8 +244,6 @@ static void test_ends(void)
 }
 
 /* ---- between a rank and rank 0, one connection of which the last words are spoilt ---- */
-
-enum { HELLO = 96, PROOF = 81, ANSWER = 408, WORDS = 400 };
 
 struct between {
     int listener;
@@ -188,7 +298,7 @@ static void test_endless_words(void)
                     !getsockname(b.listener, (struct sockaddr *)&a, &n));
     for (uint32_t r = 0; r < 2; r++)
         ranks[r] = (struct rank){.s = {r ? "127.0.0.1" : "localhost", r ? ntohs(a.sin_port) : b.port, r, 2,
-                                       plan, "open sesame", 3}};
+                                       plan, "open sesame", 7, 3}};
     for (uint32_t r = 0; r < 2; r++)
         pthread_create(&threads[r], NULL, run, &ranks[r]);
     pthread_create(&threads[2], NULL, spoil, &b);
@@ -205,7 +315,7 @@ static void test_endless_words(void)
 /* a port that another process listens on is refused at once, in words, and no other one is taken */
 static void test_port_taken(void)
 {
-    struct rank k = {.s = {"localhost", 0, 0, 2, plan, "open sesame", 1}};
+    struct rank k = {.s = {"localhost", 0, 0, 2, plan, "open sesame", 7, 1}};
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
     socklen_t n = sizeof a;
     int other = socket(AF_INET, SOCK_STREAM, 0);
@@ -239,6 +349,8 @@ void suite_rendezvous(void)
     CU_pSuite s = CU_add_suite("rendezvous", NULL, NULL);
     CU_add_test(s, "blobs and sums", test_meeting);
     CU_add_test(s, "other plans, secrets and sizes", test_refusals);
+    CU_add_test(s, "other builds, a rank twice", test_builds);
+    CU_add_test(s, "a crowd at the door", test_crowd);
     CU_add_test(s, "deaths and failures", test_ends);
     CU_add_test(s, "words without an end", test_endless_words);
     CU_add_test(s, "a port that is taken", test_port_taken);
