@@ -90,12 +90,18 @@ static bool member_wait(const struct exec *e, const struct place *at, struct pla
         uint32_t other = channel->members[m];
         const struct program *q = exec_program_of(e, other);
         struct place unused;
+        bool there = other == at->rank;
         for (uint32_t j = 0; q && other != at->rank && j < q->ninsns; j++) {
             if (q->insns[j].seq != p->insns[at->insn].seq)
                 continue;
+            there = true;
             *next = head_of(e, other, q->insns[j].queue);
             if (next->insn < j || (next->insn == j && own_wait(e, next, &unused)) || is_behind(e, other, at->rank))
                 return true;
+        }
+        if (!there) { /* its program has no such instruction */
+            *next = (struct place){other, 0, NONE};
+            return true;
         }
     }
     return false;

@@ -212,7 +212,8 @@ static void test_failures(void)
     expect_said(dir, "process rank 2 ", false); /* mpirun's words */
     expect(dir, "rm $D/log", 0);
     disturb(dir, "--quiet --watchdog 1", "kill -STOP $C", 4);
-    expect_said(dir, "llmrun: rank 0: no rank has made progress for 1 s; see the list of what each waits for", true);
+    expect_said(dir, "llmrun: rank 0: no rank has made progress for 1 s: nothing is heard of rank 2 on ", true);
+    expect_said(dir, "other ranks there answer, so it is the process that stands still; see the list of what each waits for", true);
     expect_said(dir, "rank 7: stepping, step ", false);
     expect_said(dir, "meets rank 2, which ", false);
     /* all ranks find it, one says it: weights of another model */

@@ -229,7 +229,8 @@ static void test_watchdog(void)
     m.before = silence;
     CU_ASSERT(many_run(&m, 1) == STATUS_WORLD);
     CU_ASSERT_STRING_EQUAL(m.world.control->message,
-                           "no rank has made progress for 0 s; see the list of what each waits for");
+                           "no rank has made progress for 0 s: all wait for rank 1, which is at its end; see the list of "
+                           "what each waits for");
     many_close(&m);
 }
 
