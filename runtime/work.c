@@ -96,7 +96,12 @@ static size_t find_runs(const struct item *items, size_t n, struct run *runs)
 static void take_kinds(struct work *w, const struct item *items, const struct run *runs, size_t nruns,
                        const struct program *const *programs)
 {
-    w->nkinds = nruns < WORK_KINDS ? (uint32_t)nruns : WORK_KINDS;
+    uint64_t all = 0;
+    for (size_t i = 0; i < nruns; i++)
+        all += runs[i].weight;
+    /* what is a fiftieth of all or less is not worth asking the time for */
+    while (w->nkinds < nruns && w->nkinds < WORK_KINDS && runs[w->nkinds].weight > all / 50)
+        w->nkinds++;
     for (uint32_t k = 0; k < w->nkinds; k++)
         for (size_t i = 0; i < runs[k].n; i++) {
             const struct item *item = &items[runs[k].first + i];
