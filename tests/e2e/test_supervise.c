@@ -2,7 +2,8 @@
  * and folders that a run must not begin in or go on from.  Whatever happens, what comes out in the end is, in every bit, what
  * the undisturbed run leaves.
  *
- * SOAK=N kills N ranks, one after the other, at random times. */
+ * SOAK=N kills N ranks, one after the other, at random times; before every fifth it waits for another checkpoint, since a run in
+ * which ten attempts do not get that far gives up. */
 
 #include "tests/e2e/e2e.h"
 
@@ -188,7 +189,9 @@ static void test_soak(void)
     snprintf(script, sizeof script,
              "N=%d; S=$((N * 50 + 60)); $R $D/p --data $D/t.bin --steps $S --quiet --save $D/whole --log $D/whole.jsonl; "
              "rm -rf $D/c; $R $D/p --data $D/t.bin --steps $S --checkpoint $D/c --every 3 --restarts $((2 * N)) --watchdog 2 "
-             "--save $D/end --log $D/end.jsonl 2>$D/said & P=$!; sleep 1; while kill -0 $P 2>/dev/null; do "
+             "--save $D/end --log $D/end.jsonl 2>$D/said & P=$!; sleep 1; k=0; last=; while kill -0 $P 2>/dev/null; do "
+             "k=$((k + 1)); while test $((k %% 5)) = 0 && kill -0 $P 2>/dev/null; do now=$(ls -t $D/c | grep -v -e tmp -e fail | head -n 1); "
+             "test \"$now\" != \"$last\" && last=$now && break; sleep 0.05; done; "
              "sleep 0.$(shuf -i 100-600 -n 1); C=$(cut -d' ' -f$(shuf -i 1-4 -n 1) /proc/$P/task/$P/children 2>/dev/null); "
              "case $(shuf -i 1-10 -n 1) in 1) kill -STOP $C;; 2) kill -SEGV $C;; 3) kill -ABRT $C;; *) kill -9 $C;; esac "
              "2>/dev/null; test $(grep -c 'starting again' $D/said) -ge $N && break; done; wait $P && " SAME
