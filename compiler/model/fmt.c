@@ -200,12 +200,27 @@ static bool neighbours(const struct printer *p, const struct stmt *a, const stru
     return !a->has_block && !(p->keep && blank_line(p, a->span.start + a->span.length, b->span.start));
 }
 
+/* where a statement ends, or its block begins */
+static size_t head_end(const struct stmt *s)
+{
+    return s->has_block ? s->open.start : s->span.start + s->span.length;
+}
+
+/* Is there a comment inside of s, which will be printed on a line above it?  *c: one at or before the first such. */
+static bool has_comment(const struct comment **c, const struct stmt *s)
+{
+    while (*c && (*c)->span.start < s->word_span.start)
+        *c = (*c)->next;
+    return *c && (*c)->span.start < head_end(s);
+}
+
 /* the longest word of the run that starts with s */
 static size_t run_width(const struct printer *p, const struct stmt *s, const struct stmt **end)
 {
     size_t width = strlen(s->word);
     const struct stmt *at = s;
-    for (; at->next && aligned(at->next) && neighbours(p, at, at->next); at = at->next) {
+    const struct comment *c = p->comments;
+    for (; at->next && aligned(at->next) && neighbours(p, at, at->next) && !has_comment(&c, at->next); at = at->next) {
         size_t n = strlen(at->next->word);
         width = n > width ? n : width;
     }
@@ -258,8 +273,7 @@ static void print_block(struct printer *p, const struct stmt *stmts, int level, 
     const struct stmt *run_end = NULL;
     size_t width = 0;
     for (const struct stmt *s = stmts; s; s = s->next) {
-        size_t head_end = s->has_block ? s->open.start : s->span.start + s->span.length;
-        first = print_comments(p, head_end, level, first);
+        first = print_comments(p, head_end(s), level, first);
         if (!run_end) {
             width = 0;
             if (aligned(s))

@@ -103,6 +103,8 @@ static void test_fmt(void)
         {"llmc 1\nm x{\n  vocab 3 # a\n  # own\n\n  width   4\n  norm r # b\n\n\n  # end\n}\n# last",
          "llmc 1\n\nm x {\n    vocab 3  # a\n    # own\n\n    width 4\n    norm  r  # b\n\n    # end\n}\n# "
          "last\n"},
+        {"llmc 1\nm x {\na 1\nlong f(b, # why\n   c)\nlonger 2\n}\n", /* lines are neighbours as they are printed */
+         "llmc 1\n\nm x {\n    a 1\n    # why\n    long   f(b, c)\n    longer 2\n}\n"},
         {"llmc 1\nf x(a, # why\n   b=[1,2,], ) # tail\n", "llmc 1\n\n# why\nf x(a, b=[1, 2])  # tail\n"},
         {"llmc 1\nr 2 { layer { a b; c \"d\\\"e\" } }\n",
          "llmc 1\n\nr 2 {\n    layer {\n        a b\n        c \"d\\\"e\"\n    }\n}\n"},
