@@ -8,13 +8,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 const char *const checkpoint_folders[NSTATES] = {"", "moment1/", "moment2/"};
-static const char format[] = "llmc checkpoint 1";
+static const char format[] = "llmc checkpoint 2";
 static const char shards[] = "model.safetensors.index.json"; /* of a state that has several files */
 static const char ending[] = ",\n\"hash\": \"";              /* before the hash of all that precedes it */
 enum { ENDING = sizeof ending - 1 + 16 + 4 /* the hash's digits, "}\n */, MOST_INDEX = 256 << 20 };
@@ -89,9 +91,11 @@ static char *index_text(const struct checkpoint *c, const struct checkpoint_file
     fprintf(out, "{\"format\": \"%s\",\n\"step\": %llu, \"steps\": %llu, \"tokens\": %llu,\n", format,
             (unsigned long long)c->step, (unsigned long long)c->steps,
             (unsigned long long)(c->step * c->batch * c->sequence));
-    fprintf(out, "\"batch\": %llu, \"sequence\": %llu, \"samples\": %llu, \"seed\": %llu,\n\"plan\": \"%s\",\n",
+    fprintf(out, "\"batch\": %llu, \"sequence\": %llu, \"samples\": %llu, \"seed\": %llu,\n",
             (unsigned long long)c->batch, (unsigned long long)c->sequence, (unsigned long long)c->samples,
-            (unsigned long long)c->seed, c->plan);
+            (unsigned long long)c->seed);
+    fprintf(out, "\"data\": \"%016llx\", \"optimizer\": \"%s\", \"rates\": [%.17g, %.17g],\n\"plan\": \"%s\",\n",
+            (unsigned long long)c->data, c->optimizer, c->rates[0], c->rates[1], c->plan);
     for (int i = 0; c->scaled && i < SCALE_WORDS; i++)
         fprintf(out, "%s%.17g%s", i ? ", " : "\"loss_scale\": [", c->scale[i], i + 1 == SCALE_WORDS ? "],\n" : "");
     fputs("\"files\": [", out);
@@ -239,30 +243,61 @@ static enum status check_shards(const char *folder, const json_t *files, struct 
     return STATUS_OK;
 }
 
-static enum status take_index(const char *folder, const json_t *root, struct checkpoint *c, struct error *error)
+/* a word of digits and letters that fits */
+static bool word(const json_t *object, const char *name, char *out, size_t size)
 {
-    const char *version = json_string_value(json_object_get(root, "format"));
-    const char *plan = json_string_value(json_object_get(root, "plan"));
-    const json_t *scale = json_object_get(root, "loss_scale"), *files = json_object_get(root, "files");
+    const char *value = json_string_value(json_object_get(object, name));
+    size_t n = value ? strlen(value) : 0;
+    if (!n || n >= size || strspn(value, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") != n)
+        return false;
+    memcpy(out, value, n + 1);
+    return true;
+}
+
+/* an array of n numbers from 0 on */
+static bool reals(const json_t *object, const char *name, double *out, size_t n)
+{
+    const json_t *list = json_object_get(object, name);
+    bool fine = json_array_size(list) == n;
+    for (size_t i = 0; i < n && fine; i++) {
+        out[i] = json_number_value(json_array_get(list, i));
+        fine = json_is_number(json_array_get(list, i)) && isfinite(out[i]) && out[i] >= 0;
+    }
+    return fine;
+}
+
+/* all of the index but its files */
+static bool take_state(const json_t *root, struct checkpoint *c)
+{
     const struct {
         const char *name;
         uint64_t *value;
     } numbers[] = {{"step", &c->step},         {"steps", &c->steps},     {"batch", &c->batch},
                    {"sequence", &c->sequence}, {"samples", &c->samples}, {"seed", &c->seed}};
-    bool fine = true;
+    char data[17];
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        fine = number(root, numbers[i].name, numbers[i].value) && fine;
+        if (!number(root, numbers[i].name, numbers[i].value))
+            return false;
+    c->scaled = json_object_get(root, "loss_scale") != NULL;
+    if (!word(root, "plan", c->plan, sizeof c->plan) || strlen(c->plan) != 64 ||
+        !word(root, "data", data, sizeof data) || strlen(data) != 16 ||
+        !word(root, "optimizer", c->optimizer, sizeof c->optimizer) || !reals(root, "rates", c->rates, 2) ||
+        (c->scaled && !reals(root, "loss_scale", c->scale, SCALE_WORDS)))
+        return false;
+    char *end;
+    c->data = strtoull(data, &end, 16);
+    return !*end && (!c->scaled || c->scale[SCALE_SKIPPED] <= (double)c->step);
+}
+
+static enum status take_index(const char *folder, const json_t *root, struct checkpoint *c, struct error *error)
+{
+    const char *version = json_string_value(json_object_get(root, "format"));
+    const json_t *files = json_object_get(root, "files");
     if (!version || strcmp(version, format) != 0)
-        return error_set(error, STATUS_INPUT, "%s/checkpoint.json: not of the format '%s'", folder, format);
-    c->scaled = scale != NULL;
-    for (size_t i = 0; scale && i < SCALE_WORDS; i++) {
-        fine = json_is_number(json_array_get(scale, i)) && fine;
-        c->scale[i] = json_number_value(json_array_get(scale, i));
-    }
-    if (!fine || !plan || strlen(plan) != 64 || !json_array_size(files) ||
-        (scale && json_array_size(scale) != SCALE_WORDS))
+        return error_set(error, STATUS_INPUT, "%s/checkpoint.json: not of the format '%s', but '%.40s'", folder, format,
+                         version ? version : "");
+    if (!take_state(root, c) || !json_array_size(files))
         return error_set(error, STATUS_INPUT, "%s/checkpoint.json: something is missing", folder);
-    snprintf(c->plan, sizeof c->plan, "%s", plan);
     for (size_t i = 0; i < json_array_size(files); i++)
         TRY(check_file(folder, json_array_get(files, i), error));
     return check_shards(folder, files, error);
@@ -286,6 +321,28 @@ static enum status read_generation(const char *folder, struct checkpoint *c, str
     enum status st = take_index(folder, root, c, error);
     json_decref(root);
     return st;
+}
+
+/* ---- one run at a time ---- */
+
+enum status checkpoint_lock(const char *dir, FILE **out, struct error *error)
+{
+    char path[CHECKPOINT_PATH + 32];
+    snprintf(path, sizeof path, "%.4000s/.lock", dir);
+    const char *why = file_not_file(path);
+    *out = why ? NULL : fopen(path, "ae");
+    if (!*out)
+        return error_set(error, STATUS_WORLD, "%s: %s", path, why ? why : strerror(errno));
+    if (!flock(fileno(*out), LOCK_EX | LOCK_NB))
+        return STATUS_OK;
+    if (errno != EWOULDBLOCK) { /* some file systems have no locks */
+        fprintf(stderr, "llmrun: %s cannot be locked: %s; no other run may write into its folder\n", path,
+                strerror(errno));
+        return STATUS_OK;
+    }
+    fclose(*out);
+    *out = NULL;
+    return error_set(error, STATUS_WORLD, "another run that has not ended writes its checkpoints into %s", dir);
 }
 
 /* ---- generations ---- */

@@ -30,7 +30,10 @@ struct checkpoint {
     uint64_t step;             /* steps taken: the next one is number step, from 0 */
     uint64_t batch, sequence;  /* of a step: the next sample is step * batch */
     uint64_t samples;          /* of the data, from which samples are taken in order and again */
-    uint64_t seed, steps;      /* of the initial values; length of the run, which the learning rate goes by */
+    uint64_t data;             /* data_hash() of them */
+    uint64_t seed, steps;      /* of the initial values; length that the learning rate goes by */
+    char optimizer[16];        /* the instruction that keeps the moments, ADAMW or SGD */
+    double rates[2];           /* how fast either moment decays; 0 = there is none */
     char plan[65];             /* hash of the plan that wrote it */
     bool scaled;               /* has a loss scale */
     double scale[SCALE_WORDS]; /* its state */
@@ -50,6 +53,11 @@ static inline uint64_t checkpoint_blocks(uint64_t bytes)
 /* Writes checkpoint.json into a generation's folder, flushed. */
 enum status checkpoint_write(const char *folder, const struct checkpoint *c, const struct checkpoint_file *files,
                              uint32_t nfiles, struct error *error);
+
+/* Takes DIR, which must be there, for this process and those that it forks, until all of them have closed *out or
+ * ended: two runs would write over, and remove, each other's generations.  It is DIR/.lock that is locked, and the lock
+ * ends with the processes; an error if another run has it. */
+enum status checkpoint_lock(const char *dir, FILE **out, struct error *error);
 
 /* DIR's generations, oldest first; the caller frees *steps.  A folder that is not there has none. */
 enum status checkpoint_list(const char *dir, uint64_t **steps, uint32_t *n, struct error *error);

@@ -6,6 +6,7 @@
 
 #include "runtime/data.h"
 #include "runtime/file.h"
+#include "runtime/hash.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -247,6 +248,17 @@ uint64_t data_ntokens(const struct batch_source *s)
 uint64_t data_nsamples(const struct batch_source *s)
 {
     return s->nsamples;
+}
+
+uint64_t data_hash(const struct batch_source *s)
+{
+    uint64_t bytes = s->ntokens * s->id_bytes, hash = s->ntokens;
+    if (bytes <= (uint64_t)DATA_BLOCKS * DATA_BLOCK)
+        return hash64(s->ids, (size_t)bytes, hash);
+    uint64_t apart = (bytes - DATA_BLOCK) / (DATA_BLOCKS - 1);
+    for (uint64_t i = 0; i < DATA_BLOCKS; i++)
+        hash = hash64(s->ids + (i + 1 < DATA_BLOCKS ? i * apart : bytes - DATA_BLOCK), DATA_BLOCK, hash);
+    return hash;
 }
 
 const void *data_mapping(const struct batch_source *s, size_t *bytes)

@@ -26,6 +26,10 @@ void data_close(struct batch_source *s);
 
 uint64_t data_ntokens(const struct batch_source *s);
 uint64_t data_nsamples(const struct batch_source *s);
+/* XXH64 of its ids as they are stored, without headers, and of their number: of all that fit in 4 MiB; of more, of
+ * DATA_BLOCKS blocks at even distances, the first and the last ids among them. */
+enum { DATA_BLOCKS = 64, DATA_BLOCK = 1 << 16 /* bytes */ };
+uint64_t data_hash(const struct batch_source *s);
 /* the file's mapping, for the summary's account of memory */
 const void *data_mapping(const struct batch_source *s, size_t *bytes);
 /* checks that the ids of samples 0 .. samples - 1 (or all, if fewer) are below vocab; names the first that

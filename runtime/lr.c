@@ -8,6 +8,11 @@
 
 enum { CONSTANT, LINEAR, COSINE, WSD };
 
+bool lr_needs_total(const struct job_info *job)
+{
+    return (job->lr_kind == LINEAR || job->lr_kind == COSINE) && !job->lr_decay;
+}
+
 double lr_at(const struct job_info *job, uint64_t step, uint64_t total_steps)
 {
     double s = (double)step, from = (double)job->lr_warmup, to = (double)(job->lr_decay ? job->lr_decay : total_steps);

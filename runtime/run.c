@@ -6,6 +6,7 @@
 #include "runtime/cuda/load.h"
 #include "runtime/file.h"
 #include "runtime/launch.h"
+#include "runtime/lr.h"
 #include "runtime/memory.h"
 #include "runtime/mpi_ranks.h"
 #include "runtime/stop.h"
@@ -92,22 +93,78 @@ static enum status try_folder(const char *dir, const char *stem, struct error *e
     return why ? error_set(error, STATUS_WORLD, "%s: %s", path, why) : STATUS_OK;
 }
 
+uint64_t run_lr_steps(const struct run *r)
+{
+    uint64_t total = r->folder->train[0]->job.steps_total;
+    return total ? total : r->steps;
+}
+
+/* which instruction keeps the moments, and how fast they decay */
+static void find_optimizer(const struct program *p, struct checkpoint *c)
+{
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        const struct insn *in = &p->insns[i];
+        const struct attr *a = p->attrs + in->attr;
+        if (in->op != OP_ADAMW && in->op != OP_SGD)
+            continue;
+        snprintf(c->optimizer, sizeof c->optimizer, "%s", isa_info(in->op)->name);
+        c->rates[0] = in->op == OP_ADAMW ? a[ATTR(ADAMW, beta1)].u.f : a[ATTR(SGD, momentum)].u.f;
+        c->rates[1] = in->op == OP_ADAMW ? a[ATTR(ADAMW, beta2)].u.f : 0;
+    }
+}
+
+/* what checkpoints of this run say of its job */
+static struct checkpoint describe_job(const struct run *r)
+{
+    const struct job_info *job = &r->folder->train[0]->job;
+    struct checkpoint c = {.batch = job->batch,
+                           .sequence = job->sequence,
+                           .samples = data_nsamples(r->data),
+                           .data = data_hash(r->data),
+                           .seed = job->seed,
+                           .steps = run_lr_steps(r),
+                           .optimizer = "none"};
+    for (uint32_t role = 0; role < r->folder->ranks->nroles; role++)
+        find_optimizer(r->folder->train[role], &c);
+    memcpy(c.plan, r->folder->hash, sizeof c.plan);
+    return c;
+}
+
 /* Is the checkpoint one of this job, and of these data?  Another plan may have written it. */
 static enum status check_resumed(const struct run *r, const char *folder, struct error *error)
 {
-    const struct job_info *job = &r->folder->train[0]->job;
-    const struct checkpoint *c = &r->resumed;
+    const struct checkpoint *c = &r->resumed, *job = &r->job;
     if (c->batch != job->batch || c->sequence != job->sequence)
         return error_set(error, STATUS_MISMATCH,
                          "%s is of a job with %llu sequences of %llu tokens in a step, the plan takes %llu of %llu",
                          folder, (unsigned long long)c->batch, (unsigned long long)c->sequence,
                          (unsigned long long)job->batch, (unsigned long long)job->sequence);
-    if (c->samples != data_nsamples(r->data))
+    if (c->samples != job->samples)
         return error_set(error, STATUS_MISMATCH, "%s was taken on data of %llu sequences, %s has %llu", folder,
-                         (unsigned long long)c->samples, r->o.data, (unsigned long long)data_nsamples(r->data));
+                         (unsigned long long)c->samples, r->o.data, (unsigned long long)job->samples);
+    if (c->data != job->data)
+        return error_set(error, STATUS_MISMATCH, "%s was taken on other data than %s has, though on as many sequences",
+                         folder, r->o.data);
+    if (strcmp(c->optimizer, job->optimizer) != 0 || memcmp(c->rates, job->rates, sizeof c->rates) != 0)
+        return error_set(error, STATUS_MISMATCH,
+                         "%s has moments of %s, which decay by %.10g and %.10g; those of the plan are of %s, by %.10g "
+                         "and %.10g",
+                         folder, c->optimizer, c->rates[0], c->rates[1], job->optimizer, job->rates[0], job->rates[1]);
     if (c->step > r->steps)
         return error_set(error, STATUS_USAGE, "%s: the run has only %llu steps", folder, (unsigned long long)r->steps);
     return STATUS_OK;
+}
+
+/* Is this the process that starts the ranks, or rank 0 of those that a launcher has started? */
+static bool is_first(const struct run *r)
+{
+    struct launch l;
+    struct error later; /* of the launcher's variables: whoever starts the ranks says it */
+    if (r->mpi)
+        return r->mpi->place.rank == 0;
+    if (r->o.ranks)
+        return r->o.rank == 0;
+    return launch_detect(&l, r->folder->hash, &later) == STATUS_OK && (!l.given || l.rank == 0);
 }
 
 /* --resume: where the newest checkpoint left off, or at the beginning if there is none yet */
@@ -117,9 +174,14 @@ static enum status resume(struct run *r, bool *found, struct error *error)
     TRY(checkpoint_find(r->o.checkpoint.dir, &r->resumed, folder, found, error));
     if (*found)
         TRY(check_resumed(r, folder, error));
-    if (!r->o.quiet && !(r->mpi && r->mpi->place.rank))
+    if (!r->o.quiet && is_first(r)) {
         fprintf(stderr, *found ? "resuming from %s\n" : "%s has no checkpoint yet: from the beginning\n",
                 *found ? folder : r->o.checkpoint.dir);
+        if (*found && r->resumed.steps != r->job.steps && lr_needs_total(&r->folder->train[0]->job))
+            fprintf(stderr,
+                    "the learning rate goes by a run of %llu steps from here on; the checkpoint's went by %llu\n",
+                    (unsigned long long)r->job.steps, (unsigned long long)r->resumed.steps);
+    }
     for (int state = 0; *found && state < NSTATES; state++) {
         snprintf(path, sizeof path, "%s/%s", folder, checkpoint_folders[state]);
         if (r->saved.n[state])
@@ -142,17 +204,6 @@ static enum status check_empty(const struct run *r, struct error *error)
              : STATUS_OK;
 }
 
-/* what the run starts from */
-static enum status open_start(struct run *r, struct error *error)
-{
-    bool found = false;
-    if (r->o.resume)
-        TRY(resume(r, &found, error));
-    else if (r->o.checkpoint.dir)
-        TRY(check_empty(r, error));
-    return r->o.init && !found ? safetensors_open(r->o.init, &r->init[STATE_WEIGHT], error) : STATUS_OK;
-}
-
 static enum status try_checkpoints(const char *dir, struct error *error)
 {
     char path[CHECKPOINT_PATH];
@@ -167,6 +218,28 @@ static enum status try_checkpoints(const char *dir, struct error *error)
     return why ? error_set(error, STATUS_WORLD, "checkpoints cannot be written into %s: %s", dir, why) : STATUS_OK;
 }
 
+/* The folder of checkpoints is this run's from here on, before anybody looks at what is in it. */
+static enum status lock_checkpoints(struct run *r, struct error *error)
+{
+    TRY(try_checkpoints(r->o.checkpoint.dir, error));
+    return is_first(r) ? checkpoint_lock(r->o.checkpoint.dir, &r->lock, error) : STATUS_OK;
+}
+
+/* what the run starts from */
+static enum status open_start(struct run *r, struct error *error)
+{
+    bool found = false;
+    if (r->o.checkpoint.dir) {
+        r->job = describe_job(r);
+        TRY(lock_checkpoints(r, error));
+    }
+    if (r->o.resume)
+        TRY(resume(r, &found, error));
+    else if (r->o.checkpoint.dir)
+        TRY(check_empty(r, error));
+    return r->o.init && !found ? safetensors_open(r->o.init, &r->init[STATE_WEIGHT], error) : STATUS_OK;
+}
+
 /* Can what is written later be written?  Better to know before the first step than after the last. */
 static enum status try_outputs(const struct settings *o, struct error *error)
 {
@@ -174,8 +247,6 @@ static enum status try_outputs(const struct settings *o, struct error *error)
         TRY(try_folder(o->save, "model", error));
     if (o->gradients)
         TRY(try_folder(o->gradients, "gradients", error));
-    if (o->checkpoint.dir)
-        TRY(try_checkpoints(o->checkpoint.dir, error));
     const char *why = o->trace ? file_may_write(o->trace) : NULL;
     return why ? error_set(error, STATUS_WORLD, "%s: %s", o->trace, why) : STATUS_OK;
 }
@@ -259,6 +330,8 @@ enum status run_open(struct run *r, struct error *error)
 
 void run_close(struct run *r)
 {
+    if (r->lock)
+        fclose(r->lock);
     data_close(r->data);
     data_close(r->held_out);
     for (int state = 0; state < NSTATES; state++)

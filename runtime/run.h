@@ -31,8 +31,10 @@ struct run {
     bool evaluates;                    /* evaluation programs are run */
     struct safetensors *init[NSTATES]; /* what --init or --resume found; NULL: there is nothing */
     struct checkpoint resumed;         /* --resume: where the job is; its step is 0 at the beginning */
-    struct saver_catalogs saved;       /* --checkpoint */
-    uint64_t replicas;                 /* first word of world.coverage that the comparison of replicas uses */
+    struct checkpoint job;             /* --checkpoint: what checkpoints say of the job, the same at every step */
+    FILE *lock;                  /* --checkpoint: of its folder; of the process that starts the ranks, or rank 0 */
+    struct saver_catalogs saved; /* --checkpoint */
+    uint64_t replicas;           /* first word of world.coverage that the comparison of replicas uses */
     struct weight_plan *catalog;
     uint32_t ncatalog;
     uint64_t *arena_sizes; /* by rank: the larger one of its programs' arenas */
@@ -60,6 +62,8 @@ enum status run_open_device(struct run *r, struct error *error);
 /* then loads and checks everything that needs no peers */
 enum status run_open(struct run *r, struct error *error);
 void run_close(struct run *r);
+/* the number of steps that the learning rate goes by: the job's, or else this run's */
+uint64_t run_lr_steps(const struct run *r);
 /* sizes of the shared region */
 struct world_sizes run_sizes(const struct run *r);
 /* index of a rank's first span in the trace region */

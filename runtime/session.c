@@ -325,7 +325,7 @@ static void log_results(struct session *s, uint64_t step, double step_time_s)
                             .tokens = (step + 1) * job->batch * job->sequence,
                             .loss = NAN,
                             .grad_norm = NAN,
-                            .lr = lr_at(job, step - s->skipped, s->run->steps),
+                            .lr = lr_at(job, step - s->skipped, run_lr_steps(s->run)),
                             .step_time_s = step_time_s,
                             .tokens_per_s = tokens / step_time_s,
                             .core_s = core_s(s)};
@@ -367,8 +367,7 @@ static void set_block(struct session *s, uint64_t step)
     const struct job_info *job = &exec_program(s->exec, ROUTINE_TRAIN)->job;
     double *block = exec_buffer(s->exec, ROUTINE_TRAIN, BUFFER_BLOCK);
     if (block)
-        write_block(block, job, step, step - s->skipped, job->steps_total ? job->steps_total : s->run->steps,
-                    step * job->batch);
+        write_block(block, job, step, step - s->skipped, run_lr_steps(s->run), step * job->batch);
 }
 
 /* where the last step's times go */
@@ -399,16 +398,10 @@ static enum status run_phases(struct session *s, uint64_t step, bool ahead)
 static enum status take_checkpoint(struct session *s, bool wait)
 {
     int64_t begun = world_now_ns();
-    const struct job_info *job = &exec_program(s->exec, ROUTINE_TRAIN)->job;
     const double *scale = exec_buffer(s->exec, ROUTINE_TRAIN, BUFFER_SCALE);
-    struct checkpoint c = {.step = s->taken,
-                           .batch = job->batch,
-                           .sequence = job->sequence,
-                           .samples = data_nsamples(s->run->data),
-                           .seed = job->seed,
-                           .steps = s->run->steps,
-                           .scaled = scale != NULL};
-    snprintf(c.plan, sizeof c.plan, "%s", s->run->folder->hash);
+    struct checkpoint c = s->run->job;
+    c.step = s->taken;
+    c.scaled = scale != NULL;
     TRY(exec_from_device(s->exec));
     if (scale)
         memcpy(c.scale, scale, sizeof c.scale);

@@ -69,9 +69,11 @@ static void write_generation(const struct place *p, uint64_t step, uint64_t file
     char folder[CHECKPOINT_PATH];
     struct written w = {.n = 0};
     struct error error = {""};
-    struct checkpoint c = {.step = step, .batch = 4, .sequence = 16, .samples = 9, .seed = 1, .steps = 7};
+    struct checkpoint c = {.step = step, .batch = 4, .sequence = 16, .samples = 9, .seed = 1, .steps = 7, .data = 0xda7a};
     c.scaled = true;
     memcpy(c.scale, (const double[SCALE_WORDS]){65536, 3, 2000}, sizeof c.scale);
+    snprintf(c.optimizer, sizeof c.optimizer, "ADAMW");
+    memcpy(c.rates, (const double[]){0.9, 0.95}, sizeof c.rates);
     memset(c.plan, 'f', 64);
     checkpoint_path(p->dir, step, folder);
     mkdir(folder, 0777);
@@ -375,7 +377,21 @@ static void test_forged(void)
         {"\"step\": 2", "\"step\": 2, \"step\": 2", 1},
         {"\"step\": 2, ", "", 1},
         {"\"batch\": 4", "\"batch\": \"4\"", 1},
-        {"llmc checkpoint 1", "llmc checkpoint 2", 1},
+        {"llmc checkpoint 2", "llmc checkpoint 1", 1},
+        {"\"plan\": \"fffffff", "\"plan\": \"/../../", 1},
+        {"\"data\": \"000000000000da7a", "\"data\": \"0000000000000000", 2},
+        {"\"data\": \"000000000000da7a", "\"data\": \"00000000000000da7a", 1},
+        {"\"data\": \"000000000000da7a", "\"data\": \"00000000000ndata", 1},
+        {"\"optimizer\": \"ADAMW\", ", "", 1},
+        {"\"optimizer\": \"ADAMW", "\"optimizer\": \"ADAMWADAMWADAMW", 2},
+        {"\"optimizer\": \"ADAMW", "\"optimizer\": \"ADAMWADAMWADAMW0", 1},
+        {"\"optimizer\": \"ADAMW", "\"optimizer\": \"A\\n", 1},
+        {"\"rates\": [0.", "\"rates\": [0, 0.", 1},
+        {"\"rates\": [0.", "\"rates\": [-0.", 1},
+        {"\"loss_scale\": [65536, 3, 2000, 0]", "\"loss_scale\": [65536, 3, 2000, 2]", 2},
+        {"\"loss_scale\": [65536, 3, 2000, 0]", "\"loss_scale\": [65536, 3, 2000, 3]", 1}, /* of 2 steps 3 skipped */
+        {"\"loss_scale\": [65536, 3, 2000, 0]", "\"loss_scale\": [65536, 3, 2000, 1e300]", 1},
+        {"\"loss_scale\": [65536, ", "\"loss_scale\": [-65536, ", 1},
         {"\"plan\": \"f", "\"plan\": \"", 1},
         {"\"loss_scale\": [65536, ", "\"loss_scale\": [", 1},
         {"\"loss_scale\": [65536, ", "\"loss_scale\": [\"65536\", ", 1},

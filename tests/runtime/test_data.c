@@ -51,6 +51,38 @@ static enum status try_open(const char *path, uint64_t sequence, uint64_t vocab,
     return st;
 }
 
+/* What changes the hash: every id of a small file; of a large one the first and the last, and most places where blocks
+ * of its size lie side by side. */
+static void test_hash(void)
+{
+    static const struct {
+        uint64_t tokens, step, least; /* tried every `step`: at least so many change the hash */
+    } cases[] = {{9, 1, 9}, {(1 << 20), 4099, 256}, {(1 << 20) + 1, 4099, 200}, {3 << 20, 1 << 14, 60}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        struct batch_source *s;
+        uint64_t n = cases[k].tokens, seen = 0, tried = 0;
+        CU_ASSERT_FATAL(data_blank(n - 1, 1, &s) == STATUS_OK);
+        uint64_t before = data_hash(s);
+        for (uint64_t at = 0; at < n; at += cases[k].step, tried++) {
+            data_set(s, at, 1);
+            seen += data_hash(s) != before;
+            data_set(s, at, 0);
+        }
+        CU_ASSERT(seen >= cases[k].least && (seen == tried || k >= 2));
+        data_set(s, 0, 1);
+        CU_ASSERT(data_hash(s) != before);
+        data_set(s, 0, 0);
+        data_set(s, n - 1, 1);
+        CU_ASSERT(data_hash(s) != before);
+        data_close(s);
+    }
+    struct batch_source *a, *b;
+    CU_ASSERT_FATAL(data_blank(4, 1, &a) == STATUS_OK && data_blank(5, 1, &b) == STATUS_OK);
+    CU_ASSERT(data_hash(a) != data_hash(b));
+    data_close(a);
+    data_close(b);
+}
+
 static void test_flat(void)
 {
     struct folder_of_files f;
@@ -280,6 +312,7 @@ void suite_data(void)
 {
     CU_pSuite s = CU_add_suite("data", NULL, NULL);
     CU_add_test(s, "bare files", test_flat);
+    CU_add_test(s, "hash", test_hash);
     CU_add_test(s, "whole samples", test_samples);
     CU_add_test(s, "headers", test_header);
     CU_add_test(s, "refused files", test_refused);
