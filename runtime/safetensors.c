@@ -250,7 +250,7 @@ enum status safetensors_open(const char *path, struct safetensors **out, struct 
         st = add_index(s, path, index, error);
     else
         st = add_file(s, single, error);
-    if (st == STATUS_OK) {
+    if (st == STATUS_OK && s->nweights) {
         qsort(s->weights, s->nweights, sizeof *s->weights, by_name);
         for (uint32_t i = 1; i < s->nweights && st == STATUS_OK; i++)
             if (strcmp(s->weights[i - 1].name, s->weights[i].name) == 0)

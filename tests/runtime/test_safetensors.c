@@ -220,6 +220,11 @@ static void test_index(void)
         CU_ASSERT(safetensors_open(dir, &s, &error) == STATUS_INPUT);
         CU_ASSERT_STRING_EQUAL(strrchr(error.text, ':') + 2, cases[i].message);
     }
+    FILE *out = fopen(path, "w");
+    CU_ASSERT_FATAL(out && fputs("{\"weight_map\":{}}", out) >= 0 && fclose(out) == 0);
+    CU_ASSERT_FATAL(safetensors_open(dir, &s, &error) == STATUS_OK);
+    CU_ASSERT(safetensors_count(s) == 0 && !safetensors_find(s, "a"));
+    safetensors_close(s);
     remove_folder(dir);
 }
 

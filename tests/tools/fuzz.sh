@@ -9,7 +9,7 @@ run() {
     corpus=$build/corpus/$1 seeds=tests/fuzz/seeds/${1#fuzz_}
     mkdir -p "$corpus"
     [ -d "$seeds" ] || seeds=
-    if "$build/tests/fuzz/$1" -max_total_time="$seconds" -timeout=60 -rss_limit_mb=2048 -print_final_stats=1 \
+    if "$build/tests/fuzz/$1" -max_total_time="$seconds" -timeout=60 -rss_limit_mb=2048 -print_final_stats=1 -close_fd_mask=3 \
         -artifact_prefix="$corpus-" "$corpus" $seeds >"$corpus.log" 2>&1; then
         echo "$1: no finding in $seconds s, $(sed -n 's/^stat::number_of_executed_units: *//p' "$corpus.log") executions"
     else
