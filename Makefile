@@ -14,7 +14,8 @@
 #   make check-gaps            DRAWN=500 RIVALS=8  the same jobs: does no other decision beat a plan by more than its gap?
 #   make check-recipes         the README's recipes carried out, and again without each of their files
 #   make check-source-mutants  SOURCE_MUTANTS=400  faults in the source, which the tests must notice
-#   make fuzz                  FUZZ_SECONDS=600    every fuzzer (clang)
+#   make fuzz                  FUZZ_SECONDS=600    every fuzzer (clang); FUZZ_RUNS=10000000: so many inputs each
+#   make coverage              lines that the tests run, per file and folder; SUITE=NAME by those alone
 #   make bench                 the benchmarks
 #   make bench-accuracy        predictions against published runs, from MEASURED=tests/bench/measured; likewise
 #                              bench-memory, bench-micro and bench-leave-out
@@ -27,18 +28,19 @@
 
 CC      ?= cc
 PREFIX  ?= /usr/local
-B       := build$(if $(SAN),/san)$(if $(FUZZ),/fuzz)$(if $(filter clang%,$(notdir $(CC))),/clang)
+B       := build$(if $(SAN),/san)$(if $(FUZZ),/fuzz)$(if $(COVERAGE),/coverage)$(if $(filter clang%,$(notdir $(CC))),/clang)
 Q       := $(if $(V),,@)
 comma   := ,
 SANITIZE := $(if $(or $(SAN),$(FUZZ)),-fsanitize=address$(comma)undefined -fno-sanitize-recover=all)
 WARN    := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wmissing-prototypes \
            -Wswitch-enum -Werror
-OPT     := -O2 -g -ffp-contract=off $(SANITIZE) $(if $(SANITIZE),-fno-omit-frame-pointer) $(if $(FUZZ),-fsanitize=fuzzer-no-link)
+OPT     := -O2 -g -ffp-contract=off $(SANITIZE) $(if $(SANITIZE),-fno-omit-frame-pointer) $(if $(FUZZ),-fsanitize=fuzzer-no-link) \
+           $(if $(COVERAGE),-O1 -w --coverage)
 XML     := $(shell pkg-config --cflags libxml-2.0 2>/dev/null)
 JANSSON := $(shell pkg-config --cflags jansson 2>/dev/null)
 BLAS    := $(shell pkg-config --cflags openblas 2>/dev/null)
 CFLAGS  += $(WARN) $(OPT) -I. -I$(B) $(XML) $(JANSSON) $(BLAS)
-LDFLAGS += $(SANITIZE)
+LDFLAGS += $(SANITIZE) $(if $(COVERAGE),--coverage)
 
 ISA_C   := runtime/error.c runtime/isa.c runtime/hash.c runtime/file.c runtime/workspace.c $(wildcard runtime/program*.c)
 LIB_C   := compiler/compile.c compiler/fit.c compiler/llmc.c $(wildcard compiler/*/*.c) $(ISA_C)
@@ -142,10 +144,10 @@ $(B)/llmc: $(B)/compiler/main.o $(LIB_O)
 $(B)/llmrun: $(B)/runtime/llmrun.o $(RUN_O) $(ISA_C:%.c=$(B)/%.o)
 	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(RUNLIBS)
 
-$(B)/tests/run: $(TEST_O) $(LIB_O) $(RUN_O) $(HOST_O) | $(B)/tests/preload/faults.so $(B)/tests/preload/clock.so
+$(B)/tests/run: $(TEST_O) $(LIB_O) $(RUN_O) $(HOST_O) | $(B)/tests/preload/faults.so $(B)/tests/preload/clock.so $(B)/tests/preload/memory.so
 	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcunit $(LIBS) $(RUNLIBS)
 
-# faults of disks, deaths of processes and clocks that jump, to be preloaded
+# faults of disks, deaths of processes, clocks that jump and failing allocations, to be preloaded
 $(B)/tests/preload/%.so: tests/preload/%.c | $(B)/.deps
 	$(Q)mkdir -p $(@D); echo "  LD  $@"; $(CC) $(filter-out $(SANITIZE),$(CFLAGS)) -shared -fPIC -o $@ $<
 
@@ -213,6 +215,8 @@ bench: deps
 fuzz:
 	$(Q)tests/tools/deps.sh && tests/tools/deps.sh --clang
 	$(AGAIN) CC=clang FUZZ=1 run-fuzz
+coverage:
+	$(AGAIN) COVERAGE=1 NVCC= run-coverage
 
 # what tests/gpu/run uses without a GPU; a sanitizer's run goes without
 DRY := $(if $(SAN)$(FUZZ),,$(B)/tests/fake/llmrun-fake.so $(B)/tests/gpu/kernels-emulated $(B)/tests/gpu/products-emulated)
@@ -318,9 +322,14 @@ bench-micro: $(B)/tests/bench/bench_micro $(B)/tests/bench/bench_comm measured
 bench-memory: $(B)/tests/bench/accuracy measured
 	$(Q)python3 tests/bench/memory.py $(B) $(TABLES)
 
+# lines that tests have run; some tests of the tree do not hold for such a build
+run-coverage: all $(B)/tests/run
+	-$(Q)LLMC_BUILD=$(B) LLMC_QUICK=1 $(B)/tests/run $(SUITE)
+	$(Q)tests/tools/coverage.sh $(B)
+
 FUZZ_SECONDS ?= 600
 run-fuzz: $(FUZZERS:%=$(B)/tests/fuzz/%)
-	$(Q)tests/tools/fuzz.sh $(B) $(FUZZ_SECONDS) $(FUZZERS)
+	$(Q)FUZZ_RUNS=$(FUZZ_RUNS) tests/tools/fuzz.sh $(B) $(FUZZ_SECONDS) $(FUZZERS)
 
 install: all
 	$(Q)install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/doc/llmc $(DESTDIR)$(PREFIX)/share/llmc
@@ -333,8 +342,8 @@ clean:
 	$(Q)rm -rf build
 
 .PHONY: all gpu measured cuda-archs deps check check-layouts check-models check-mutants check-fields check-origin check-estimates \
-        check-jobs check-gaps check-recipes check-source-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz run-tests \
-        run-demo run-bench run-fuzz install clean
+        check-jobs check-gaps check-recipes check-source-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz coverage run-tests \
+        run-demo run-bench run-fuzz run-coverage install clean
 .SECONDARY:
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

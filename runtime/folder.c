@@ -39,7 +39,11 @@ static enum status read_file(const struct reader *r, const char *name, char **by
     }
     *size = (size_t)st.st_size;
     *bytes = malloc(*size + 1);
-    bool fine = *bytes && fread(*bytes, 1, *size, in) == *size && fgetc(in) == EOF;
+    if (!*bytes) {
+        fclose(in);
+        return error_set(r->error, STATUS_WORLD, "%s: out of memory: it has %zu bytes", path, *size);
+    }
+    bool fine = fread(*bytes, 1, *size, in) == *size && fgetc(in) == EOF;
     fclose(in);
     if (!fine) {
         free(*bytes);

@@ -223,6 +223,8 @@ int main(int argc, char **argv)
     st = run_open_device(&r, &error); /* what is missing is said first */
     if (st == STATUS_OK)
         st = r.o.calibrate ? calibrate_here(&r, &error) : supervise(&r, replay, &error);
+    if (st == STATUS_WORLD && !error.text[0])
+        error_set(&error, st, "out of memory"); /* no other failure says nothing */
     if (st != STATUS_OK && error.text[0])
         fprintf(stderr, "llmrun: %s\n", error.text);
     run_close(&r);

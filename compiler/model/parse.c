@@ -183,15 +183,11 @@ static struct ast *parse(struct arena *a, struct diag *d, const struct source *s
     char *copy = arena_alloc(a, size + 2);
     memcpy(copy, source->text + p.offset, size);
     yyscan_t scanner;
-    if (llm_lex_init_extra(&p, &scanner) != 0) {
-        diag_error(d, (struct span){0}, "memory", "no memory for the scanner");
-        return NULL;
-    }
-    YY_BUFFER_STATE buffer = llm__scan_buffer(copy, size + 2, scanner);
-    if (buffer)
-        llm_parse(scanner, &p);
-    else
-        diag_error(d, (struct span){0}, "memory", "no memory for the scanner");
+    if (llm_lex_init_extra(&p, &scanner) != 0)
+        arena_exhausted(size);
+    if (!llm__scan_buffer(copy, size + 2, scanner))
+        arena_exhausted(size);
+    llm_parse(scanner, &p);
     llm_lex_destroy(scanner);
     return diag_errors(d) > before ? NULL : p.tree;
 }

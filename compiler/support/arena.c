@@ -41,13 +41,17 @@ struct arena {
     size_t next_size;
 };
 
+void arena_exhausted(size_t bytes)
+{
+    fprintf(stderr, "llmc: out of memory (%zu bytes wanted)\n", bytes);
+    exit(4);
+}
+
 static void *checked_malloc(size_t bytes)
 {
     void *p = malloc(bytes);
-    if (!p) {
-        fprintf(stderr, "llmc: out of memory (%zu bytes wanted)\n", bytes);
-        exit(4);
-    }
+    if (!p)
+        arena_exhausted(bytes);
     return p;
 }
 
@@ -104,10 +108,8 @@ static void *take(struct arena *a, size_t bytes, size_t ahead)
 
 void *arena_alloc(struct arena *a, size_t bytes)
 {
-    if (bytes > SIZE_MAX / 2) {
-        fprintf(stderr, "llmc: out of memory (%zu bytes wanted)\n", bytes);
-        exit(4);
-    }
+    if (bytes > SIZE_MAX / 2)
+        arena_exhausted(bytes);
     return memset(take(a, bytes, 0), 0, bytes);
 }
 

@@ -15,6 +15,8 @@ struct arena_mark {
     size_t used;
 };
 
+/* Ends the process with exit code 4, for whoever else takes memory and gets none. */
+_Noreturn void arena_exhausted(size_t bytes);
 struct arena *arena_new(void);
 void arena_free(struct arena *a);
 

@@ -1,6 +1,7 @@
-/* String buffer: doubling growth; running out of memory ends the process with exit code 4 as in arena.c. */
+/* String buffer: doubling growth; running out of memory ends the process as in arena.c. */
 
 #include "compiler/support/strbuf.h"
+#include "compiler/support/arena.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -18,10 +19,8 @@ static void reserve(struct strbuf *b, size_t more)
     while (room < want)
         room *= 2;
     char *text = realloc(b->text, room);
-    if (!text) {
-        fprintf(stderr, "llmc: out of memory (%zu bytes wanted)\n", room);
-        exit(4);
-    }
+    if (!text)
+        arena_exhausted(room);
     b->text = text;
     b->room = room;
 }

@@ -432,10 +432,8 @@ struct xml_element *xml_parse(struct arena *a, struct diag *d, const struct sour
     xmlCatalogSetDefaults(XML_CATA_ALLOW_NONE);
     xmlSetStructuredErrorFunc(NULL, ignore_error);
     struct reader r = {.arena = a, .diag = d, .source = s, .ctxt = xmlNewParserCtxt()};
-    if (!r.ctxt) {
-        diag_error(d, (struct span){s, 0, 0}, "xml-limit", "out of memory");
-        return NULL;
-    }
+    if (!r.ctxt)
+        arena_exhausted(s->size);
     r.ctxt->_private = &r;
     *r.ctxt->sax = (xmlSAXHandler){
         .initialized = XML_SAX2_MAGIC,
