@@ -250,14 +250,14 @@ static enum status check_settings(const struct run *a, const struct run *b, stru
 static enum status run_both(struct chain *c, struct error *error)
 {
     struct run *a = c->run[0], *b = c->run[1];
-    TRY(run_open(a, error));
+    TRY(run_open(a, error)); /* which holds the checkpoints' folder for both */
+    b->moved = true;
     TRY(run_open(b, error));
     TRY(check_settings(a, b, error));
     TRY(open_transition(c, error));
     TRY(open_worlds(c, error));
     a->until = a->o.at;
     a->handed = handed(c);
-    b->moved = true;
     if (a->o.checkpoint.dir)
         stop_on_signals((_Atomic uint32_t *[]){&a->world.control->asked, &b->world.control->asked}, 2);
     enum status st = launch_local(&c->world, chain_rank, chain_describe, c);

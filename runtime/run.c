@@ -222,7 +222,7 @@ static enum status try_checkpoints(const char *dir, struct error *error)
 static enum status lock_checkpoints(struct run *r, struct error *error)
 {
     TRY(try_checkpoints(r->o.checkpoint.dir, error));
-    return is_first(r) ? checkpoint_lock(r->o.checkpoint.dir, &r->lock, error) : STATUS_OK;
+    return is_first(r) && !r->moved ? checkpoint_lock(r->o.checkpoint.dir, &r->lock, error) : STATUS_OK;
 }
 
 /* what the run starts from */
