@@ -129,6 +129,7 @@ static struct operand side(const struct lowering *l, struct program *p, const st
     uint32_t own = old ? seat->from : seat->to;
     const struct role_state *role = role_of(s, own);
     const struct kept *k = &role->kept[old ? m->src_kept : m->dst_kept];
+    kind = kept_as(k, kind);
     const struct buffer *b = &role->p->buffers[k->buffer[kind]];
     uint64_t size = isa_dtype_bytes(b->dtype), begins = state_slot(s->plan, own, b->shard_slot) * (b->bytes / size);
     struct operand o = {.buffer = buffer_of(p, role->p, k->buffer[kind], old, old ? 0 : seat->base),

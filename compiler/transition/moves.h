@@ -55,6 +55,8 @@ enum status state_read(struct arena *a, const struct plan *from, const struct pl
                        uint32_t *ntensors, struct error *error);
 /* value of a slot on a rank; 0 for NONE */
 uint64_t state_slot(const struct plan *p, uint32_t rank, uint32_t slot);
+/* The kind of buffer that has a kind of state: where there is no master copy, the working copy is that, too. */
+int kept_as(const struct kept *k, int kind);
 /* first element that a rank keeps up to date */
 uint64_t kept_first(const struct plan_state *s, uint32_t rank, const struct kept *k);
 /* the i-th box of a tensor on a rank */

@@ -228,6 +228,17 @@ static bool zero_rows(struct proof *f, const struct where *to, const struct oper
     return true;
 }
 
+/* A plan without a master copy has the weights themselves in its working copy. */
+static bool same_kind(const struct where *to, const struct where *from)
+{
+    const struct program *p = from->s->p;
+    enum buffer_kind y = to->s->p->buffers[to->buffer].kind, x = p->buffers[from->buffer].kind;
+    bool master = false;
+    for (uint32_t i = 0; i < p->nbuffers; i++)
+        master |= p->buffers[i].kind == BUFFER_MASTER && p->buffers[i].bucket == p->buffers[from->buffer].bucket;
+    return x == y || (y == BUFFER_MASTER && x == BUFFER_PARAM && !master);
+}
+
 /* y of rank `rank` becomes x of rank `peer`; x NULL: zeros */
 static const char *check_transfer(struct proof *f, uint32_t rank, const struct operand *y, uint32_t peer,
                                   const struct operand *x)
@@ -241,7 +252,7 @@ static const char *check_transfer(struct proof *f, uint32_t rank, const struct o
         return "what it moves is no state of the old plan";
     if (!is_left(&from, x))
         return "the old plan's step does not leave behind what it moves";
-    if (to.s->p->buffers[to.buffer].kind != from.s->p->buffers[from.buffer].kind)
+    if (!same_kind(&to, &from))
         return "it moves one kind of state to another";
     bool same = y->rows == 1 ? same_run(f, &to, to.first, &from, from.first, y->cols) : same_rows(f, &to, y, &from, x);
     return same ? NULL : "it moves elements to where others belong";

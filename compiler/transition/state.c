@@ -10,6 +10,12 @@ uint64_t state_slot(const struct plan *p, uint32_t rank, uint32_t slot)
     return slot == NONE ? 0 : p->ranks->values[p->ranks->ranks[rank].slot + slot];
 }
 
+int kept_as(const struct kept *k, int kind)
+{
+    const int param = 0, master = BUFFER_MASTER - BUFFER_PARAM;
+    return kind == master && k->buffer[master] == NONE ? param : kind;
+}
+
 uint64_t kept_first(const struct plan_state *s, uint32_t rank, const struct kept *k)
 {
     const struct program *p = s->role[s->plan->ranks->ranks[rank].role].p;
@@ -104,38 +110,64 @@ static enum status read_role(struct arena *a, const struct program *p, struct ro
     return STATUS_OK;
 }
 
-/* a tensor of one of the two plans, to be numbered */
+/* a tensor of one of the two plans, to be numbered; and the formats of what is kept of it, NDTYPES where nothing is:
+ * the working copy, the weight as the optimizer has it, the moments */
 struct named {
     const struct tensor *t;
     uint32_t *id;
     int plan;
+    enum dtype format[STATE_KINDS];
 };
 static int by_name(const void *x, const void *y)
 {
     return strcmp(((const struct named *)x)->t->name, ((const struct named *)y)->t->name);
 }
 
+struct named_list {
+    VEC(struct named) v;
+};
+
+static void list_names(struct arena *a, const struct role_state *r, int plan, struct named_list *all)
+{
+    for (uint32_t k = 0; k < r->nkept; k++) {
+        struct named x = {.plan = plan};
+        for (int kind = 0; kind < STATE_KINDS; kind++) {
+            uint32_t buffer = r->kept[k].buffer[kept_as(&r->kept[k], kind)];
+            x.format[kind] = buffer == NONE ? NDTYPES : r->p->buffers[buffer].dtype;
+        }
+        const struct bucket *b = &r->p->buckets[r->kept[k].bucket];
+        for (uint32_t i = b->tensor; i < b->tensor + b->ntensors; i++) {
+            x.t = &r->p->tensors[i];
+            x.id = &r->id[i];
+            vec_push(a, &all->v, x);
+        }
+    }
+}
+
 /* Equal names get equal numbers, and must be of equal tensors. */
 static enum status number_tensors(struct arena *a, const struct plan_state s[2], uint32_t *n, struct error *error)
 {
-    VEC(struct named) all = {0};
+    struct named_list list = {0};
     for (int k = 0; k < 2; k++)
         for (uint32_t role = 0; role < s[k].plan->nroles; role++)
-            for (uint32_t i = 0; i < s[k].role[role].p->ntensors; i++)
-                vec_push(a, &all, (struct named){&s[k].role[role].p->tensors[i], &s[k].role[role].id[i], k});
-    qsort(all.at, all.n, sizeof *all.at, by_name);
+            list_names(a, &s[k].role[role], k, &list);
+    struct named *at = list.v.at;
+    qsort(at, list.v.n, sizeof *at, by_name);
     *n = 0;
-    for (size_t i = 0, end; i < all.n; i = end) {
-        const struct tensor *t = all.at[i].t;
+    for (size_t i = 0, end; i < list.v.n; i = end) {
+        const struct tensor *t = at[i].t;
         bool in[2] = {false, false};
-        for (end = i; end < all.n && !strcmp(all.at[end].t->name, t->name); end++) {
-            const struct tensor *u = all.at[end].t;
-            in[all.at[end].plan] = true;
+        for (end = i; end < list.v.n && !strcmp(at[end].t->name, t->name); end++) {
+            const struct tensor *u = at[end].t;
+            in[at[end].plan] = true;
             if (u->shape[0] != t->shape[0] || u->shape[1] != t->shape[1] || u->family != t->family ||
                 u->transposed != t->transposed)
                 return error_set(error, STATUS_NO_PLAN, "the plans are of different jobs: their tensors %s differ",
                                  t->name);
-            *all.at[end].id = *n;
+            if (memcmp(at[end].format, at[i].format, sizeof at[i].format) != 0)
+                return error_set(error, STATUS_NO_PLAN,
+                                 "the plans are of different jobs: they keep %s in different formats", t->name);
+            *at[end].id = *n;
         }
         if (!in[0] || !in[1])
             return error_set(error, STATUS_NO_PLAN, "the plans are of different jobs: the %s one has no tensor %s",
