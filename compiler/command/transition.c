@@ -18,13 +18,21 @@ static void print(const struct transition *t, const struct verdict *v, FILE *out
             units_show_bytes(c.local_bytes).s);
     fprintf(out, "%s predicted; rank %u holds most, %s of both plans' state\n", units_show_seconds(c.seconds).s,
             c.peak_rank, units_show_bytes(c.peak_bytes).s);
-    for (uint32_t i = 0; i < v->nviolations; i++)
-        fprintf(out, "property %u: %s\n", v->violations[i].property, v->violations[i].message);
-    if (!v->nviolations)
-        fprintf(out,
-                "proved: every element of state arrives exactly once, and nothing waits for ever "
-                "(%" PRIu64 " instructions)\n",
-                v->checked_insns);
+    fprintf(out,
+            "proved: every element of state arrives exactly once, and nothing waits for ever "
+            "(%" PRIu64 " instructions)\n",
+            v->checked_insns);
+}
+
+/* Of programs that are not proved nothing else can be said. */
+static enum status refuse(struct command *c, const struct verdict *v)
+{
+    const struct options *o = c->options;
+    for (uint32_t i = 0; i < v->nviolations && !(o->check && o->json); i++)
+        fprintf(o->check ? stdout : stderr, "property %u: %s\n", v->violations[i].property, v->violations[i].message);
+    if (!o->check)
+        return command_fail(c, STATUS_BUG, "the transition does not verify and was not written; this is a bug in llmc");
+    return o->json ? command_fail(c, STATUS_NO_PLAN, v->violations[0].message) : STATUS_NO_PLAN;
 }
 
 /* Both plans' state at once has to fit, since nothing of the old one goes before all of the new one is there. */
@@ -52,7 +60,9 @@ static enum status run(struct command *c, const struct plan *from, const struct 
     if (!o->check)
         TRY(check_room(c, *t));
     struct verdict *v = transition_prove(c->arena, *t);
-    if (!o->check && !v->nviolations) {
+    if (v->nviolations)
+        return refuse(c, v);
+    if (!o->check) {
         s = transition_write(*t, o->output, o->force, &error);
         if (s != STATUS_OK)
             return command_fail(c, s, error.text);
@@ -62,10 +72,10 @@ static enum status run(struct command *c, const struct plan *from, const struct 
         transition_json(*t, &json);
         fputs(json.text, stdout);
         strbuf_free(&json);
+    } else {
+        print(*t, v, stdout);
     }
-    if (!o->json || v->nviolations)
-        print(*t, v, o->json ? stderr : stdout);
-    return !v->nviolations ? STATUS_OK : o->check ? STATUS_NO_PLAN : STATUS_BUG;
+    return STATUS_OK;
 }
 
 enum status command_transition(struct command *c)
@@ -75,6 +85,8 @@ enum status command_transition(struct command *c)
     struct error error;
     if (!o->output == !o->check)
         return command_fail(c, STATUS_USAGE, "transition wants -o DIR, or --check DIR");
+    if (o->check && o->lost != NONE)
+        return command_fail(c, STATUS_USAGE, "--lost goes with -o: the folder says which node is lost");
     enum status s = plan_read(c->arena, o->args[0], &from, &error);
     if (s != STATUS_OK)
         return command_fail(c, s, error.text);

@@ -88,6 +88,14 @@ static bool read_seats(struct transition *t, const json_t *root, const char *key
     return true;
 }
 
+static bool read_lost(struct transition *t, const json_t *root)
+{
+    const json_t *lost = json_object_get(root, "lost_node");
+    json_int_t node = json_integer_value(lost);
+    t->lost = json_is_integer(lost) ? (uint32_t)node : NONE;
+    return json_is_null(lost) || (json_is_integer(lost) && node >= 0 && node < (json_int_t)t->from->topo->nnodes);
+}
+
 static enum status take_json(struct transition *t, const char *dir, const struct plan_file *f, struct error *error)
 {
     json_error_t where;
@@ -96,13 +104,13 @@ static enum status take_json(struct transition *t, const char *dir, const struct
         return error_set(error, STATUS_INPUT, "%s/transition.json: %s", dir, where.text);
     const char *from = json_string_value(json_object_get(root, "from")),
                *to = json_string_value(json_object_get(root, "to"));
-    const json_t *lost = json_object_get(root, "lost_node");
     enum status s = STATUS_OK;
-    t->lost = json_is_integer(lost) && json_integer_value(lost) >= 0 ? (uint32_t)json_integer_value(lost) : NONE;
     if (!from || strcmp(from, t->from_hash) != 0)
         s = error_set(error, STATUS_INPUT, "%s is for another first plan", dir);
     else if (!to || strcmp(to, t->to_hash) != 0)
         s = error_set(error, STATUS_INPUT, "%s is for another second plan", dir);
+    else if (!read_lost(t, root))
+        s = error_set(error, STATUS_INPUT, "%s/transition.json: lost_node is no node of the first plan", dir);
     else if (!read_seats(t, root, "from_ranks", true) || !read_seats(t, root, "to_ranks", false))
         s = error_set(error, STATUS_INPUT, "%s/transition.json: its ranks are malformed", dir);
     json_decref(root);

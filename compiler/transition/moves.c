@@ -13,6 +13,9 @@
 #include <stdlib.h>
 
 static const uint64_t RUN = (uint64_t)1 << 31; /* elements of a row of a move, at most */
+/* Transfers, each kind of state counted: a plan that keeps whole copies of what another one cuts into many shards has
+ * as many as copies times shards, and its programs would need all memory. */
+enum { MOST_TRANSFERS = 1 << 23 };
 
 /* elements [lo, hi) of a box, by the rank that keeps them */
 struct hold {
@@ -39,8 +42,9 @@ struct search {
     uint32_t *from_seat; /* by rank of the old plan: rank here; NONE */
     struct move_list *list;
     struct error *error;
-    uint32_t rank; /* that receives */
-    uint32_t kept; /* what of its role's */
+    uint32_t rank;      /* that receives */
+    uint32_t kept;      /* what of its role's */
+    uint64_t transfers; /* so far */
 };
 
 static int compare(uint64_t x, uint64_t y)
@@ -332,6 +336,17 @@ static enum status serve_range(struct search *s, const struct box *b, uint64_t l
     return STATUS_OK;
 }
 
+static enum status count(struct search *s, const struct kept *k, size_t before)
+{
+    for (int kind = 0; kind < STATE_KINDS; kind++)
+        s->transfers += k->buffer[kind] == NONE ? 0 : s->list->list.n - before;
+    return s->transfers <= MOST_TRANSFERS
+               ? STATUS_OK
+               : error_set(s->error, STATUS_NO_PLAN,
+                           "it takes more than %d transfers: go by way of a checkpoint (llmrun --resume)",
+                           MOST_TRANSFERS);
+}
+
 /* everything that a new rank keeps of a bucket, in the order of its elements */
 static enum status serve_kept(struct search *s, uint32_t rank, const struct kept *k)
 {
@@ -371,8 +386,11 @@ enum status moves_find(struct arena *a, const struct transition *t, const struct
         if (rank == NONE)
             continue;
         const struct role_state *role = &s.to->role[t->to->ranks->ranks[rank].role];
-        for (s.kept = 0; s.kept < role->nkept; s.kept++)
+        for (s.kept = 0; s.kept < role->nkept; s.kept++) {
+            size_t before = s.list->list.n;
             TRY(serve_kept(&s, rank, &role->kept[s.kept]));
+            TRY(count(&s, &role->kept[s.kept], before));
+        }
     }
     return STATUS_OK;
 }

@@ -1,13 +1,17 @@
 /* The proof of a transition, from both plans and its programs alone; nothing here is shared with what made it.
  *
- *   1 structure   the loader's checks; instructions are SEND, RECV, COPY and FILL without waits; every rank of the new
- *                 plan has one seat, and the new arena begins behind the old one
- *   2 matching    the RECV of a rank with seq s from a peer is the peer's instruction with seq s, a SEND to that rank
- *                 of the same shape and format; there are as many of one as of the other
- *   3 order       seq grows within every program, so what waits waits for smaller numbers, and somebody has the
- * smallest 7 conservation  what is read is state that the old plan's step leaves behind; what is written is the same
- * element of the same tensor, in the same kind of buffer; zeros are written where no tensor is.  Each element that the
- * new plan's step needs is written once, and nothing else is
+ * 1 structure: the loader's checks; instructions are SEND, RECV, COPY and FILL without waits; every rank of the new
+ * plan has one seat, which is where both plans have it, and the new arena begins behind the old one.
+ *
+ * 2 matching: the RECV of a rank with seq s from a peer is the peer's instruction with seq s, a SEND to that rank of
+ * the same shape and format; there are as many of one as of the other.
+ *
+ * 3 order: seq grows within every program, which the loader's checks say, so what waits waits for smaller numbers, and
+ * somebody has the smallest.
+ *
+ * 7 conservation: what is read is state that the old plan's step leaves behind; what is written is the same element of
+ * the same tensor, in the same kind of buffer; zeros are written where no tensor is.  Each element that the new plan's
+ * step needs is written once, and nothing else is.
  *
  * Exactly once: rectangles cover a region exactly if the sum of their indicator functions is the region's, and a
  * function on the plane is determined by its mixed second differences, which for a rectangle are four signed corners.
@@ -18,6 +22,7 @@
 
 #include "compiler/transition/prove.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -303,8 +308,9 @@ static const char *check_insn(struct proof *f, uint32_t rank, uint32_t i)
         return check_transfer(f, rank, &o[OPND(COPY, y)], rank, &o[OPND(COPY, x)]);
     if (in->op != OP_FILL)
         return "it is none of SEND, RECV, COPY and FILL";
-    return p->attrs[in->attr + ATTR(FILL, value)].u.f == 0 ? check_transfer(f, rank, &o[OPND(FILL, y)], rank, NULL)
-                                                           : "it fills with something else than 0";
+    double value = p->attrs[in->attr + ATTR(FILL, value)].u.f;
+    return value == 0 && !signbit(value) ? check_transfer(f, rank, &o[OPND(FILL, y)], rank, NULL)
+                                         : "it fills with something else than 0";
 }
 
 /* the other side of the sum: what the new plan's step needs of this rank */

@@ -48,6 +48,17 @@ void proof_report(struct proof *f, uint32_t property, uint32_t rank, uint32_t in
     v->violations[v->nviolations++] = (struct violation){property, role, rank, false, insn, text};
 }
 
+/* Is the rank where both plans have it?  The new plan's nodes are those that are left, in their order. */
+static bool is_at_home(const struct transition *t, uint32_t rank)
+{
+    const struct rank_info *r = &t->ranks->ranks[rank];
+    const struct seat *s = &t->seats[rank];
+    const struct rank_info *old = s->from == NONE ? r : &t->from->ranks->ranks[s->from],
+                           *new = s->to == NONE ? r : &t->to->ranks->ranks[s->to];
+    uint32_t node = new->node + (new != r && t->lost != NONE &&new->node >= t->lost);
+    return old->node == r->node && old->gpu == r->gpu && node == r->node && new->gpu == r->gpu;
+}
+
 static void check_seats(struct proof *f)
 {
     const struct transition *t = f->t;
@@ -58,7 +69,9 @@ static void check_seats(struct proof *f)
         const struct seat *s = &t->seats[i];
         uint64_t end = s->base + (s->to == NONE ? 0 : transition_arena(t->to, s->to));
         bool twice = (s->from != NONE && old[s->from]++) || (s->to != NONE && new[s->to]++);
-        if (twice || (s->from != NONE && s->base < transition_arena(t->from, s->from)) || s->base % 256)
+        if (!is_at_home(t, i))
+            proof_report(f, 1, i, NONE, "rank %u is on another GPU than the plans have it", i);
+        else if (twice || (s->from != NONE && s->base < transition_arena(t->from, s->from)) || s->base % 256)
             proof_report(f, 1, i, NONE, "rank %u has not a place of its own in both plans", i);
         else if (t->programs[t->ranks->ranks[i].role]->arena_bytes != end)
             proof_report(f, 1, i, NONE, "rank %u has %llu bytes of arena, both plans together %llu", i,
