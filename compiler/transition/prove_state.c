@@ -69,7 +69,9 @@ static void check_seats(struct proof *f)
         const struct seat *s = &t->seats[i];
         uint64_t end = s->base + (s->to == NONE ? 0 : transition_arena(t->to, s->to));
         bool twice = (s->from != NONE && old[s->from]++) || (s->to != NONE && new[s->to]++);
-        if (!is_at_home(t, i))
+        if (s->from != NONE && t->lost != NONE && t->from->ranks->ranks[s->from].node == t->lost)
+            proof_report(f, 1, i, NONE, "rank %u of the old plan was on node %u, which is lost", s->from, t->lost);
+        else if (!is_at_home(t, i))
             proof_report(f, 1, i, NONE, "rank %u is on another GPU than the plans have it", i);
         else if (twice || (s->from != NONE && s->base < transition_arena(t->from, s->from)) || s->base % 256)
             proof_report(f, 1, i, NONE, "rank %u has not a place of its own in both plans", i);
@@ -77,8 +79,6 @@ static void check_seats(struct proof *f)
             proof_report(f, 1, i, NONE, "rank %u has %llu bytes of arena, both plans together %llu", i,
                          (unsigned long long)t->programs[t->ranks->ranks[i].role]->arena_bytes,
                          (unsigned long long)end);
-        else if (s->from != NONE && t->lost != NONE && t->from->ranks->ranks[s->from].node == t->lost)
-            proof_report(f, 1, i, NONE, "rank %u of the old plan was on node %u, which is lost", s->from, t->lost);
         served += s->to != NONE;
     }
     if (served != t->to->ranks->nranks)
