@@ -23,6 +23,9 @@ title "pipelines: synthesised schedules against formulas and bounds    $build/te
 title "search: large jobs on one core    $build/tests/bench/bench_search"
 "$build/tests/bench/bench_search"
 
+title "transitions between large plans    $build/tests/bench/bench_transition"
+"$build/tests/bench/bench_transition"
+
 title "training: tokens per second of tiny-llama against PyTorch    tests/bench/training.sh $build"
 tests/bench/training.sh "$build"
 
