@@ -319,3 +319,51 @@ const char *shadow_wrong(struct arena *a, const struct shadow *s)
     }
     return NULL;
 }
+
+/* ---- what is there at all ---- */
+
+struct words {
+    uint64_t *at;
+    size_t n, room;
+};
+
+/* what a plan's ranks keep, but for those of a node */
+static struct words list_words(const struct plan *p, uint32_t without)
+{
+    struct words w = {0};
+    for (uint32_t rank = 0; rank < p->ranks->nranks; rank++) {
+        const struct seated at = {p->train[p->ranks->ranks[rank].role], p->ranks, rank, NULL};
+        for (uint32_t i = 0; p->ranks->ranks[rank].node != without && i < at.p->nbuffers; i++) {
+            struct kept_buffer s;
+            if (!is_kept_kind(&at.p->buffers[i]))
+                continue;
+            find_state(&at, i, &s);
+            w.room = w.n + s.n > w.room ? 2 * (w.n + s.n) : w.room;
+            w.at = realloc(w.at, w.room * sizeof *w.at);
+            for (uint64_t e = 0; e < s.n; e++)
+                if (s.kept[e] && s.is[e] != ZERO)
+                    w.at[w.n++] = s.is[e];
+            free_state(&s);
+        }
+    }
+    return w;
+}
+
+static int by_word(const void *x, const void *y)
+{
+    const uint64_t *a = x, *b = y;
+    return (*a > *b) - (*a < *b);
+}
+
+bool shadow_lacks(const struct plan *from, uint32_t lost, const struct plan *to)
+{
+    struct words there = list_words(from, lost), wanted = list_words(to, NONE);
+    bool lacks = !there.n;
+    if (there.n)
+        qsort(there.at, there.n, sizeof *there.at, by_word);
+    for (size_t i = 0; i < wanted.n && !lacks; i++)
+        lacks = !bsearch(&wanted.at[i], there.at, there.n, sizeof *there.at, by_word);
+    free(there.at);
+    free(wanted.at);
+    return lacks;
+}

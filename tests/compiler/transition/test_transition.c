@@ -36,6 +36,8 @@ static struct transition *make(struct arena *a, const struct pair *p, struct tal
     enum status s = transition_make(a, p->from, p->to, p->lost, &t, &error);
     if (s == STATUS_NO_PLAN && p->lost != NONE && strstr(error.text, "that no other node has")) {
         tally->gone++;
+        if (!shadow_lacks(p->from, p->lost, p->to))
+            blame(p, "it says that state is lost, and it is not");
     } else if (s != STATUS_OK) {
         blame(p, error.text);
     } else {
