@@ -9,9 +9,10 @@
  *
  * What compiling shows of a decision (placed over estimated bytes, simulated over estimated seconds) corrects the
  * estimates of similar decisions.  Where no candidate fits, the search is repeated with the memory budget reduced by
- * what placement took in excess, until one fits or nothing is left.  Where candidates that do not fit promise to be
- * faster by more than a percent, they are tried once more with a little more recomputation, and the search is
- * repeated with a smaller memory budget, at most twice. */
+ * what placement took in excess, until one fits or nothing is left.  Where candidates that did not fit promise to be
+ * faster than the plan by more than a percent, they are tried once more with a little more recomputation, and the
+ * search is repeated with a smaller memory budget, at most twice: the budget under which the first candidate fits may
+ * be too small for the best decision as it is, and too large for its placement. */
 
 #include "compiler/fit.h"
 
@@ -181,6 +182,7 @@ struct fitting {
     const struct candidate *nearest; /* the candidate with `least` bytes */
     struct trial trials[TRIALS];
     uint32_t ntrials, nrivals;
+    double tried;       /* memory budget of the last search in which nothing was pinned, bytes */
     uint64_t lowered;   /* instructions of plans that were compiled */
     double fastest;     /* objective of the fastest plan compiled (fit_worth()) */
     double missed;      /* the least objective that a candidate that is too large promised */
@@ -337,13 +339,13 @@ static void try_candidates(struct fitting *f, struct search_result *found)
 /* Repeats the search with a shrinking memory budget until a candidate fits as placed. */
 static void try_smaller(struct fitting *f, uint32_t top)
 {
-    double tried = (double)f->limit, empty = 0, cut = LEAST_CUT;
-    for (int round = 0; round < ROUNDS && !f->best && !f->stuck && tried - empty > LEAST_CUT * (double)f->limit;
+    double empty = 0, cut = LEAST_CUT;
+    for (int round = 0; round < ROUNDS && !f->best && !f->stuck && f->tried - empty > LEAST_CUT * (double)f->limit;
          round++) {
         struct job smaller = *f->job;
-        double next = tried / fmax(isfinite(f->least_ratio) ? f->least_ratio : 1, 1 + cut);
+        double next = f->tried / fmax(isfinite(f->least_ratio) ? f->least_ratio : 1, 1 + cut);
         if (next <= empty)
-            next = (tried + empty) / 2;
+            next = (f->tried + empty) / 2;
         smaller.wishes.memory = (uint64_t)next;
         struct search_result *found = search(f->arena, diag_new(f->arena), &smaller, f->topo, top, f->options->budget,
                                              true);
@@ -352,7 +354,7 @@ static void try_smaller(struct fitting *f, uint32_t top)
             empty = next;
             continue;
         }
-        tried = next;
+        f->tried = next;
         try_candidates(f, found);
     }
 }
@@ -379,7 +381,7 @@ static bool misses(const struct fitting *f)
 }
 
 /* Tries a promising decision that is slightly too large again with a little more recomputation, and, while what is
- * found is still too large, with more, by what its placement has shown. */
+ * found is still too large, with more, by what placing it and similar ones has shown. */
 static void try_more_recomputation(struct fitting *f, const struct candidate *x, uint32_t top)
 {
     struct job own = *f->job;
@@ -389,7 +391,7 @@ static void try_more_recomputation(struct fitting *f, const struct candidate *x,
         return;
     wish_for(&own.wishes, &x->decision, &schedule);
     for (int round = 0; round < LEANER_ROUNDS && (round == 0 || misses(f)); round++) {
-        memory = fmin((double)f->limit / (round ? bytes_of(f, &x->decision) : over), memory / (1 + LEAST_CUT));
+        memory = fmin((double)f->limit / fmax(over, bytes_of(f, &x->decision)), memory / (1 + LEAST_CUT));
         own.wishes.memory = (uint64_t)memory;
         try_candidates(f, search(f->arena, diag_new(f->arena), &own, f->topo, top, LEANER_BUDGET, true));
     }
@@ -410,11 +412,10 @@ static void try_leaner(struct fitting *f, const struct search_result *first, uin
     }
     f->missed = missed;
     f->least_ratio = ratio;
-    double tried = (double)f->limit;
     for (int round = 0; round < LEANER_ROUNDS && misses(f); round++) {
         struct job smaller = *f->job;
-        tried /= fmax(isfinite(f->least_ratio) ? f->least_ratio : 1, 1 + LEAST_CUT);
-        smaller.wishes.memory = (uint64_t)tried;
+        f->tried /= fmax(isfinite(f->least_ratio) ? f->least_ratio : 1, 1 + LEAST_CUT);
+        smaller.wishes.memory = (uint64_t)f->tried;
         uint64_t budget = f->options->budget ? f->options->budget / 4 : LEANER_BUDGET;
         struct search_result *found = search(f->arena, diag_new(f->arena), &smaller, f->topo, top, budget, true);
         try_candidates(f, found);
@@ -456,9 +457,10 @@ enum status fit_plan(struct arena *a, struct diag *d, struct job *job, struct to
 {
     struct fitting f = {.arena = a, .diag = d, .job = job, .topo = topo, .options = o, .least = UINT64_MAX};
     try_candidates(&f, found);
+    f.tried = (double)f.limit;
     if (!f.best && !f.stuck)
         try_smaller(&f, top);
-    else
+    if (f.best)
         try_leaner(&f, found, top);
     *plan = f.best;
     if (f.stuck)

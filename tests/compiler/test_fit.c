@@ -146,9 +146,43 @@ static void test_decision(void)
     arena_free(k.a);
 }
 
+/* Where no candidate fits, a search for less memory finds the plan.  A candidate that promised more than that plan and
+ * is only a little too large is tried with a little less memory all the same: with so small a budget the search itself
+ * never gets there. */
+static void test_too_large(void)
+{
+    enum { TINY_BUDGET = 4 };
+    const struct compile_options o = {.budget = TINY_BUDGET};
+    double took_s[2] = {0};
+    struct known k;
+    open_known(&k);
+    for (int promises = 0; promises < 2; promises++) {
+        uint64_t placed;
+        const char *why;
+        k.job->wishes.memory = 0;
+        plan_close(fit_decision(k.a, k.job, k.topo, &k.d[FAST], &o, &placed, &why));
+        k.job->wishes.memory = placed - 1;
+        struct candidate only = {.decision = k.d[FAST], .emittable = true};
+        only.estimate.step_time_s = promises ? k.took_s[FAST] : 2 * k.took_s[SLOW];
+        only.estimate.peak_bytes = placed;
+        struct search_result found = {.ncandidates = 1, .candidates = &only, .least = INFINITY};
+        struct plan *p = NULL;
+        CU_ASSERT_EQUAL(fit_plan(k.a, diag_new(k.a), k.job, k.topo, &found, MOST, &o, &p), STATUS_OK);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+        const struct decision *d = &p->decision;
+        CU_ASSERT_EQUAL(d->tp == 2 && d->dp == 2 && d->microbatch == 4, promises);
+        CU_ASSERT(fit_peak_bytes(p) < placed);
+        took_s[promises] = step_s(p);
+        plan_close(p);
+    }
+    CU_ASSERT(took_s[1] < 0.99 * took_s[0]);
+    arena_free(k.a);
+}
+
 void suite_fit(void)
 {
     CU_pSuite s = CU_add_suite("fit", NULL, NULL);
     CU_add_test(s, "rules of the choice", test_rules);
     CU_add_test(s, "one decision", test_decision);
+    CU_add_test(s, "a candidate that is a little too large", test_too_large);
 }
