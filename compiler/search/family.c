@@ -529,9 +529,9 @@ void search_open_cell(struct searching *s, const struct cell *cell, leaf_taker t
         search_set_schedule(s, f, &d, cell->schedule);
         search_set_state(&c, &d, &f->states->at[cell->state]);
         const struct space_recompute *k = &s->space.recompute[kind];
-        bool spare = k->kind != RECOMPUTE_NONE && (k->spare || s->spare);
+        const struct search_sparing by = {f->shape, kind};
         search_count(s, &d);
-        enum leaf_fate fate = search_leaf(s, &c, search_shape(s, &c), &d, spare, &x);
+        enum leaf_fate fate = search_leaf(s, &c, search_shape(s, &c), &d, k->spare || s->spare ? &by : NULL, &x);
         if (fate == LEAF_DEAD)
             note_dead(s, f, cell, kind);
         x.cost = f->cost;

@@ -155,6 +155,7 @@ static bool synthesise(struct searching *s, const struct candidate *x, double sh
 static void try_cuts(struct searching *s)
 {
     struct search_result *r = s->result;
+    const struct search_sparing by = {.shape = NULL};
     uint32_t n = s->layout_stages ? 0 : r->ncandidates;
     struct candidate *all = ARENA_ARRAY(s->arena, struct candidate, n + 1);
     memcpy(all, r->candidates, n * sizeof *all);
@@ -172,7 +173,7 @@ static void try_cuts(struct searching *s)
         d.stages = search_cut(s, h, &even)->stages;
         struct leaf x;
         c->decision = &d;
-        enum leaf_fate fate = search_leaf(s, c, search_shape(s, c), &d, s->may_spare, &x);
+        enum leaf_fate fate = search_leaf(s, c, search_shape(s, c), &d, s->may_spare ? &by : NULL, &x);
         x.cost = c;
         if (fate == LEAF_GOOD)
             search_finish_leaf(s, &x);

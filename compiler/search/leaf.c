@@ -45,8 +45,8 @@ static uint64_t search_miss_bytes(const struct searching *s)
 /* Does x's decision fit under one kind of recomputation?  If not, its memory is that of some rank that does not, of the
  * fullest where it is the closest miss; if so, search_finish_leaf() may have to find it.  *spared: every layer is, so
  * that it is the decision without recomputation. */
-static bool leaf_fits(struct searching *s, const struct cost *c, const struct search_shape *h, bool spare,
-                      struct candidate *x, bool *spared)
+static bool leaf_fits(struct searching *s, const struct cost *c, const struct search_shape *h,
+                      const struct search_sparing *by, struct candidate *x, bool *spared)
 {
     struct decision *d = &x->decision;
     struct cost_rooms rooms;
@@ -58,14 +58,19 @@ static bool leaf_fits(struct searching *s, const struct cost *c, const struct se
     decision_spare(d);
     cost_rooms_init(&rooms, c, &h->shape);
     cost_rooms_keep(&rooms, s->stages_known);
-    if (spare && search_spare(&rooms, d, s->memory_limit, &full)) {
+    enum spare_fate fate = by ? search_spare(s, by, &rooms, d, &full) : SPARE_FULL;
+    if (fate == SPARE_SLOW) {
+        s->result->removed[REMOVED_BOUND]++;
+        return false;
+    }
+    if (fate == SPARE_FITS) {
         uint32_t again = 0;
         for (uint32_t i = 0; i < d->nstages; i++)
             again += d->stages[i].count - d->stages[i].spared;
         *spared = again == 0;
         if (d->schedule != SCHED_DUALPIPE) /* whose ranks have stages of others */
             return true;
-    } else if (spare) {
+    } else if (by) {
         if (full.peak_bytes >= miss_bytes) {
             x->estimate = full;
             s->result->removed[REMOVED_MEMORY]++;
@@ -239,7 +244,7 @@ void search_finish_leaf(struct searching *s, struct leaf *x)
 }
 
 enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_shape *h, const struct decision *d,
-                           bool spare, struct leaf *out)
+                           const struct search_sparing *by, struct leaf *out)
 {
     struct search_result *r = s->result;
     struct candidate *x = &out->candidate;
@@ -249,7 +254,7 @@ enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_sh
     x->decision.ep_nodes = cost_exchange_nodes(c);
     r->spent++;
     bool spared;
-    if (!leaf_fits(s, c, h, spare && d->recompute != RECOMPUTE_NONE, x, &spared))
+    if (!leaf_fits(s, c, h, d->recompute != RECOMPUTE_NONE ? by : NULL, x, &spared))
         return x->estimate.peak_bytes - x->estimate.buffer_bytes > s->memory_limit && d->microbatches > 1 ? LEAF_DEAD
                                                                                                           : LEAF_OUT;
     if (spared)

@@ -245,9 +245,16 @@ struct search_starts {
 };
 void search_find_starts(struct searching *s, struct search_starts *out);
 
-/* leaf.c: memory and bound of one decision of shape h; simulates a leaf and keeps it if it is good enough */
+/* How a decision may spare layers from recomputation: its family's shape, which recomputes nothing, and its kind of
+ * recomputation in the space; shape NULL: no bound by them. */
+struct search_sparing {
+    struct search_shape *shape;
+    uint32_t kind;
+};
+/* leaf.c: memory and bound of one decision of shape h; simulates a leaf and keeps it if it is good enough; by: NULL,
+ * no layers are spared */
 enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_shape *h, const struct decision *d,
-                           bool spare, struct leaf *out);
+                           const struct search_sparing *by, struct leaf *out);
 void search_finish_leaf(struct searching *s, struct leaf *x);
 /* lower bound in seconds on a step of c's decision, which has its stages; h: its shape */
 double search_leaf_bound_s(struct searching *s, const struct cost *c, const struct search_shape *h);
@@ -330,9 +337,12 @@ double search_class_bound_s(struct searching *s, struct search_shape *h, const s
                             enum placement placement);
 double search_rank_bound_s(struct searching *s, struct search_shape *h, const struct decision *d,
                            enum placement placement, uint32_t r);
-/* Spares as many layers from recomputation as every rank's memory allows, in d's own stages, which are those of x;
- * false if a rank does not fit even with none spared, in which case *e has its memory. */
-bool search_spare(const struct cost_rooms *x, struct decision *d, uint64_t limit, struct estimate *e);
+/* Spares as many layers from recomputation as every rank's memory allows, in d's own stages, which are those of x.
+ * SPARE_FULL: a rank does not fit even with none spared, and *e has its memory; SPARE_SLOW: with what a rank has to
+ * recompute the decision is too slow to become a candidate. */
+enum spare_fate { SPARE_FITS, SPARE_FULL, SPARE_SLOW };
+enum spare_fate search_spare(struct searching *s, const struct search_sparing *by, const struct cost_rooms *x,
+                             struct decision *d, struct estimate *e);
 
 /* neighbours.c: drops wish number `which` of SEARCH_WISHES; returns its name and sets its place, or NULL if it was
  * not stated */

@@ -6,7 +6,7 @@
  * stages after the first microbatch has come through the stages before its first one, whatever the order of actions.
  * What schedules of overlapped pairs hide is left out where the space has such schedules. */
 
-#include "compiler/search/search_private.h"
+#include "compiler/search/trade.h"
 
 #include <math.h>
 #include <string.h>
@@ -422,19 +422,22 @@ static uint32_t most_spared(const struct cost_rooms *x, struct decision *d, uint
     return low;
 }
 
-bool search_spare(const struct cost_rooms *x, struct decision *d, uint64_t limit, struct estimate *e)
+enum spare_fate search_spare(struct searching *s, const struct search_sparing *by, const struct cost_rooms *x,
+                             struct decision *d, struct estimate *e)
 {
     uint32_t last = 0;
     for (uint32_t r = 0; r < d->pp; r++) {
         uint32_t layers = rank_layers(d, r);
-        if (rank_fits(x, d, r, layers, limit, e)) {
+        if (rank_fits(x, d, r, layers, s->memory_limit, e)) {
             last = layers;
             continue;
         }
-        last = layers ? most_spared(x, d, r, layers, last, limit, e) : NONE;
+        last = layers ? most_spared(x, d, r, layers, last, s->memory_limit, e) : NONE;
         if (last == NONE)
-            return false;
+            return SPARE_FULL;
         spare_rank(d, r, last);
+        if (!search_hopes(s, d, search_spared_s(s, by, d, r)))
+            return SPARE_SLOW;
     }
-    return true;
+    return SPARE_FITS;
 }

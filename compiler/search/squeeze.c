@@ -62,23 +62,30 @@ static double gift_bytes(const struct cost *c, const struct cost_block *none, co
     return bytes;
 }
 
+static double gift_s(const struct decision *d, const struct layer_trade *l, uint32_t k)
+{
+    double time_s = decision_pairs(d->schedule) ? l->time_s[k] - l->time_s[0] : l->plain_s[k] - l->plain_s[0];
+    return cost_larger(0, cost_smaller(time_s, l->longer_s[k]));
+}
+
 static struct gift gift_of(const struct cost *c, const struct search_trade *t, uint32_t layer,
                            const struct cost_block *none, uint32_t k)
 {
-    const struct layer_trade *l = &t->layers[layer];
-    bool pairs = decision_pairs(c->decision->schedule);
-    double time_s = pairs ? l->time_s[k] - l->time_s[0] : l->plain_s[k] - l->plain_s[0];
-    return (struct gift){gift_bytes(c, none, &t->blocks[k][layer]),
-                         cost_larger(0, cost_smaller(time_s, l->longer_s[k]))};
+    return (struct gift){gift_bytes(c, none, &t->blocks[k][layer]), gift_s(c->decision, &t->layers[layer], k)};
 }
 
-/* what a prediction module frees, which is never spared */
+/* seconds by which a prediction module takes longer, which is never spared */
+static double predict_gift_s(const struct decision *d, const struct search_trade *t, uint32_t k)
+{
+    const double *by = decision_pairs(d->schedule) ? t->predict_time_s : t->predict_plain_s;
+    return cost_larger(0, cost_smaller(by[k] - by[0], t->predict_longer_s[k]));
+}
+
+/* what a prediction module frees */
 static struct gift gift_of_predict(const struct cost *c, const struct search_trade *t, const struct cost_block *none,
                                    uint32_t k)
 {
-    const double *by = decision_pairs(c->decision->schedule) ? t->predict_time_s : t->predict_plain_s;
-    return (struct gift){gift_bytes(c, none, t->predict[k]),
-                         cost_larger(0, cost_smaller(by[k] - by[0], t->predict_longer_s[k]))};
+    return (struct gift){gift_bytes(c, none, t->predict[k]), predict_gift_s(c->decision, t, k)};
 }
 
 /* What the rank's layers can free under one kind of recomputation. */
@@ -193,6 +200,31 @@ static double rank_longer_s(struct searching *s, const struct cost *c, struct se
     return d->schedule == SCHED_DUALPIPE ? longer / 2 : longer; /* half of the microbatches in each direction */
 }
 
+/* May what ranks recompute be counted against a decision? */
+static bool counts_again(const struct searching *s, const struct decision *d)
+{
+    return d->microbatches >= 2 && s->kinds.n <= MOST_KINDS && !(s->job->wishes.offload & OFFLOAD_ACTIVATIONS) &&
+           !d->recompute_layers;
+}
+
+double search_spared_s(struct searching *s, const struct search_sparing *by, const struct decision *d, uint32_t r)
+{
+    const struct search_trade *t = by->shape ? by->shape->trade : NULL;
+    uint32_t k = by->kind + 1; /* the first is that of spared layers */
+    double longer = 0;
+    if (!t || !t->blocks[k] || !counts_again(s, d) || d->schedule == SCHED_DUALPIPE)
+        return 0;
+    for (uint32_t j = 0; j < d->vpp; j++) {
+        const struct stage *st = &d->stages[cost_rank_stage(d, r, j)];
+        double least_s = st->count > st->spared ? INFINITY : 0; /* of the layers of a stage, any may be spared */
+        for (uint32_t i = st->first, end = i + st->count; i < end; i += by->shape->shape.run[i])
+            least_s = cost_smaller(least_s, gift_s(d, &t->layers[s->kinds.kind[i]], k));
+        longer += (st->count - st->spared) * least_s + (st->head ? s->job->model.predict * predict_gift_s(d, t, k) : 0);
+    }
+    enum placement placement = decision_folds(d) ? PLACE_FOLDED : PLACE_LOOPED;
+    return (search_rank_bound_s(s, by->shape, d, placement, r) + d->microbatches * longer) * (1 - 1e-9);
+}
+
 /* the i-th rank that is examined; d->pp: none, or it was examined already */
 static uint32_t squeezed_rank(const struct decision *d, uint32_t i)
 {
@@ -206,8 +238,7 @@ double search_squeeze_s(struct searching *s, const struct cost *c, struct search
     const struct decision *d = c->decision;
     struct cost_rooms rooms;
     double longest = 0;
-    if (d->microbatches < 2 || s->kinds.n > MOST_KINDS || s->job->wishes.offload & OFFLOAD_ACTIVATIONS ||
-        d->recompute_layers)
+    if (!counts_again(s, d))
         return 0;
     cost_rooms_least(&rooms, c, &h->shape);
     cost_rooms_keep(&rooms, s->stages_known);

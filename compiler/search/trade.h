@@ -62,6 +62,9 @@ double search_squeeze_s(struct searching *s, const struct cost *c, struct search
 double search_squeezed_s(struct searching *s, const struct search_stages *x, const struct decision *d,
                          const struct squeeze *known, uint32_t zero);
 
+/* Lower bound in seconds on d, which spares as many layers of rank r as its stages say; 0: none is known. */
+double search_spared_s(struct searching *s, const struct search_sparing *by, const struct decision *d, uint32_t r);
+
 /* levels.c: lower bound in seconds on a schedule's pipeline under a ZeRO level: by its cut and, where that may rule
  * it out, with what memory forces its ranks to recompute */
 double search_level_s(struct searching *s, const struct family *f, uint32_t k, uint32_t zero);

@@ -2,13 +2,15 @@
  *
  * Leaves: over drawn decisions of realistic size the bound of the decision itself against the run of its
  * schedule with all that travels beside it.  The tree: over drawn problems, from meshes down to leaves along
- * drawn branches, every bound against the leaf's run.  Both print how far apart they are where that is most,
- * by schedule and by ZeRO level.  And blocks that shapes share are what they would be by themselves.
+ * drawn branches, every bound against the leaf's run, and the leaf's own by what each rank recomputes.  Both print
+ * how far apart they are where that is most, by schedule and by ZeRO level.  And blocks that shapes share are what
+ * they would be by themselves.
  *
  * BOUNDS=N draws of both, the first of them LLMC_SEED.  Of trees some more, which bounds were once wrong in. */
 
 #include "compiler/schedule/schedule.h"
 #include "compiler/search/branch.h"
+#include "compiler/search/trade.h"
 #include "compiler/simulate/predict.h"
 #include "tests/compiler/random_plan.h"
 #include "tests/compiler/random_sizes.h"
@@ -175,9 +177,29 @@ static void test_blocks(void)
 
 /* ---- the tree ---- */
 
+/* Is the run of a leaf that recomputes no shorter than any rank's bound by the layers that it does not spare? */
+static bool check_spared(struct searching *s, const struct leaf *x, double run, struct spreads *all)
+{
+    const struct decision *d = &x->candidate.decision;
+    double most = 0;
+    for (uint32_t k = 0; k < s->space.nrecompute; k++) {
+        const struct search_sparing by = {s->families.at[x->family].shape, k};
+        if (d->recompute == RECOMPUTE_NONE || s->space.recompute[k].kind != d->recompute ||
+            s->space.recompute[k].parts != d->parts)
+            continue;
+        for (uint32_t r = 0; r < d->pp; r++)
+            most = fmax(most, search_objective(s, search_spared_s(s, &by, d, r), d->gpus_used));
+    }
+    if (most > 0)
+        note(all, d, most / run);
+    if (most > run * (1 + 1e-9))
+        printf("\na rank's bound of %.9g, a leaf's run of %.9g (%s)\n", most, run, decision_text(s->arena, s->job, d));
+    return most <= run * (1 + 1e-9);
+}
+
 /* A walk from a drawn mesh to a leaf, whose run no bound on the way is above; false: some is.  Where
  * something has been found already, which is a long way off, nothing is left out. */
-static bool walk(struct searching *s, uint64_t *state, struct spreads *all)
+static bool walk(struct searching *s, uint64_t *state, struct spreads *all, struct spreads *spared)
 {
     static const char *const kinds[] = {"leaf", "cell", "family", "lot", "mesh"};
     struct node way[64];
@@ -195,6 +217,7 @@ static bool walk(struct searching *s, uint64_t *state, struct spreads *all)
             continue;
         const struct candidate *c = &s->result->candidates[0];
         double run = search_objective(s, c->estimate.step_time_s, c->decision.gpus_used);
+        good &= check_spared(s, &s->leaves.at[x.index], run, spared);
         for (uint32_t i = 0; i < n; i++) {
             if (way[i].bound <= run * (1 + 1e-9))
                 continue;
@@ -209,7 +232,7 @@ static bool walk(struct searching *s, uint64_t *state, struct spreads *all)
     return good;
 }
 
-static bool check_tree(uint64_t seed, struct spreads *all)
+static bool check_tree(uint64_t seed, struct spreads *all, struct spreads *spared)
 {
     enum { WALKS = 40 };
     struct arena *a = arena_new();
@@ -225,7 +248,7 @@ static bool check_tree(uint64_t seed, struct spreads *all)
         if (search_prepare(s, diag_new(a))) {
             search_plant(s);
             for (uint32_t i = 0; i < WALKS && s->meshes.n; i++)
-                good &= walk(s, &state, all);
+                good &= walk(s, &state, all, spared);
         }
         if (!good)
             printf("seed %llu; offload %u, never overlap %u, post-validation %d, profile %s\n",
@@ -243,13 +266,17 @@ static const uint64_t wrong_once[] = {5083, 9008, 9424, 20399, 30098, 50466};
 
 static void test_tree(void)
 {
-    struct spreads all = {0};
-    uint32_t n = draws(20, 200), bad = 0;
+    struct spreads all = {0}, spared = {0};
+    uint32_t n = draws(20, 200), bad = 0, counted = 0;
     for (uint32_t i = 0; i < ARRAY_LEN(wrong_once); i++)
-        bad += !check_tree(wrong_once[i], &all);
+        bad += !check_tree(wrong_once[i], &all, &spared);
     for (uint32_t i = 0; i < n; i++)
-        bad += !check_tree(first_seed() + i, &all);
+        bad += !check_tree(first_seed() + i, &all, &spared);
     show("cells", &all);
+    show("ranks by what they recompute", &spared);
+    for (uint32_t k = 0; k < NSCHEDULES; k++)
+        counted += spared.by[k][0].n;
+    CU_ASSERT(counted > 0);
     CU_ASSERT_EQUAL(bad, 0);
 }
 
