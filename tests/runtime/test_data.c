@@ -76,8 +76,9 @@ static void test_hash(void)
         CU_ASSERT(data_hash(s) != before);
         data_close(s);
     }
-    struct batch_source *a, *b;
-    CU_ASSERT_FATAL(data_blank(4, 1, &a) == STATUS_OK && data_blank(5, 1, &b) == STATUS_OK);
+    struct batch_source *a = NULL, *b = NULL;
+    CU_ASSERT_FATAL(data_blank(4, 1, &a) == STATUS_OK);
+    CU_ASSERT_FATAL(data_blank(5, 1, &b) == STATUS_OK);
     CU_ASSERT(data_hash(a) != data_hash(b));
     data_close(a);
     data_close(b);
