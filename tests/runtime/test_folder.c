@@ -10,6 +10,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct place {
     struct arena *a;
@@ -103,6 +104,12 @@ static void test_manifest(void)
         expect_refused(&p, malformed[i], first, "/MANIFEST: malformed after 1 lines");
     for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
         expect_refused(&p, missing[i], first, "No such file or directory");
+    fclose(open_file(&p, "plan/notes.txt"));
+    if (truncate(path_of(&p, "plan/notes.txt"), ((off_t)2048 << 20) + 1) == 0) /* takes no space */
+        expect_refused(&p, HEX63 "0  notes.txt\n", first, "/notes.txt: larger than 2048 MiB");
+    CU_ASSERT_EQUAL(remove(path_of(&p, "plan/MANIFEST")), 0);
+    CU_ASSERT_EQUAL(folder_open(p.plans, &f, &error), STATUS_INPUT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "/plan/MANIFEST is missing: this is no plan folder ('llmc plan MODEL "));
     close_place(&p);
 }
 
