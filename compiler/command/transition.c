@@ -91,10 +91,11 @@ enum status command_transition(struct command *c)
     if (s != STATUS_OK)
         return command_fail(c, s, error.text);
     c->plan = from;
+    if (o->lost != NONE && o->lost >= from->topo->nnodes)
+        return command_fail(c, STATUS_USAGE,
+                            arena_printf(c->arena, "there is no node %u; the first plan's cluster has nodes 0 to %u",
+                                         o->lost, from->topo->nnodes - 1));
     s = plan_read(c->arena, o->args[1], &to, &error);
-    if (s == STATUS_OK && o->lost != NONE && o->lost >= from->topo->nnodes)
-        s = error_set(&error, STATUS_USAGE, "--lost %u: the first plan's cluster has %u nodes", o->lost,
-                      from->topo->nnodes);
     if (s != STATUS_OK)
         return command_fail(c, s, error.text);
     struct transition *t = NULL;

@@ -214,8 +214,10 @@ static uint32_t share(struct lowering *l, struct program *p)
     uint8_t *bytes;
     size_t size;
     char *hash = arena_alloc(l->arena, 65);
-    if (program_encode(p, &bytes, &size) != STATUS_OK)
+    if (program_encode(p, &bytes, &size) != STATUS_OK) {
+        program_free(p);
         return NONE;
+    }
     hash_sha256(bytes, size, hash);
     free(bytes);
     for (uint32_t i = (uint32_t)l->hashes.n; i-- > 0;)
@@ -232,8 +234,6 @@ static uint32_t share(struct lowering *l, struct program *p)
 static void finish_ranks(struct lowering *l)
 {
     struct transition *t = l->t;
-    t->nroles = (uint32_t)l->roles.n;
-    t->programs = l->roles.at;
     for (uint32_t i = 0; i < t->nroles; i++) {
         t->programs[i]->role = i;
         t->programs[i]->nroles = t->nroles;
@@ -259,6 +259,8 @@ enum status moves_lower(struct arena *a, struct transition *t, const struct plan
         for (uint32_t i = 0; i < p->nslots; i++)
             vec_push(a, &l.values, peers[i]);
         t->ranks->ranks[rank].role = share(&l, p);
+        t->nroles = (uint32_t)l.roles.n;
+        t->programs = l.roles.at;
         if (t->ranks->ranks[rank].role == NONE)
             return error_set(error, STATUS_BUG, "the program of rank %u cannot be encoded", rank);
     }
