@@ -219,7 +219,7 @@ static void test_limits(void)
         char script[512];
         snprintf(script, sizeof script,
                  "(ulimit -n %d; exec $R $D/p $A $C --save $D/end); code=$?; test $code != 0 || same || exit 9; "
-                 "test $code = 0 || grep -q 'llmrun: .*Too many open files' $D/stderr || exit 8; test $code = 0 -o $code = 4",
+                 "test $code = 0 || grep -qE 'llmrun: .*(Too many open files|Error 24)' $D/stderr || exit 8; test $code = 0 -o $code = 4",
                  most);
         expect(script, 0, "");
     }
