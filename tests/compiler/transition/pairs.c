@@ -31,15 +31,13 @@ struct topo *pair_hosts(struct arena *a, uint32_t nodes, uint32_t gpus)
     return t;
 }
 
-/* the same job for equal seeds; NULL: this model's text has an error, as what a drawn one asks for may not be there yet */
-static struct job *draw_job(struct arena *a, uint64_t seed, const char **text)
+/* the same job for equal seeds */
+static struct job *draw_job(struct arena *a, uint64_t seed)
 {
     uint64_t state = seed * 0x2545f4914f6cdd1du + 7;
-    *text = NULL;
     if (seed % 4 == 0)
         return random_job(a, &state);
-    *text = seed % 4 == 1 ? random_model(a, &state) : layout_models[random_below(&state, layout_nmodels)].text;
-    return text_job(a, *text);
+    return text_job(a, seed % 4 == 1 ? random_model(a, &state) : layout_models[random_below(&state, layout_nmodels)].text);
 }
 
 static struct plan *draw_plan(struct arena *a, uint64_t *state, struct job *job, struct topo *topo, uint32_t ranks,
@@ -65,9 +63,9 @@ bool pair_draw(struct arena *a, uint64_t seed, struct pair *out)
     static const uint32_t nodes_of[] = {1, 1, 2, 2, 4, 4};
     uint64_t state = seed + ((uint64_t)3 << 40);
     uint32_t nodes = nodes_of[random_below(&state, 6)], gpus = PAIR_RANKS / nodes;
-    const char *what[2] = {"", ""}, *text;
+    const char *what[2] = {"", ""};
     *out = (struct pair){.lost = NONE};
-    struct job *job[2] = {draw_job(a, seed, &text), draw_job(a, seed, &text)};
+    struct job *job[2] = {draw_job(a, seed), draw_job(a, seed)};
     uint32_t less = nodes;
     if (nodes > 1 && random_below(&state, 3) == 0) {
         out->lost = random_below(&state, nodes);

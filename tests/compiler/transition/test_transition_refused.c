@@ -99,7 +99,8 @@ static void test_lost(void)
     struct transition *t = NULL;
     struct error error = {""};
     struct plan *copies = hosts_plan(a, 2, 2, "tp=2 dp=2 microbatch=1"), *stages = hosts_plan(a, 2, 2, "pp=2 dp=2 microbatch=1"),
-                *shards = hosts_plan(a, 2, 2, "tp=2 dp=2 zero=1 microbatch=1"), *left = hosts_plan(a, 1, 2, "dp=2 zero=1 microbatch=1");
+                *shards = hosts_plan(a, 2, 2, "tp=2 dp=2 zero=1 microbatch=1"),
+                *left = hosts_plan(a, 1, 2, "dp=2 zero=1 microbatch=1");
     expect_refused("a stage is lost", stages, left, 1, says);
     CU_ASSERT_EQUAL(transition_make(a, shards, left, 1, &t, &error), STATUS_NO_PLAN);
     CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "node 1 had a part of the state of "));
