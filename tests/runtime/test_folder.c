@@ -219,7 +219,7 @@ static void test_described(void)
     face->state = RANK_SAVING;
     expect_described(&r, "while saving");
     face->state = RANK_STEPPING;
-    expect_described(&r, "");
+    expect_described(&r, "at the end of step 7");
     face->head[QUEUE_TP] = 5;
     expect_described(&r, insn_text(&p, "in step 7 at ", r.folder->train[role], 5));
     face->running = 3;
