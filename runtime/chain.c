@@ -16,7 +16,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { ARENA_ALIGNMENT = 256, PAGE_BYTES = 4096 };
 enum phase_of_rank { BY_FIRST, MOVING, BY_SECOND };
 
 /* what a rank of the transition is in the two plans: NONE, or a rank of theirs */

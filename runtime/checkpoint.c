@@ -11,7 +11,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -328,21 +327,16 @@ static enum status read_generation(const char *folder, struct checkpoint *c, str
 enum status checkpoint_lock(const char *dir, FILE **out, struct error *error)
 {
     char path[CHECKPOINT_PATH + 32];
+    bool taken;
     snprintf(path, sizeof path, "%.4000s/.lock", dir);
-    const char *why = file_not_file(path);
-    *out = why ? NULL : fopen(path, "ae");
+    const char *why = file_lock(path, out, &taken);
+    if (taken)
+        return error_set(error, STATUS_WORLD, "another run that has not ended writes its checkpoints into %s", dir);
     if (!*out)
-        return error_set(error, STATUS_WORLD, "%s: %s", path, why ? why : strerror(errno));
-    if (!flock(fileno(*out), LOCK_EX | LOCK_NB))
-        return STATUS_OK;
-    if (errno != EWOULDBLOCK) { /* some file systems have no locks */
-        fprintf(stderr, "llmrun: %s cannot be locked: %s; no other run may write into its folder\n", path,
-                strerror(errno));
-        return STATUS_OK;
-    }
-    fclose(*out);
-    *out = NULL;
-    return error_set(error, STATUS_WORLD, "another run that has not ended writes its checkpoints into %s", dir);
+        return error_set(error, STATUS_WORLD, "%s: %s", path, why);
+    if (why) /* some file systems have no locks */
+        fprintf(stderr, "llmrun: %s cannot be locked: %s; no other run may write into its folder\n", path, why);
+    return STATUS_OK;
 }
 
 /* ---- generations ---- */

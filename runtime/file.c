@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -313,6 +314,23 @@ static const char *folder_takes(const char *path)
     if (why || descriptor)
         return why;
     return takes_files(folder);
+}
+
+const char *file_lock(const char *path, FILE **out, bool *taken)
+{
+    const char *why = file_not_file(path);
+    *taken = false;
+    *out = why ? NULL : fopen(path, "ae");
+    if (!*out)
+        return why ? why : strerror(errno);
+    if (!flock(fileno(*out), LOCK_EX | LOCK_NB))
+        return NULL;
+    *taken = errno == EWOULDBLOCK;
+    if (!*taken)
+        return strerror(errno);
+    fclose(*out);
+    *out = NULL;
+    return NULL;
 }
 
 const char *file_continue(const char *path, uint64_t at, FILE **out)

@@ -51,6 +51,10 @@ void file_discard(struct file_out *out);
 const char *file_append(const char *path, FILE **out);
 /* Opens a regular file that has grown so to go on from offset `at`; what is behind it is lost. */
 const char *file_continue(const char *path, uint64_t at, FILE **out);
+/* Takes a file, made where it is not there, for this process and those that it forks, until all of them have closed
+ * *out or ended.  *taken: another process has it, and *out is NULL; *out where a file system knows no locks is one
+ * that keeps nobody out, and the reason is returned as well. */
+const char *file_lock(const char *path, FILE **out, bool *taken);
 /* Could file_create() succeed?  Opens and changes nothing. */
 const char *file_may_write(const char *path);
 /* The same for a name in one of our folders, into which a finished file is moved: it must be a regular file if it

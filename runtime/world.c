@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PAGE_BYTES = 4096, ARENA_ALIGNMENT = 256, SUM_PART = 4096 /* values that meet at once */ };
+enum { SUM_PART = 4096 /* values that meet at once */ };
 static const int64_t NAP_NS = 20000;
 static const uint64_t ready_mark = 0x6c6c6d72756e3031; /* "llmrun01" */
 

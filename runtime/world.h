@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { PAGE_BYTES = 4096, ARENA_ALIGNMENT = 256 };
 enum {
     WORLD_FLIGHT = 32, /* instructions of each rank that are remembered */
     WORLD_HOST = 64,   /* a host's name, with its end */

@@ -38,7 +38,6 @@ struct lowering {
     VEC(uint64_t) values; /* of slots, of all ranks */
     VEC(char *) hashes;   /* by role */
     VEC(struct program *) roles;
-    struct error *error;
 };
 
 static const struct role_state *role_of(const struct plan_state *s, uint32_t rank)
@@ -249,7 +248,7 @@ static void finish_ranks(struct lowering *l)
 enum status moves_lower(struct arena *a, struct transition *t, const struct plan_state state[2],
                         const struct move_list *moves, struct error *error)
 {
-    struct lowering l = {.arena = a, .t = t, .from = &state[0], .to = &state[1], .moves = moves, .error = error};
+    struct lowering l = {.arena = a, .t = t, .from = &state[0], .to = &state[1], .moves = moves};
     list_messages(&l);
     order_messages(&l);
     uint32_t *peers = ARENA_ARRAY(a, uint32_t, t->ranks->nranks + 1);

@@ -15,6 +15,13 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+const char e2e_small_model[] =
+    "llmc 1\n"
+    "model small {\n    vocab 256\n    width 64\n    norm rmsnorm\n    embed tokens\n"
+    "    repeat 4 { layer { attn gqa(heads=8, kv=4, rope=10_000); ffn swiglu(176) } }\n    head untied\n}\n"
+    "train {\n    sequence 32\n    batch 8 sequences\n    precision fp32\n    optimizer adamw(lr=1e-3)\n}\n"
+    "plan {\n    microbatch = 1 sequence\n    recompute none\n    schedule 1f1b\n}\n";
+
 const char *e2e_build(void)
 {
     const char *b = getenv("LLMC_BUILD");
@@ -74,6 +81,26 @@ int e2e_shell(const char *dir, const char *script)
              e2e_build(), dir, script, dir, dir);
     int status = system(whole);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void e2e_expect(const char *dir, const char *script, int code, const char *says)
+{
+    char path[E2E_PATH + 32], text[1 << 14];
+    int ended = e2e_shell(dir, script);
+    snprintf(path, sizeof path, "%s/said", dir);
+    e2e_read_text(path, text, sizeof text);
+    CU_ASSERT_EQUAL(ended, code);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, says));
+    if (ended != code || !strstr(text, says))
+        printf("\n    %s\n    exit %d, wanted %d and: %s\n    said: %.1500s\n", script, ended, code, says, text);
+}
+
+void e2e_write(const char *dir, const char *name, const char *text)
+{
+    char path[E2E_PATH + 64];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *out = fopen(path, "w");
+    CU_ASSERT_FATAL(out && fputs(text, out) >= 0 && fclose(out) == 0);
 }
 
 int e2e_llmc(const char *dir, const char *words)

@@ -38,6 +38,12 @@ void e2e_read_text(const char *path, char *text, size_t size);
 /* A shell script with L and R for llmc and llmrun and D for the folder, where its output goes to stdout and stderr; its exit
  * code, 128 + the signal that ended it. */
 int e2e_shell(const char *dir, const char *script);
+/* Asserts that it ends with this code, and that the file `said` of the folder then says this. */
+void e2e_expect(const char *dir, const char *script, int code, const char *says);
+/* writes a text into a file of the folder */
+void e2e_write(const char *dir, const char *name, const char *text);
+/* a Llama of four layers, 8 sequences of 32 tokens a step, for one to eight ranks */
+extern const char e2e_small_model[];
 /* llmc with these words, into files out and err of a folder, plans into its folder plan; the exit code, -1 after a signal */
 int e2e_llmc(const char *dir, const char *words);
 bool e2e_same_bytes(const char *a, const char *b);

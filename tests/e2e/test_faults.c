@@ -14,13 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char model[] =
-    "llmc 1\n"
-    "model small {\n    vocab 256\n    width 64\n    norm rmsnorm\n    embed tokens\n"
-    "    repeat 4 { layer { attn gqa(heads=8, kv=4, rope=10_000); ffn swiglu(176) } }\n    head untied\n}\n"
-    "train {\n    sequence 32\n    batch 8 sequences\n    precision fp32\n    optimizer adamw(lr=1e-3)\n}\n"
-    "plan {\n    microbatch = 1 sequence\n    recompute none\n    schedule 1f1b\n}\n";
-
 static char dir[E2E_PATH];
 
 /* the plan p of four ranks, and what 60 undisturbed steps leave */
@@ -30,7 +23,7 @@ static int prepare(void)
     e2e_folder(dir, "faults");
     snprintf(path, sizeof path, "%s/m.llm", dir);
     FILE *out = fopen(path, "w");
-    bool fine = out && fputs(model, out) >= 0;
+    bool fine = out && fputs(e2e_small_model, out) >= 0;
     fine = out && fclose(out) == 0 && fine;
     return !fine || e2e_shell(dir, "cat runtime/*.c >$D/t.txt && $L tokens $D/t.txt -q -o $D/t.bin && "
                                    "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=2 --set pp=1 --set dp=2 --set gpus=4 -o $D/p && "

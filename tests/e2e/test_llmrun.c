@@ -11,21 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char model[] =
-    "llmc 1\n"
-    "model small {\n    vocab 256\n    width 64\n    norm rmsnorm\n    embed tokens\n"
-    "    repeat 4 { layer { attn gqa(heads=8, kv=4, rope=10_000); ffn swiglu(176) } }\n    head untied\n}\n"
-    "train {\n    sequence 32\n    batch 8 sequences\n    precision fp32\n    optimizer adamw(lr=1e-3)\n}\n"
-    "plan {\n    microbatch = 1 sequence\n    recompute none\n    schedule 1f1b\n}\n";
-
 /* a folder with the model, tokens and plans p1 (one rank) and p8 (tp 2, pp 2, dp 2, ZeRO 1) */
 static void make_folder(char *dir, const char *name)
 {
-    char path[E2E_PATH + 32];
     e2e_folder(dir, name);
-    snprintf(path, sizeof path, "%s/m.llm", dir);
-    FILE *out = fopen(path, "w");
-    CU_ASSERT_FATAL(out && fputs(model, out) >= 0 && fclose(out) == 0);
+    e2e_write(dir, "m.llm", e2e_small_model);
     CU_ASSERT_EQUAL_FATAL(
         e2e_shell(dir, "cat runtime/*.c >$D/t.txt && $L tokens $D/t.txt -q -o $D/t.bin && "
                    "head -c 3000 $D/t.txt >$D/h.txt && "

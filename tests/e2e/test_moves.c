@@ -8,13 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char model[] =
-    "llmc 1\n"
-    "model small {\n    vocab 256\n    width 64\n    norm rmsnorm\n    embed tokens\n"
-    "    repeat 4 { layer { attn gqa(heads=8, kv=4, rope=10_000); ffn swiglu(176) } }\n    head untied\n}\n"
-    "train {\n    sequence 32\n    batch 8 sequences\n    precision fp32\n    optimizer adamw(lr=1e-3)\n}\n"
-    "plan {\n    microbatch = 1 sequence\n    recompute none\n    schedule 1f1b\n}\n";
-
 /* two nodes of two CPU ranks */
 static const char cluster[] =
     "<cluster version=\"1\" name=\"pair\">\n"
@@ -24,32 +17,12 @@ static const char cluster[] =
     "    <nic count=\"1\" bandwidth=\"10Gb/s\"/>\n  </node-type>\n  <nodes type=\"m\" count=\"2\"/>\n"
     "  <fabric medium=\"infiniband\"><tier name=\"leaf\" span=\"all\"/></fabric>\n</cluster>\n";
 
-static void write_text(const char *dir, const char *name, const char *text)
-{
-    char path[E2E_PATH + 32];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *out = fopen(path, "w");
-    CU_ASSERT_FATAL(out && fputs(text, out) >= 0 && fclose(out) == 0);
-}
-
-static void expect(const char *dir, const char *script, int code, const char *says)
-{
-    char path[E2E_PATH + 32], text[1 << 14];
-    int ended = e2e_shell(dir, script);
-    snprintf(path, sizeof path, "%s/said", dir);
-    e2e_read_text(path, text, sizeof text);
-    CU_ASSERT_EQUAL(ended, code);
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, says));
-    if (ended != code || !strstr(text, says))
-        printf("\n    %s\n    exit %d, wanted %d and: %s\n    said: %.1500s\n", script, ended, code, says, text);
-}
-
 /* a: tp 2, pp 2; b: dp 2 of two ranks; ab: from one to the other */
 static void make_folder(char *dir, const char *name)
 {
     e2e_folder(dir, name);
-    write_text(dir, "m.llm", model);
-    write_text(dir, "c.xml", cluster);
+    e2e_write(dir, "m.llm", e2e_small_model);
+    e2e_write(dir, "c.xml", cluster);
     CU_ASSERT_EQUAL_FATAL(
         e2e_shell(dir, "cat runtime/*.c >$D/t.txt && $L tokens $D/t.txt -q -o $D/t.bin && "
                    "$L plan $D/m.llm $D/c.xml -q --set tp=2 --set pp=2 --set dp=1 -o $D/a && "
@@ -64,15 +37,15 @@ static void test_refused(void)
 {
     char dir[E2E_PATH];
     make_folder(dir, "refused");
-    expect(dir, "$R $D/a $D/ab $D/b " TRAIN "2>$D/said", 2, "--at: missing: after how many steps the second plan goes on");
-    expect(dir, "$R $D/a --at 3 " TRAIN "2>$D/said", 2, "--at: is for PLAN TRANSITION PLAN");
-    expect(dir, "$R $D/a $D/b --at 3 " TRAIN "2>$D/said", 2, "one plan at a time, or PLAN TRANSITION PLAN with --at N");
-    expect(dir, "$R $D/a $D/ab $D/b --at 20 " TRAIN "2>$D/said", 2, "--at 20: the run has only 20 steps");
-    expect(dir, "$R $D/a $D/ab $D/b --at 3 --checkpoint $D/c --resume " TRAIN "2>$D/said", 2, "--at: not with");
-    expect(dir, "$R $D/b $D/ab $D/a --at 3 " TRAIN "2>$D/said", 5, "/ab is for another plan than");
-    expect(dir, "$R $D/a $D/b $D/b --at 3 " TRAIN "2>$D/said", 3, "/b is no transition ('llmc transition PLAN PLAN -o DIR' makes one)");
-    expect(dir, "$R $D/ab " TRAIN "2>$D/said", 3, "is a transition between plans, and no plan");
-    expect(dir, "cp -r $D/ab $D/bad; sed -i 's/\"to_ranks\": .0, 1/\"to_ranks\": [1, 0/' $D/bad/transition.json; "
+    e2e_expect(dir, "$R $D/a $D/ab $D/b " TRAIN "2>$D/said", 2, "--at: missing: after how many steps the second plan goes on");
+    e2e_expect(dir, "$R $D/a --at 3 " TRAIN "2>$D/said", 2, "--at: is for PLAN TRANSITION PLAN");
+    e2e_expect(dir, "$R $D/a $D/b --at 3 " TRAIN "2>$D/said", 2, "one plan at a time, or PLAN TRANSITION PLAN with --at N");
+    e2e_expect(dir, "$R $D/a $D/ab $D/b --at 20 " TRAIN "2>$D/said", 2, "--at 20: the run has only 20 steps");
+    e2e_expect(dir, "$R $D/a $D/ab $D/b --at 3 --checkpoint $D/c --resume " TRAIN "2>$D/said", 2, "--at: not with");
+    e2e_expect(dir, "$R $D/b $D/ab $D/a --at 3 " TRAIN "2>$D/said", 5, "/ab is for another plan than");
+    e2e_expect(dir, "$R $D/a $D/b $D/b --at 3 " TRAIN "2>$D/said", 3, "/b is no transition ('llmc transition PLAN PLAN -o DIR' makes one)");
+    e2e_expect(dir, "$R $D/ab " TRAIN "2>$D/said", 3, "is a transition between plans, and no plan");
+    e2e_expect(dir, "cp -r $D/ab $D/bad; sed -i 's/\"to_ranks\": .0, 1/\"to_ranks\": [1, 0/' $D/bad/transition.json; "
                 "$R $D/a $D/bad $D/b --at 3 " TRAIN "2>$D/said", 3, "/bad/transition.json: was changed");
 }
 
@@ -81,12 +54,12 @@ static void test_disturbed(void)
     char dir[E2E_PATH];
     make_folder(dir, "disturbed");
     /* a rank that dies by the first plan, and by the second */
-    expect(dir,
+    e2e_expect(dir,
            "$R $D/a $D/ab $D/b --at 100000 --data $D/t.bin --steps 200000 --log $D/l --quiet 2>$D/said & P=$!; "
            "for i in $(seq 500); do grep -q loss $D/l 2>/dev/null && break; sleep 0.01; done; "
            "kill -9 $(cut -d' ' -f4 /proc/$P/task/$P/children); wait $P",
            4, "llmrun: rank 3 was killed by signal 9 (Killed) ");
-    expect(dir,
+    e2e_expect(dir,
            "rm -f $D/l; $R $D/a $D/ab $D/b --at 2 --data $D/t.bin --steps 200000 --log $D/l --quiet 2>$D/said & P=$!; "
            "for i in $(seq 500); do grep -q '\"step\": 3,' $D/l 2>/dev/null && break; sleep 0.01; done; "
            "kill -9 $(cut -d' ' -f1 /proc/$P/task/$P/children); wait $P",
@@ -101,7 +74,7 @@ static void test_disturbed(void)
                  "done; kill -TERM $P; wait $P; test $? = 75 && ls $D/c | grep -q step- && S=$(ls $D/c | cut -d- -f2) && "
                  "$R $D/b --data $D/t.bin --steps $((S + 2)) --checkpoint $D/c --resume --quiet",
                  at[k]);
-        expect(dir, script, 0, ", as a signal asked; llmrun ");
+        e2e_expect(dir, script, 0, ", as a signal asked; llmrun ");
     }
 }
 
@@ -109,14 +82,14 @@ static void test_spares(void)
 {
     char dir[E2E_PATH];
     make_folder(dir, "spares");
-    expect(dir, "$L plan $D/m.llm $D/c.xml -q --set tp=2 --set pp=1 --set dp=2 -o $D/p --spare-plans 1 >$D/said", 0,
+    e2e_expect(dir, "$L plan $D/m.llm $D/c.xml -q --set tp=2 --set pp=1 --set dp=2 -o $D/p --spare-plans 1 >$D/said", 0,
            "  1 node fewer  ");
-    expect(dir, "$L check $D/p.minus1 >$D/said && $L transition $D/p $D/p.minus1 --check $D/p.minus1.move >>$D/said", 0,
+    e2e_expect(dir, "$L check $D/p.minus1 >$D/said && $L transition $D/p $D/p.minus1 --check $D/p.minus1.move >>$D/said", 0,
            "proved: every element of state arrives exactly once");
-    expect(dir, "$L plan $D/m.llm $D/c.xml -q --set tp=2 --set pp=1 --set dp=2 -o $D/q --spare-plans 2 2>$D/said >$D/out", 1,
+    e2e_expect(dir, "$L plan $D/m.llm $D/c.xml -q --set tp=2 --set pp=1 --set dp=2 -o $D/q --spare-plans 2 2>$D/said >$D/out", 1,
            "llmc: --spare-plans 2: the plan has only 2 nodes");
     /* the same words for a job that has lost a node */
-    expect(dir,
+    e2e_expect(dir,
            "$R $D/p " TRAIN "--save $D/whole --quiet 2>$D/said && $R $D/p --data $D/t.bin --steps 10 --checkpoint $D/c --quiet && "
            "for r in 0 1; do RANK=$r WORLD_SIZE=2 MASTER_PORT=1$$ MASTER_ADDR=127.0.0.1 $R $D/p " TRAIN
            "--checkpoint $D/c --resume --save $D/end 2>>$D/said & P=$!; done; wait $P && wait",
@@ -130,7 +103,7 @@ static void test_spares(void)
     CU_ASSERT(e2e_difference(&a, &b, NULL) < 1e-5);
     e2e_tensors_free(&a);
     e2e_tensors_free(&b);
-    expect(dir, "RANK=0 WORLD_SIZE=3 MASTER_PORT=1$$ MASTER_ADDR=127.0.0.1 $R $D/p " TRAIN "2>$D/said", 5,
+    e2e_expect(dir, "RANK=0 WORLD_SIZE=3 MASTER_PORT=1$$ MASTER_ADDR=127.0.0.1 $R $D/p " TRAIN "2>$D/said", 5,
            "llmrun: 3 ranks were started, the plan is for 4");
 }
 

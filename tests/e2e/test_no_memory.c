@@ -18,11 +18,8 @@ static const char model[] =
 /* plan p and data t.bin */
 static void make_folder(char *dir, const char *name)
 {
-    char path[E2E_PATH + 32];
     e2e_folder(dir, name);
-    snprintf(path, sizeof path, "%s/m.llm", dir);
-    FILE *out = fopen(path, "w");
-    CU_ASSERT_FATAL(out && fputs(model, out) >= 0 && fclose(out) == 0);
+    e2e_write(dir, "m.llm", model);
     CU_ASSERT_EQUAL_FATAL(e2e_shell(dir, "head -c 9000 runtime/run.c >$D/t.txt && $L tokens $D/t.txt -q -o $D/t.bin && "
                                          "$L plan $D/m.llm topologies/cpu8.xml -q --set gpus=2 --set tp=2 -o $D/p"),
                           0);

@@ -18,26 +18,11 @@ static const char model[] = "llmc 1\nmodel m {\n    vocab 256\n    width 32\n   
 /* plan p, data t.bin, and checkpoints c of its first 4 steps */
 static void make_folder(char *dir, const char *name)
 {
-    char path[E2E_PATH + 32];
     e2e_folder(dir, name);
-    snprintf(path, sizeof path, "%s/m", dir);
-    FILE *out = fopen(path, "w");
-    CU_ASSERT_FATAL(out && fputs(model, out) >= 0 && fclose(out) == 0);
+    e2e_write(dir, "m", model);
     CU_ASSERT_EQUAL_FATAL(e2e_shell(dir, "head -c 9000 runtime/run.c >$D/t.txt && $L tokens $D/t.txt -q -o $D/t.bin && " PLAN(
                                              "p", "adamw(lr=1e-3)", "constant") "$R $D/p --data $D/t.bin --steps 4 --checkpoint $D/c --quiet"),
                           0);
-}
-
-static void expect(const char *dir, const char *script, int code, const char *says)
-{
-    char path[E2E_PATH + 32], text[1 << 13];
-    int ended = e2e_shell(dir, script);
-    snprintf(path, sizeof path, "%s/said", dir);
-    e2e_read_text(path, text, sizeof text);
-    CU_ASSERT_EQUAL(ended, code);
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, says));
-    if (ended != code || !strstr(text, says))
-        printf("\n    %s\n    exit %d, wanted %d and: %s\n    said: %.1500s\n", script, ended, code, says, text);
 }
 
 #define RESUME(PLAN) "$R $D/" PLAN " --steps 6 --checkpoint $D/c --resume 2>$D/said --data "
@@ -46,14 +31,14 @@ static void test_others(void)
 {
     char dir[E2E_PATH];
     make_folder(dir, "others");
-    expect(dir, "cp -r $D/c $D/kept; tr a b <$D/t.txt >$D/u.txt && $L tokens $D/u.txt -q -o $D/u.bin && " RESUME("p") "$D/u.bin", 5,
+    e2e_expect(dir, "cp -r $D/c $D/kept; tr a b <$D/t.txt >$D/u.txt && $L tokens $D/u.txt -q -o $D/u.bin && " RESUME("p") "$D/u.bin", 5,
            "/c/step-4 was taken on other data than ");
-    expect(dir, PLAN("s", "sgd(lr=1e-3, momentum=0.9)", "constant") RESUME("s") "$D/t.bin", 5,
+    e2e_expect(dir, PLAN("s", "sgd(lr=1e-3, momentum=0.9)", "constant") RESUME("s") "$D/t.bin", 5,
            "/c/step-4 has moments of ADAMW, which decay by 0.9 and 0.95; those of the plan are of SGD, by 0.9 and 0");
-    expect(dir, PLAN("b", "adamw(lr=1e-3, beta2=0.99)", "constant") RESUME("b") "$D/t.bin", 5,
+    e2e_expect(dir, PLAN("b", "adamw(lr=1e-3, beta2=0.99)", "constant") RESUME("b") "$D/t.bin", 5,
            "; those of the plan are of ADAMW, by 0.9 and 0.99");
     /* what may differ: learning rate and its schedule, decay of weights, the form of the file */
-    expect(dir, "rm -r $D/c; mv $D/kept $D/c; cp $D/t.bin $D/v.bin && " PLAN("l", "adamw(lr=1e-4, weight_decay=0)", "cosine(min=1e-5)") RESUME("l") "$D/v.bin", 0,
+    e2e_expect(dir, "rm -r $D/c; mv $D/kept $D/c; cp $D/t.bin $D/v.bin && " PLAN("l", "adamw(lr=1e-4, weight_decay=0)", "cosine(min=1e-5)") RESUME("l") "$D/v.bin", 0,
            "/c/step-4\n");
 }
 
@@ -62,12 +47,12 @@ static void test_length(void)
 {
     char dir[E2E_PATH];
     make_folder(dir, "length");
-    expect(dir, RESUME("p") "$D/t.bin && grep -c . $D/said && ! grep 'learning rate' $D/said", 0, "resuming from ");
-    expect(dir,
+    e2e_expect(dir, RESUME("p") "$D/t.bin && grep -c . $D/said && ! grep 'learning rate' $D/said", 0, "resuming from ");
+    e2e_expect(dir,
            PLAN("l", "adamw(lr=1e-3)", "cosine(min=1e-5)") "rm -r $D/c && $R $D/l --data $D/t.bin --steps 4 --checkpoint $D/c --quiet && " RESUME(
                "l") "$D/t.bin",
            0, "the learning rate goes by a run of 6 steps from here on; the checkpoint's went by 4\n");
-    expect(dir, RESUME("l") "$D/t.bin && ! grep 'learning rate' $D/said", 0, "/c/step-6\n");
+    e2e_expect(dir, RESUME("l") "$D/t.bin && ! grep 'learning rate' $D/said", 0, "/c/step-6\n");
 }
 
 /* Starts a run that takes long in a folder of its own, as process P, and waits until it has a checkpoint there. */
@@ -80,18 +65,18 @@ static void test_one_at_a_time(void)
     static const char another[] = "llmrun: another run that has not ended writes its checkpoints into ";
     char dir[E2E_PATH];
     make_folder(dir, "one");
-    expect(dir, LONG RESUME("p") "$D/t.bin; code=$?; kill -KILL $P; exit $code", 4, another);
+    e2e_expect(dir, LONG RESUME("p") "$D/t.bin; code=$?; kill -KILL $P; exit $code", 4, another);
     /* one that has not begun, too */
-    expect(dir, LONG "$R $D/p --data $D/t.bin --steps 6 --checkpoint $D/c 2>$D/said; code=$?; kill -TERM $P; wait $P; exit $code", 4, another);
+    e2e_expect(dir, LONG "$R $D/p --data $D/t.bin --steps 6 --checkpoint $D/c 2>$D/said; code=$?; kill -TERM $P; wait $P; exit $code", 4, another);
     /* it keeps the folder where its ranks are started again */
-    expect(dir,
+    e2e_expect(dir,
            LONG "kill -KILL $(cut -d' ' -f2 /proc/$P/task/$P/children); for i in $(seq 1000); do grep -q again $D/long && break; sleep 0.01; done; "
                 "sleep 0.5; kill -0 $P && " RESUME("p") "$D/t.bin; code=$?; kill -TERM $P; wait $P; exit $code",
            4, another);
     /* a run that was killed has ended, as soon as its ranks have */
-    expect(dir, LONG "kill -KILL $P; sleep 2; $R $D/p --data $D/t.bin --steps 1 --checkpoint $D/c --resume 2>$D/said", 2,
+    e2e_expect(dir, LONG "kill -KILL $P; sleep 2; $R $D/p --data $D/t.bin --steps 1 --checkpoint $D/c --resume 2>$D/said", 2,
            ": the run has only 1 steps");
-    expect(dir, "rm -rf $D/c; mkdir -p $D/c/.lock; $R $D/p --data $D/t.bin --steps 6 --checkpoint $D/c 2>$D/said", 4,
+    e2e_expect(dir, "rm -rf $D/c; mkdir -p $D/c/.lock; $R $D/p --data $D/t.bin --steps 6 --checkpoint $D/c 2>$D/said", 4,
            "/c/.lock: it is a folder, not a file");
 }
 

@@ -12,38 +12,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char model[] =
-    "llmc 1\n"
-    "model small {\n    vocab 256\n    width 64\n    norm rmsnorm\n    embed tokens\n"
-    "    repeat 4 { layer { attn gqa(heads=8, kv=4, rope=10_000); ffn swiglu(176) } }\n    head untied\n}\n"
-    "train {\n    sequence 32\n    batch 8 sequences\n    precision fp32\n    optimizer adamw(lr=1e-3)\n}\n"
-    "plan {\n    microbatch = 1 sequence\n    recompute none\n    schedule 1f1b\n}\n";
-
 /* p: tp 2, dp 2; whole: the weights after 60 steps without a break */
 static void make_folder(char *dir, const char *name)
 {
-    char path[E2E_PATH + 32];
     e2e_folder(dir, name);
-    snprintf(path, sizeof path, "%s/m.llm", dir);
-    FILE *out = fopen(path, "w");
-    CU_ASSERT_FATAL(out && fputs(model, out) >= 0 && fclose(out) == 0);
+    e2e_write(dir, "m.llm", e2e_small_model);
     CU_ASSERT_EQUAL_FATAL(
         e2e_shell(dir, "cat runtime/*.c >$D/t.txt && $L tokens $D/t.txt -q -o $D/t.bin && "
                    "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=2 --set pp=1 --set dp=2 --set gpus=4 -o $D/p && "
                    "$R $D/p --data $D/t.bin --steps 60 --quiet --save $D/whole --log $D/whole.jsonl"),
         0);
-}
-
-static void expect(const char *dir, const char *script, int code, const char *says)
-{
-    char path[E2E_PATH + 32], text[1 << 14];
-    int ended = e2e_shell(dir, script);
-    snprintf(path, sizeof path, "%s/said", dir);
-    e2e_read_text(path, text, sizeof text);
-    CU_ASSERT_EQUAL(ended, code);
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, says));
-    if (ended != code || !strstr(text, says))
-        printf("\n    %s\n    exit %d, wanted %d and: %s\n    said: %.1500s\n", script, ended, code, says, text);
 }
 
 #define SAME "cmp $D/whole/model.safetensors $D/end/model.safetensors && cut -d, -f1-5 <$D/whole.jsonl >$D/a && " \
@@ -65,16 +43,16 @@ static void test_deaths(void)
              RUN "newer; kill -9 $(child 3); sleep 0.3; newer; kill -9 $(child 1); wait $P && " SAME " && "
                  "grep -c 'starting again' $D/said | grep -qx 2",
              "");
-    expect(dir, script, 0, "llmrun: rank 2 was killed by signal 9 (Killed) ");
+    e2e_expect(dir, script, 0, "llmrun: rank 2 was killed by signal 9 (Killed) ");
     /* what every rank did last, and the instruction that rank 2 was at */
-    expect(dir,
+    e2e_expect(dir,
            "F=$(grep -l '^rank 2 was killed' $D/c/failure-*.txt) && test $(grep -c '^rank [0-3], [0-9]* instr' $F) = 4 && "
            "grep -q '^rank 2, [0-9]* instructions finished, ' $F && test $(grep -c '^ .*[0-9]  *[a-z_]* *[A-Z]' $F) = 128",
            0, "llmrun: what every rank did last is in ");
     snprintf(script, sizeof script, RUN "newer; kill -STOP $(child 2); wait $P && " SAME, "--watchdog 1 --goodput");
-    expect(dir, script, 0, "but its process is stopped");
+    e2e_expect(dir, script, 0, "but its process is stopped");
     /* all of the time is in one of the lines, and all steps that count are the run's */
-    expect(dir, "grep -q '^goodput: .* went into 60 steps that count$' $D/said && grep -q ' starting, 2 times$' $D/said && "
+    e2e_expect(dir, "grep -q '^goodput: .* went into 60 steps that count$' $D/said && grep -q ' starting, 2 times$' $D/said && "
                 "grep -q ' again after 1 failure: ' $D/said && sed -n '/^goodput/,$p' $D/said | "
                 "awk '/^goodput/ { sum = $5 * $2 / 100; all = $5; next } { sum += $1 } "
                 "END { exit !(sum > 0.98 * all && sum < 1.02 * all) }'", 0, "goodput: ");
@@ -92,8 +70,8 @@ static void test_asked_to_stop(void)
         snprintf(script, sizeof script, begin, "");
         snprintf(script + strlen(script), sizeof script - strlen(script), "kill -TERM %s; wait $P",
                  rank ? "$(cut -d' ' -f2 /proc/$P/task/$P/children)" : "$P");
-        expect(dir, script, 75, ", as a signal asked; --resume goes on from there");
-        expect(dir,
+        e2e_expect(dir, script, 75, ", as a signal asked; --resume goes on from there");
+        e2e_expect(dir,
                "test $(ls $D/c | wc -l) = 1 && test ! -e $D/end/model.safetensors && $R $D/p --data $D/t.bin --steps 60 --checkpoint $D/c "
                "--every 1000000 --save $D/end --log $D/end.jsonl --resume 2>$D/said && " SAME " && rm -r $D/end",
                0, "resuming from ");
@@ -104,25 +82,25 @@ static void test_refused(void)
 {
     char dir[E2E_PATH];
     make_folder(dir, "refused");
-    expect(dir, "$R $D/p --data $D/t.bin --steps 4 --checkpoint $D/c --every 2 --quiet 2>$D/said", 0, "");
-    expect(dir, "$R $D/p --data $D/t.bin --steps 9 --checkpoint $D/c 2>$D/said", 2,
+    e2e_expect(dir, "$R $D/p --data $D/t.bin --steps 4 --checkpoint $D/c --every 2 --quiet 2>$D/said", 0, "");
+    e2e_expect(dir, "$R $D/p --data $D/t.bin --steps 9 --checkpoint $D/c 2>$D/said", 2,
            "/c has checkpoints up to step 4: --resume goes on from there, another folder begins anew");
-    expect(dir, "$R $D/p --data $D/t.bin --steps 3 --checkpoint $D/c --resume 2>$D/said", 2,
+    e2e_expect(dir, "$R $D/p --data $D/t.bin --steps 3 --checkpoint $D/c --resume 2>$D/said", 2,
            "/c/step-4: the run has only 3 steps");
-    expect(dir, "head -c 9000 $D/t.txt >$D/u.txt; $L tokens $D/u.txt -q -o $D/u.bin; $R $D/p --data $D/u.bin --steps 9 --checkpoint $D/c --resume 2>$D/said", 5,
+    e2e_expect(dir, "head -c 9000 $D/t.txt >$D/u.txt; $L tokens $D/u.txt -q -o $D/u.bin; $R $D/p --data $D/u.bin --steps 9 --checkpoint $D/c --resume 2>$D/said", 5,
            "/c/step-4 was taken on data of ");
-    expect(dir,
+    e2e_expect(dir,
            "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=2 --set pp=1 --set dp=2 --set gpus=4 --set batch='4 sequences' -o "
            "$D/q && $R $D/q --data $D/t.bin --steps 9 --checkpoint $D/c --resume 2>$D/said",
            5, "/c/step-4 is of a job with 8 sequences of 32 tokens in a step, the plan takes 4 of 32");
-    expect(dir,
+    e2e_expect(dir,
            "printf x | dd of=$D/c/step-4/moment1/model.safetensors bs=1 seek=5000 conv=notrunc 2>/dev/null; "
            "$R $D/p --data $D/t.bin --steps 9 --checkpoint $D/c --resume 2>$D/said && grep -q 'resuming from .*/c/step-2' "
            "$D/said",
            0, "/c/step-4 is passed over: ");
-    expect(dir, "$R $D/p --data $D/t.bin --steps 9 --checkpoint $D/none --resume --quiet 2>$D/said && test -d $D/none/step-9", 0,
+    e2e_expect(dir, "$R $D/p --data $D/t.bin --steps 9 --checkpoint $D/none --resume --quiet 2>$D/said && test -d $D/none/step-9", 0,
            "");
-    expect(dir, "$R $D/p --data $D/none.bin --steps 9 --checkpoint $D/n --restarts 5 2>$D/said; code=$?; "
+    e2e_expect(dir, "$R $D/p --data $D/none.bin --steps 9 --checkpoint $D/n --restarts 5 2>$D/said; code=$?; "
                 "grep -q again $D/said && exit 99; exit $code", 3, "none.bin");
 }
 
@@ -135,12 +113,10 @@ static const char skewed[] =
 /* what no restart can mend is given up */
 static void test_no_accident(void)
 {
-    char dir[E2E_PATH], path[E2E_PATH + 32];
+    char dir[E2E_PATH];
     make_folder(dir, "accident");
-    snprintf(path, sizeof path, "%s/k.llm", dir);
-    FILE *out = fopen(path, "w");
-    CU_ASSERT_FATAL(out && fputs(skewed, out) >= 0 && fclose(out) == 0);
-    expect(dir,
+    e2e_write(dir, "k.llm", skewed);
+    e2e_expect(dir,
            "$L plan $D/k.llm topologies/cpu8.xml -q --set gpus=2 --set ep=2 --set dp=2 -o $D/k 2>$D/said && "
            "$R $D/k --data $D/t.bin --steps 20 --checkpoint $D/c --every 1 --restarts 9 2>$D/said",
            4, "; that has happened 3 times running, so it is no accident: giving up");
@@ -152,13 +128,13 @@ static void test_not_finite(void)
     char dir[E2E_PATH];
     make_folder(dir, "finite");
     /* a NaN in the last element of the last tensor: the final norm's, which both tensor-parallel ranks hold */
-    expect(dir,
+    e2e_expect(dir,
            "printf '\\377\\377\\377\\177' | dd of=$D/whole/model.safetensors bs=1 "
            "seek=$(($(stat -c %s $D/whole/model.safetensors) - 4)) conv=notrunc 2>/dev/null; "
            "$R $D/p --data $D/t.bin --steps 3 --quiet --init $D/whole 2>$D/said",
            4, "step 1 was not taken: its loss or its gradients are not finite; on rank ");
-    expect(dir, "true", 0, " the values of model.norm.weight are not, so its memory or what was loaded is damaged");
-    expect(dir,
+    e2e_expect(dir, "true", 0, " the values of model.norm.weight are not, so its memory or what was loaded is damaged");
+    e2e_expect(dir,
            "$R $D/p --data $D/t.bin --steps 3 --quiet --init $D/whole --checkpoint $D/c --every 1 --restarts 5 2>$D/said",
            4, "no accident: giving up");
 }
@@ -173,8 +149,8 @@ static void test_flipped(void)
                               "--log $D/end.jsonl --flip-bit %s 2>$D/said && " SAME;
     char script[4096];
     snprintf(script, sizeof script, run, "two", "two", "two", "2:11");
-    expect(dir, script, 0, "after step 16 ranks 0 and 2 hold the same part of the weights or moments, but not the same bits: ");
-    expect(dir,
+    e2e_expect(dir, script, 0, "after step 16 ranks 0 and 2 hold the same part of the weights or moments, but not the same bits: ");
+    e2e_expect(dir,
            "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=1 --set pp=1 --set dp=4 --set zero=0 -o $D/four && "
            "$R $D/four --data $D/t.bin --steps 12 --check-replicas 5 --flip-bit 1:3 2>$D/said",
            4, "after step 5 rank 1 holds other weights or moments than the 3 ranks that hold the same part: ");
@@ -197,7 +173,7 @@ static void test_soak(void)
              "2>/dev/null; test $(grep -c 'starting again' $D/said) -ge $N && break; done; wait $P && " SAME
              " && tail -n 1 $D/said >$D/last && test $(cut -d' ' -f2 $D/last) -ge $N && cp $D/last $D/said",
              atoi(soak));
-    expect(dir, script, 0, "restarts: ");
+    e2e_expect(dir, script, 0, "restarts: ");
     snprintf(script, sizeof script, "%s/last", dir);
     char last[256];
     e2e_read_text(script, last, sizeof last);
