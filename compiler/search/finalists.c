@@ -79,7 +79,7 @@ static bool make_schedule(struct searching *s, struct cost *c, const struct sear
     if (!d->listed)
         return false;
     cost_memory(c, &h->shape, &out->estimate);
-    search_time(s, c, h, &out->estimate);
+    search_time(s, c, h, INFINITY, &out->estimate);
     return true;
 }
 
@@ -255,7 +255,7 @@ static bool at_level(struct searching *s, const struct candidate *x, uint32_t ze
     cost_memory(c, &h->shape, &out->estimate);
     if (out->estimate.peak_bytes > s->memory_limit)
         return false;
-    search_time(s, c, h, &out->estimate);
+    search_time(s, c, h, INFINITY, &out->estimate);
     return out->estimate.step_time_s <= search_limit_s(s);
 }
 

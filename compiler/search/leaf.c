@@ -211,17 +211,27 @@ double search_leaf_bound_s(struct searching *s, const struct cost *c, const stru
 }
 
 /* The same with the schedule simulated action by action: predict()'s figures, from the cached shape. */
-void search_time(struct searching *s, const struct cost *c, const struct search_shape *h, struct estimate *e)
+bool search_time(struct searching *s, const struct cost *c, const struct search_shape *h, double most_s,
+                 struct estimate *e)
 {
     const struct decision *d = c->decision;
     uint64_t actions = 3 * (uint64_t)d->nstages * d->microbatches;
     if (is_long(d) || schedule_unsupported(s->arena, d)) {
         cost_time(c, &h->shape, s->ranks, s->stages, e);
-        return;
+        return true;
     }
-    predict_step(s->arena, c, &h->shape, e);
     s->result->simulated++;
     s->result->spent += actions / ACTIONS_PER_EVALUATION;
+    return predict_step(s->arena, c, &h->shape, most_s, e);
+}
+
+/* Seconds of a step beyond which a decision is neither kept, nor the fastest, nor counted as too slow. */
+static double slowest_s(const struct searching *s, const struct decision *d)
+{
+    if (s->fewest || s->fastest_s <= 0 || isfinite(search_limit_s(s)))
+        return INFINITY;
+    double worst = search_worst(s);
+    return cost_larger(s->fastest_s, s->job->wishes.objective == MINIMIZE_GPU_TIME ? worst / d->gpus_used : worst);
 }
 
 void search_finish_leaf(struct searching *s, struct leaf *x)
@@ -233,7 +243,8 @@ void search_finish_leaf(struct searching *s, struct leaf *x)
     cost_set_shard(&c);
     if (!found->estimate.peak_bytes)
         cost_memory(&c, &x->shape->shape, &found->estimate);
-    search_time(s, &c, x->shape, &found->estimate);
+    if (!search_time(s, &c, x->shape, slowest_s(s, &found->decision), &found->estimate))
+        return;
     if (s->fastest_s <= 0 || found->estimate.step_time_s < s->fastest_s)
         s->fastest_s = found->estimate.step_time_s;
     if (found->estimate.step_time_s > search_limit_s(s)) {

@@ -285,8 +285,9 @@ struct search_tail {
 struct search_tail search_tail(struct searching *s, const struct cost *c, const struct search_shape *h,
                                const struct search_stages *x, const struct cost_movers *by, bool longer);
 double search_step_s(const struct cost *c, const struct search_pipeline *x, const struct search_tail *t);
-/* times c's decision with its schedule simulated */
-void search_time(struct searching *s, const struct cost *c, const struct search_shape *h, struct estimate *e);
+/* times c's decision with its schedule simulated; false: it takes more than most_s seconds, and *e is as before */
+bool search_time(struct searching *s, const struct cost *c, const struct search_shape *h, double most_s,
+                 struct estimate *e);
 /* are they equal except in order of axes, state, context kind, recomputation, and schedules of one placement? */
 bool search_alike(const struct decision *x, const struct decision *y);
 /* finalists.c: adds candidates with synthesised schedules to those of formulas, or replaces them where 'auto' was

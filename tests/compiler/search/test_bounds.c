@@ -90,6 +90,15 @@ static struct searching *searching_new(struct arena *a, const struct job *job, c
     return s;
 }
 
+/* Is a step finished where that many seconds are allowed, with the same figures, and given up at half of them? */
+static bool gives_up_rightly(struct arena *a, const struct cost *c, const struct cost_shape *shape,
+                             const struct estimate *whole)
+{
+    struct estimate e = {0}, before = {0};
+    return predict_step(a, c, shape, whole->step_time_s, &e) && memcmp(&e, whole, sizeof e) == 0 &&
+           !predict_step(a, c, shape, 0.5 * whole->step_time_s, &before) && before.step_time_s <= 0;
+}
+
 static bool check_leaf(uint64_t seed, struct spreads *all)
 {
     struct arena *a = arena_new();
@@ -106,9 +115,9 @@ static bool check_leaf(uint64_t seed, struct spreads *all)
         struct estimate e = {0};
         cost_shape_init(a, c, &s->kinds, &h.shape);
         double bound_s = search_leaf_bound_s(s, c, &h);
-        predict_step(a, c, &h.shape, &e);
+        predict_step(a, c, &h.shape, INFINITY, &e);
         note(all, d, bound_s / e.step_time_s);
-        good = bound_s <= e.step_time_s * (1 + 1e-9) && bound_s > 0;
+        good = bound_s <= e.step_time_s * (1 + 1e-9) && bound_s > 0 && gives_up_rightly(a, c, &h.shape, &e);
         if (!good)
             printf("\nseed %llu: a bound of %.9g s, a run of %.9g s (%s; offload %u, never overlap %u, "
                    "post-validation %d, profile %s)\n",

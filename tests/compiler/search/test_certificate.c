@@ -142,7 +142,7 @@ static void judge(struct problem *x, const struct cost *c, const struct cost_sha
     cost_memory(c, shape, &e);
     x->fitting += e.peak_bytes <= x->limit;
     if (e.peak_bytes <= x->limit) {
-        predict_step(x->a, c, shape, &e);
+        predict_step(x->a, c, shape, INFINITY, &e);
         double t = e.step_time_s * (x->job->wishes.objective == MINIMIZE_GPU_TIME ? d->gpus_used : 1);
         if (t < x->best_s) {
             x->best_s = t;
