@@ -20,7 +20,8 @@ struct spare {
     char *dir, *move;
     uint32_t nodes; /* that are gone */
     struct plan *plan;
-    double step_s;
+    double step_s, move_s; /* a step; the transition */
+    uint32_t tried, kept;  /* nodes whose loss was tried; of them, those whose state others have */
 };
 
 static char *without_slash(struct arena *a, const char *dir)
@@ -62,59 +63,73 @@ static enum status plan_spare(struct command *c, const struct plan *p, struct sp
 }
 
 /* Of so many nodes, each lost alone: whose state do the others have? */
-static void count_losses(struct command *c, const struct plan *from, const struct plan *to, uint32_t *tried,
-                         uint32_t *kept)
+static void count_losses(struct command *c, const struct plan *from, const struct plan *to, struct spare *s)
 {
     uint32_t n = from->decision.nnodes, step = n > LOSSES ? n / LOSSES : 1;
     struct error error;
-    *tried = *kept = 0;
-    for (uint32_t i = 0; i < n && *tried < LOSSES; i += step, ++*tried) {
+    for (uint32_t i = 0; i < n && s->tried < LOSSES; i += step, s->tried++) {
         struct transition *t = NULL;
         struct arena_mark mark = arena_mark(c->arena);
-        *kept += transition_make(c->arena, from, to, from->decision.nodes[i], &t, &error) == STATUS_OK;
+        s->kept += transition_make(c->arena, from, to, from->decision.nodes[i], &t, &error) == STATUS_OK;
         transition_close(t);
         arena_reset(c->arena, mark);
     }
 }
 
-static enum status write_move(struct command *c, const struct plan *from, const struct plan *to, const struct spare *s,
-                              double *seconds)
+/* The transition, made, proved and written; *why: instead, why state cannot move in memory, where it cannot. */
+static enum status write_move(struct command *c, const struct plan *from, const struct plan *to, struct spare *s,
+                              const char **why)
 {
     struct transition *t = NULL;
     struct error error;
     enum status st = transition_make(c->arena, from, to, NONE, &t, &error);
+    st = st == STATUS_OK ? transition_fits(t, &error) : st;
+    if (st == STATUS_NO_PLAN) {
+        *why = arena_strdup(c->arena, error.text);
+        transition_close(t);
+        return STATUS_OK;
+    }
     if (st == STATUS_OK && transition_prove(c->arena, t)->nviolations)
         st = error_set(&error, STATUS_BUG, "the transition to %s does not verify; this is a bug in llmc", s->dir);
-    *seconds = st == STATUS_OK ? transition_cost(t).seconds : 0;
+    s->move_s = st == STATUS_OK ? transition_cost(t).seconds : 0;
     st = st == STATUS_OK ? transition_write(t, s->move, c->options->force, &error) : st;
     transition_close(t);
     return st == STATUS_OK ? st : command_fail(c, st, error.text);
+}
+
+/* what a spare plan costs: its step, the move to it, and of the nodes that were tried, how many may be lost */
+static void show(const struct command *c, const struct plan *p, const struct plan *to, const struct spare *s,
+                 const char *why)
+{
+    FILE *out = c->options->json ? stderr : stdout;
+    fprintf(out, "  %u node%s fewer  %s: %u GPUs, %s per step (%+.1f %%)", s->nodes, s->nodes == 1 ? "" : "s", s->dir,
+            to->decision.gpus_used, units_show_seconds(s->step_s).s,
+            100 * (s->step_s / plan_predicted(p).step_time_s - 1));
+    if (why)
+        fprintf(out, "\n                no move in memory: %s\n", why);
+    else
+        fprintf(out, "; moving there in memory %s\n", units_show_seconds(s->move_s).s);
+    fprintf(out, "                %s\n", decision_text(c->arena, to->job, &to->decision));
+    if (s->tried)
+        fprintf(out, "                of %u nodes that may be lost, all state of %u is on others too%s\n", s->tried,
+                s->kept, s->kept < s->tried ? ": go on from a checkpoint" : "");
 }
 
 static enum status spare_out(struct command *c, const struct plan *p, struct spare *s)
 {
     struct plan *from = NULL, *to = NULL;
     struct error error;
-    double seconds = 0, whole_s = plan_predicted(p).step_time_s;
-    uint32_t tried = 0, kept = 0;
+    const char *why = NULL;
     TRY(plan_spare(c, p, s));
     enum status st = plan_read(c->arena, c->options->output, &from, &error);
     st = st == STATUS_OK ? plan_read(c->arena, s->dir, &to, &error) : st;
     if (st != STATUS_OK)
         return command_fail(c, st, error.text);
-    st = write_move(c, from, to, s, &seconds);
-    if (st == STATUS_OK && s->nodes == 1)
-        count_losses(c, from, to, &tried, &kept);
-    FILE *out = c->options->json ? stderr : stdout;
-    if (st == STATUS_OK) {
-        fprintf(out, "  %u node%s fewer  %s: %u GPUs, %s per step (%+.1f %%); moving there in memory %s\n", s->nodes,
-                s->nodes == 1 ? "" : "s", s->dir, to->decision.gpus_used, units_show_seconds(s->step_s).s,
-                100 * (s->step_s / whole_s - 1), units_show_seconds(seconds).s);
-        fprintf(out, "                %s\n", decision_text(c->arena, to->job, &to->decision));
-    }
-    if (tried)
-        fprintf(out, "                of %u nodes that may be lost, all state of %u is on others too%s\n", tried, kept,
-                kept < tried ? ": go on from a checkpoint" : "");
+    st = write_move(c, from, to, s, &why);
+    if (st == STATUS_OK && s->nodes == 1 && !why)
+        count_losses(c, from, to, s);
+    if (st == STATUS_OK)
+        show(c, p, to, s, why);
     plan_close(from);
     plan_close(to);
     return st;

@@ -35,20 +35,6 @@ static enum status refuse(struct command *c, const struct verdict *v)
     return o->json ? command_fail(c, STATUS_NO_PLAN, v->violations[0].message) : STATUS_NO_PLAN;
 }
 
-/* Both plans' state at once has to fit, since nothing of the old one goes before all of the new one is there. */
-static enum status check_room(struct command *c, const struct transition *t)
-{
-    struct transition_cost cost = transition_cost(t);
-    if (cost.peak_bytes <= cost.room_bytes)
-        return STATUS_OK;
-    return command_fail(
-        c, STATUS_NO_PLAN,
-        arena_printf(c->arena,
-                     "rank %u would hold %s of both plans' state, and has %s: go by way of a checkpoint "
-                     "(llmrun --resume)",
-                     cost.peak_rank, units_show_bytes(cost.peak_bytes).s, units_show_bytes(cost.room_bytes).s));
-}
-
 static enum status run(struct command *c, const struct plan *from, const struct plan *to, struct transition **t)
 {
     const struct options *o = c->options;
@@ -57,8 +43,8 @@ static enum status run(struct command *c, const struct plan *from, const struct 
                              : transition_make(c->arena, from, to, o->lost, t, &error);
     if (s != STATUS_OK)
         return command_fail(c, s, error.text);
-    if (!o->check)
-        TRY(check_room(c, *t));
+    if (!o->check && (s = transition_fits(*t, &error)) != STATUS_OK)
+        return command_fail(c, s, error.text);
     struct verdict *v = transition_prove(c->arena, *t);
     if (v->nviolations)
         return refuse(c, v);

@@ -5,6 +5,7 @@
  * the time, plus a latency for every message that the GPU with most of them waits for.  Contention above the node is
  * left out, so it is a bound from below where the network is oversubscribed. */
 
+#include "compiler/support/units.h"
 #include "compiler/transition/transition.h"
 
 static const double MESSAGE_S = 10e-6; /* of one message: launch and rendezvous */
@@ -80,4 +81,15 @@ struct transition_cost transition_cost(const struct transition *t)
     }
     c.messages /= 2; /* counted at both ends */
     return c;
+}
+
+enum status transition_fits(const struct transition *t, struct error *error)
+{
+    struct transition_cost c = transition_cost(t);
+    return c.peak_bytes <= c.room_bytes
+               ? STATUS_OK
+               : error_set(error, STATUS_NO_PLAN,
+                           "rank %u would hold %s of both plans' state, and has %s: go by way of a checkpoint (llmrun "
+                           "--resume)",
+                           c.peak_rank, units_show_bytes(c.peak_bytes).s, units_show_bytes(c.room_bytes).s);
 }

@@ -48,6 +48,9 @@ struct transition_cost {
     double seconds;
 };
 struct transition_cost transition_cost(const struct transition *t);
+/* Both plans' state has to fit at once, since nothing of the old one goes before all of the new one is there; else
+ * STATUS_NO_PLAN. */
+enum status transition_fits(const struct transition *t, struct error *error);
 
 /* Proof that the programs do what they should, from both plans and the programs alone (prove.c): every element of the
  * new plan's state is written exactly once, with the old plan's element of the same tensor, place and kind, or with 0

@@ -88,6 +88,12 @@ static void test_spares(void)
            "proved: every element of state arrives exactly once");
     e2e_expect(dir, "$L plan $D/m.llm $D/c.xml -q --set tp=2 --set pp=1 --set dp=2 -o $D/q --spare-plans 2 2>$D/said >$D/out", 1,
            "llmc: --spare-plans 2: the plan has only 2 nodes");
+    /* where both plans' state does not fit at once, there is no move in memory, and that is no error */
+    e2e_expect(dir,
+               "sed 's/width 64/width 512/; s/swiglu(176)/swiglu(1408)/' $D/m.llm >$D/wide.llm; sed 's/2GiB/170MiB/' $D/c.xml >$D/less.xml; "
+               "$L plan $D/wide.llm $D/less.xml -q --set tp=2 --set pp=1 --set dp=2 -o $D/w --spare-plans 1 >$D/said && "
+               "test ! -e $D/w.minus1.move && $L check $D/w.minus1 -q",
+               0, "no move in memory: rank 0 would hold 115MiB of both plans' state, and has 106MiB: go by way of a checkpoint");
     /* the same words for a job that has lost a node */
     e2e_expect(dir,
            "$R $D/p " TRAIN "--save $D/whole --quiet 2>$D/said && $R $D/p --data $D/t.bin --steps 10 --checkpoint $D/c --quiet && "
