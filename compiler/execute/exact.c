@@ -38,7 +38,7 @@ struct session {
     uint32_t step;
     uint64_t ***where; /* [rank][bucket][element]: number of the logical element, or NOWHERE */
     uint8_t *seen[NKEPT];
-    uint64_t elements;
+    uint64_t elements, ninsns, undefined;
     const char *why;
 };
 
@@ -160,6 +160,7 @@ static void fill_buffer(struct session *s, uint32_t rank, const struct program *
     }
 }
 
+/* the loss scale before s->step */
 static void begin_scale(struct session *s, uint32_t rank, const struct program *p, const struct buffer *b)
 {
     for (uint32_t i = 0; i < p->ninsns; i++) {
@@ -169,10 +170,12 @@ static void begin_scale(struct session *s, uint32_t rank, const struct program *
         const uint64_t state[SCALE_WORDS] = {field_real(attr[ATTR(CLIP_SCALED, initial)].u.f), 0,
                                              field_integer(attr[ATTR(CLIP_SCALED, hysteresis)].u.i), 0};
         for (uint32_t w = 0; w < SCALE_WORDS && 8 * w < b->bytes; w++)
-            memory_write(&s->m->ranks[rank].memory, b->offset + 8 * (uint64_t)w, DTYPE_F64, state[w]);
+            memory_write(&s->m->ranks[rank].memory, b->offset + 8 * (uint64_t)w, DTYPE_F64,
+                         s->step ? s->truth->scale[EXACT_TRAIN][w][s->step - 1] : state[w]);
     }
 }
 
+/* What a rank has when s->step begins; its state only if that is the first one. */
 static bool fill_ranks(struct session *s)
 {
     for (uint32_t r = 0; r < s->m->nranks; r++) {
@@ -186,7 +189,7 @@ static bool fill_ranks(struct session *s)
                 return differ(s, "rank %u: buffer %s leaves the arena", r, x->name);
             if (scale)
                 begin_scale(s, r, p, x);
-            else
+            else if (s->step == 0)
                 fill_buffer(s, r, p, x);
         }
     }
@@ -328,25 +331,35 @@ static bool compare_metrics(struct session *s, enum exact_program which)
     return true;
 }
 
-/* Has every element that the single rank updates been seen? */
-static bool compare_coverage(struct session *s)
+/* Has every element of a kind that the single rank updates been seen? */
+static bool covers(struct session *s, uint32_t k)
 {
     struct exact_truth *t = s->truth;
-    for (uint32_t k = 0; k < NKEPT; k++)
-        for (uint32_t i = 0; i < t->ntensors; i++)
-            for (uint64_t e = t->tensors[i].first; e < t->tensors[i].first + t->tensors[i].rows * t->tensors[i].cols;
-                 e++)
-                if (t->known[k][e] && !s->seen[k][e])
-                    return differ(s, "no rank updates row %llu, column %llu of %s",
-                                  (unsigned long long)((e - t->tensors[i].first) / t->tensors[i].cols),
-                                  (unsigned long long)((e - t->tensors[i].first) % t->tensors[i].cols),
-                                  t->tensors[i].name);
+    for (uint32_t i = 0; i < t->ntensors; i++)
+        for (uint64_t e = t->tensors[i].first; e < t->tensors[i].first + t->tensors[i].rows * t->tensors[i].cols; e++)
+            if (t->known[k][e] && !s->seen[k][e])
+                return differ(s, "no rank updates row %llu, column %llu of %s",
+                              (unsigned long long)((e - t->tensors[i].first) / t->tensors[i].cols),
+                              (unsigned long long)((e - t->tensors[i].first) % t->tensors[i].cols), t->tensors[i].name);
     return true;
 }
 
-static bool run_steps(struct session *s)
+/* of the steps [first, s->step) */
+static bool compare_coverage(struct session *s, uint32_t first)
 {
-    for (s->step = 0; s->step < EXACT_STEPS; s->step++) {
+    bool fine = true;
+    for (uint32_t k = 0; k < KEPT_GRADIENT && s->step == EXACT_STEPS; k++)
+        fine = fine && covers(s, k);
+    for (uint32_t step = first; step < s->step; step++)
+        fine = fine && covers(s, KEPT_GRADIENT + step);
+    return fine;
+}
+
+/* The steps from s->step to `end`. */
+static bool run_steps(struct session *s, uint32_t end)
+{
+    uint32_t first = s->step;
+    for (; s->step < end; s->step++) {
         write_block(s, EXACT_TRAIN, s->step * s->truth->batch);
         if (!exact_run(s->m, EXACT_TRAIN) || !compare_metrics(s, EXACT_TRAIN) || s->why)
             return false;
@@ -354,28 +367,44 @@ static bool run_steps(struct session *s)
         if (!exact_run(s->m, EXACT_EVAL) || !compare_metrics(s, EXACT_EVAL))
             return false;
     }
-    return s->record || compare_coverage(s);
+    return s->record || compare_coverage(s, first);
+}
+
+/* s->m for a plan, with what its ranks hold where */
+static bool open_plan(struct session *s, const struct plan *p, uint64_t seed)
+{
+    s->m = exact_open(s->arena, p, seed, &s->why);
+    if (!s->m)
+        return false;
+    s->m->update = update;
+    s->m->context = s;
+    return place_tensors(s);
+}
+
+/* takes what a machine has to say */
+static void close_machine(struct session *s, struct exact_machine *m)
+{
+    if (!m)
+        return;
+    if (!s->why && m->why[0])
+        s->why = arena_strdup(s->arena, m->why);
+    s->ninsns += m->ninsns;
+    for (uint32_t r = 0; r < m->nranks; r++)
+        s->undefined += m->ranks[r].memory.undefined;
+    exact_close(m);
+}
+
+static struct exact_result result_of(const struct session *s)
+{
+    return (struct exact_result){s->why, s->elements, s->ninsns, s->undefined};
 }
 
 static struct exact_result execute(struct session *s, const struct plan *p, uint64_t seed)
 {
-    struct exact_result result = {0};
-    s->m = exact_open(s->arena, p, seed, &result.why);
-    if (!s->m)
-        return result;
-    s->m->update = update;
-    s->m->context = s;
-    if (place_tensors(s) && fill_ranks(s))
-        run_steps(s);
-    if (!s->why && s->m->why[0])
-        s->why = arena_strdup(s->arena, s->m->why);
-    result.why = s->why;
-    result.elements = s->elements;
-    result.ninsns = s->m->ninsns;
-    for (uint32_t r = 0; r < s->m->nranks; r++)
-        result.undefined += s->m->ranks[r].memory.undefined;
-    exact_close(s->m);
-    return result;
+    if (open_plan(s, p, seed) && fill_ranks(s))
+        run_steps(s, EXACT_STEPS);
+    close_machine(s, s->m);
+    return result_of(s);
 }
 
 struct exact_truth *exact_truth(struct arena *a, const struct plan *one, const char **why)
@@ -392,4 +421,50 @@ struct exact_result exact_compare(struct arena *a, const struct plan *p, const s
 {
     struct session s = {.arena = a, .truth = (struct exact_truth *)t};
     return execute(&s, p, seed);
+}
+
+/* A transition's ranks after its programs, with what the old plan's ranks leave behind at the beginning of their
+ * memory; NULL: s->why. */
+static struct exact_machine *move_state(struct session *s, const struct transition *t, uint64_t seed)
+{
+    const struct plan seats = {.nroles = t->nroles, .train = t->programs, .eval = t->programs, .ranks = t->ranks};
+    struct exact_machine *m = exact_open(s->arena, &seats, seed, &s->why);
+    for (uint32_t r = 0; m && r < m->nranks; r++) {
+        uint32_t old = t->seats[r].from;
+        if (old == NONE)
+            continue;
+        exact_forget(s->m, old);
+        memory_copy(&m->ranks[r].memory, 0, &s->m->ranks[old].memory, 0);
+    }
+    if (!m || exact_run(m, EXACT_MOVE))
+        return m;
+    close_machine(s, m);
+    return NULL;
+}
+
+/* the new plan's ranks, with nothing in their memory but what is there after the transition */
+static bool take_state(struct session *s, const struct transition *t, const struct exact_machine *moved, uint64_t seed)
+{
+    if (!open_plan(s, t->to, seed))
+        return false;
+    for (uint32_t r = 0; r < moved->nranks; r++)
+        if (t->seats[r].to != NONE)
+            memory_copy(&s->m->ranks[t->seats[r].to].memory, 0, &moved->ranks[r].memory, t->seats[r].base);
+    return fill_ranks(s);
+}
+
+struct exact_result exact_transition(struct arena *a, const struct transition *t, const struct exact_truth *truth,
+                                     uint64_t seed)
+{
+    struct session s = {.arena = a, .truth = (struct exact_truth *)truth};
+    struct exact_machine *moved = NULL;
+    if (open_plan(&s, t->from, seed) && fill_ranks(&s) && run_steps(&s, 1))
+        moved = move_state(&s, t, seed);
+    close_machine(&s, s.m);
+    s.m = NULL;
+    if (moved && take_state(&s, t, moved, seed))
+        run_steps(&s, EXACT_STEPS);
+    close_machine(&s, moved);
+    close_machine(&s, s.m);
+    return result_of(&s);
 }

@@ -9,7 +9,7 @@
  * parameter and its state, on every rank that holds it; and the loss, the gradient norm and the held-out loss on all
  * ranks. */
 
-#include "compiler/emit/plan.h"
+#include "compiler/transition/transition.h"
 
 struct exact_truth; /* the result of a single rank */
 
@@ -25,5 +25,11 @@ struct exact_result {
 };
 /* seed 0: queues run in a fixed order; otherwise in an adversarial one. */
 struct exact_result exact_compare(struct arena *a, const struct plan *p, const struct exact_truth *t, uint64_t seed);
+
+/* The same for a job that goes over to another plan: t->from runs the first step and its evaluation; the transition's
+ * programs run over what that leaves in its ranks' memories; t->to runs the other step on what they leave in new ones.
+ * Only the loss scale goes along without them, like the number of the step.  Requires the truth of t's job. */
+struct exact_result exact_transition(struct arena *a, const struct transition *t, const struct exact_truth *truth,
+                                     uint64_t seed);
 
 #endif

@@ -12,7 +12,9 @@
 #include "compiler/execute/kernel.h"
 #include "compiler/execute/memory.h"
 
-enum exact_program { EXACT_TRAIN, EXACT_EVAL };
+/* EXACT_MOVE: training programs before which nothing is lost: a transition's, which read what another plan's steps left
+ * behind */
+enum exact_program { EXACT_TRAIN, EXACT_EVAL, EXACT_MOVE };
 
 /* the state of the first instruction of a queue */
 enum exact_state { HEAD_IDLE, HEAD_POSTED, HEAD_MOVED };
@@ -58,8 +60,11 @@ struct exact_machine {
 /* Returns NULL on failure, and sets *why. */
 struct exact_machine *exact_open(struct arena *a, const struct plan *p, uint64_t seed, const char **why);
 void exact_close(struct exact_machine *m);
-/* Runs every program of this kind once; false: see m->why. */
+/* Runs every program of this kind once, from what exact_forget() leaves of each rank's memory; false: see m->why. */
 bool exact_run(struct exact_machine *m, enum exact_program which);
+/* Between two runs everything is lost except the training program's persistent buffers and the step block of the rank's
+ * current program. */
+void exact_forget(struct exact_machine *m, uint32_t rank);
 
 /* The following are shared by machine.c, play.c and meet.c. */
 uint64_t exact_random(struct exact_machine *m, uint64_t n); /* below n */

@@ -136,6 +136,14 @@ void memory_clobber(struct memory *m, const struct place *p)
         forget(m, p->at + (uint64_t)i * p->ld * size, p->cols * size);
 }
 
+void memory_copy(struct memory *to, uint64_t at, const struct memory *from, uint64_t from_at)
+{
+    uint64_t room = at / 2 < to->nwords ? to->nwords - at / 2 : 0,
+             there = from_at / 2 < from->nwords ? from->nwords - from_at / 2 : 0, n = room < there ? room : there;
+    if (n)
+        memcpy(to->word + at / 2, from->word + from_at / 2, n * sizeof *to->word);
+}
+
 /* takes quadratic time only where the bounding ranges overlap */
 bool memory_overlap(const struct place *x, const struct place *y)
 {

@@ -34,6 +34,8 @@ void memory_write(struct memory *m, uint64_t at, enum dtype dtype, uint64_t valu
 void memory_load(struct memory *m, const struct place *p, uint64_t *out);
 void memory_store(struct memory *m, const struct place *p, const uint64_t *from);
 void memory_clobber(struct memory *m, const struct place *p); /* its elements become undefined */
+/* what `from` has from one byte on comes to another's, as far as both reach */
+void memory_copy(struct memory *to, uint64_t at, const struct memory *from, uint64_t from_at);
 bool memory_overlap(const struct place *x, const struct place *y);
 
 #endif

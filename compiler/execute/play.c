@@ -27,8 +27,7 @@ static void start(struct exact_machine *m, uint32_t rank, enum exact_program whi
         r->order[next[r->p->insns[i].queue]++] = i;
 }
 
-/* Between two runs everything is lost except the training program's persistent buffers and the step block. */
-static void forget_step(struct exact_machine *m, uint32_t rank)
+void exact_forget(struct exact_machine *m, uint32_t rank)
 {
     struct exact_rank *r = &m->ranks[rank];
     struct arena_mark mark = arena_mark(m->scratch);
@@ -143,7 +142,8 @@ bool exact_run(struct exact_machine *m, enum exact_program which)
     m->fours = (struct exact_fours){.arena = m->step};
     for (uint32_t r = 0; r < m->nranks; r++) {
         start(m, r, which);
-        forget_step(m, r);
+        if (which != EXACT_MOVE)
+            exact_forget(m, r);
     }
     for (uint32_t i = 0; i < m->nranks * NQUEUES; i++)
         m->priority[i] = m->shuffled ? (uint8_t)exact_random(m, 256) : 0;
