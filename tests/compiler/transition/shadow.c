@@ -292,16 +292,17 @@ const char *shadow_run(struct shadow *s, uint64_t *random)
 /* ---- what came of it ---- */
 
 /* the first element of a buffer that is neither what it should be nor, where that may be, untouched; s->n: none */
-static uint64_t find_wrong(const struct seated *at, const struct kept_buffer *s)
+static uint64_t find_wrong(const struct seated *at, const struct kept_buffer *s, bool tensors)
 {
     const uint64_t *cells = at->cells + s->b->offset;
     for (uint64_t e = 0; e < s->n * s->size; e++)
-        if (cells[e] != byte_of(s, e) && (s->kept[e / s->size] || cells[e] != POISON))
+        if (cells[e] != byte_of(s, e) &&
+            (tensors ? s->kept[e / s->size] && byte_of(s, e) != ZERO : s->kept[e / s->size] || cells[e] != POISON))
             return e / s->size;
     return s->n;
 }
 
-const char *shadow_wrong(struct arena *a, const struct shadow *s)
+static const char *say_wrong(struct arena *a, const struct shadow *s, bool tensors)
 {
     for (uint32_t rank = 0; rank < s->t->ranks->nranks; rank++) {
         struct seated at = seat_of(s, rank, false);
@@ -310,7 +311,7 @@ const char *shadow_wrong(struct arena *a, const struct shadow *s)
             if (!is_kept_kind(&at.p->buffers[i]))
                 continue;
             find_state(&at, i, &is);
-            uint64_t e = find_wrong(&at, &is);
+            uint64_t e = find_wrong(&at, &is, tensors);
             free_state(&is);
             if (e < is.n)
                 return arena_printf(a, "rank %u of the new plan: element %llu of %s is another one", at.rank,
@@ -318,6 +319,16 @@ const char *shadow_wrong(struct arena *a, const struct shadow *s)
         }
     }
     return NULL;
+}
+
+const char *shadow_wrong(struct arena *a, const struct shadow *s)
+{
+    return say_wrong(a, s, false);
+}
+
+const char *shadow_lost(struct arena *a, const struct shadow *s)
+{
+    return say_wrong(a, s, true);
 }
 
 /* ---- what is there at all ---- */

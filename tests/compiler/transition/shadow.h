@@ -23,6 +23,8 @@ const char *shadow_run(struct shadow *s, uint64_t *random);
 /* NULL: all of the new plan's state is where its ranks keep it, its padding 0, and no other element of its persistent buffers was
  * written with something else; else a sentence in the arena */
 const char *shadow_wrong(struct arena *a, const struct shadow *s);
+/* the same only of what is a tensor's and is left behind by a step: no padding, nothing that the next step makes anew */
+const char *shadow_lost(struct arena *a, const struct shadow *s);
 /* Does some element that the second plan keeps lie on no rank of the first one outside of node `lost`? */
 bool shadow_lacks(const struct plan *from, uint32_t lost, const struct plan *to);
 
