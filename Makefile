@@ -34,7 +34,7 @@ comma   := ,
 SANITIZE := $(if $(or $(SAN),$(FUZZ)),-fsanitize=address$(comma)undefined -fno-sanitize-recover=all)
 WARN    := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wmissing-prototypes \
            -Wswitch-enum -Werror
-OPT     := -O2 -g -ffp-contract=off $(SANITIZE) $(if $(SANITIZE),-fno-omit-frame-pointer) $(if $(FUZZ),-fsanitize=fuzzer-no-link) \
+OPT     := -O2 -g -ffp-contract=off $(SANITIZE) $(if $(SANITIZE),-fno-omit-frame-pointer) $(if $(FUZZ),-fsanitize=fuzzer-no-link -fno-sanitize-coverage=trace-cmp) \
            $(if $(COVERAGE),-O1 -w --coverage)
 XML     := $(shell pkg-config --cflags libxml-2.0 2>/dev/null)
 JANSSON := $(shell pkg-config --cflags jansson 2>/dev/null)
@@ -160,8 +160,11 @@ $(B)/tests/bench/%: $(B)/tests/bench/%.o $(LIB_O) $(RUN_O)
 
 $(B)/tests/bench/bench_micro $(B)/tests/bench/bench_comm: $(B)/tests/bench/table.o
 
-$(B)/tests/fuzz/%: $(B)/tests/fuzz/%.o $(LIB_O) $(RUN_O)
-	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS) $(RUNLIBS)
+# an archive, since libFuzzer looks at the counters of all that is linked after every input
+$(B)/tests/fuzz/all.a: $(LIB_O) $(RUN_O)
+	$(Q)echo "  AR  $@"; mkdir -p $(@D); rm -f $@; ar qcs $@ $^
+$(B)/tests/fuzz/%: $(B)/tests/fuzz/%.o $(B)/tests/fuzz/common.o $(B)/tests/fuzz/all.a
+	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -fsanitize=fuzzer -Wl$(comma)--as-needed -o $@ $^ $(LIBS) $(RUNLIBS)
 
 # kernels: loops over rows become vector code only so; results stay those of IEEE arithmetic in the order written
 $(B)/kernels/%.o: OPT += -O3 -fno-trapping-math -fno-math-errno

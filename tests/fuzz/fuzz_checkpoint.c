@@ -4,8 +4,8 @@
  * plain names of files inside with so many bytes. */
 
 #include "runtime/checkpoint.h"
-#include "runtime/file.h"
 #include "runtime/hash.h"
+#include "tests/fuzz/common.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -14,66 +14,47 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool fine)
+static void add(const char *name, const char *text)
 {
-    if (!fine)
-        abort();
+    int fd = fuzz_file(name);
+    fuzz_put(fd, text, strlen(text));
+    close(fd);
 }
 
-struct place {
-    char dir[64], generation[80];
-    FILE *index;
-};
-
-static void add(const char *folder, const char *name, const char *text)
+/* makes the folder; returns the index's descriptor */
+static int make_generation(void)
 {
     char path[256];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *out = fopen(path, "w");
-    require(out && fputs(text, out) >= 0 && !fclose(out));
-}
-
-static struct place place;
-
-static void remove_place(void)
-{
-    fclose(place.index);
-    file_remove_folder(place.generation);
-    file_remove_folder(place.dir);
-}
-
-static void open_place(struct place *p)
-{
-    char path[256];
-    snprintf(p->dir, sizeof p->dir, "/dev/shm/llmc-fuzz-checkpoint-%d", (int)getpid());
-    snprintf(p->generation, sizeof p->generation, "%s/step-7", p->dir);
-    snprintf(path, sizeof path, "%s/moment1", p->generation);
-    require(!mkdir(p->dir, 0700) && !mkdir(p->generation, 0700) && !mkdir(path, 0700));
-    add(p->dir, "outside", "outside\n");
-    add(p->generation, "model.safetensors", "weights\n");
-    add(p->generation, "moment1/model.safetensors", "moments\n");
-    add(p->generation, "empty", "");
-    snprintf(path, sizeof path, "%s/loop", p->generation);
+    snprintf(path, sizeof path, "%s/step-7", fuzz_folder());
+    require(!mkdir(path, 0700));
+    snprintf(path, sizeof path, "%s/step-7/moment1", fuzz_folder());
+    require(!mkdir(path, 0700));
+    add("outside", "outside\n");
+    add("step-7/model.safetensors", "weights\n");
+    add("step-7/moment1/model.safetensors", "moments\n");
+    add("step-7/empty", "");
+    snprintf(path, sizeof path, "%s/step-7/loop", fuzz_folder());
     require(!symlink("loop", path));
-    snprintf(path, sizeof path, "%s/checkpoint.json", p->generation);
-    p->index = fopen(path, "w");
-    require(p->index != NULL);
-    require(!atexit(remove_place));
+    return fuzz_file("step-7/checkpoint.json");
 }
 
-static void write_index(FILE *f, const uint8_t *data, size_t size)
+static void write_index(const uint8_t *data, size_t size)
 {
-    rewind(f);
-    fwrite(data + 1, 1, size - 1, f);
+    enum { MOST = 1 << 16, HASH = 64 };
+    static char text[MOST + HASH];
+    static int fd = -1;
+    if (fd < 0)
+        fd = make_generation();
+    size_t n = size - 1;
+    require(n <= MOST);
+    memcpy(text, data + 1, n);
     if (data[0] % 2 == 0)
-        fprintf(f, ",\n\"hash\": \"%016llx\"}\n", (unsigned long long)hash64(data + 1, size - 1, 0));
-    require(!fflush(f) && !ftruncate(fileno(f), ftell(f)));
+        n += (size_t)snprintf(text + n, HASH, ",\n\"hash\": \"%016llx\"}\n", (unsigned long long)hash64(text, n, 0));
+    fuzz_put(fd, text, n);
 }
 
 /* what the reader has accepted, read once more */
-static void check_files(const struct place *p, const uint8_t *data, size_t size)
+static void check_files(const uint8_t *data, size_t size)
 {
     char path[512], *text = NULL;
     size_t n = 0, i;
@@ -88,7 +69,7 @@ static void check_files(const struct place *p, const uint8_t *data, size_t size)
     json_array_foreach(json_object_get(root, "files"), i, file)
     {
         const char *name = json_string_value(json_object_get(file, "name"));
-        snprintf(path, sizeof path, "%s/%s", p->generation, name);
+        snprintf(path, sizeof path, "%s/step-7/%s", fuzz_folder(), name);
         require(!strstr(name, "..") && name[0] != '/' && !lstat(path, &is) && S_ISREG(is.st_mode));
         require(json_integer_value(json_object_get(file, "bytes")) == is.st_size);
     }
@@ -98,17 +79,14 @@ static void check_files(const struct place *p, const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct place *p = &place;
     struct checkpoint c;
     struct error error = {""};
     char folder[CHECKPOINT_PATH];
     bool found;
     if (size < 2)
         return 0;
-    if (!p->index)
-        open_place(p);
-    write_index(p->index, data, size);
-    enum status st = checkpoint_find(p->dir, &c, folder, &found, &error);
+    write_index(data, size);
+    enum status st = checkpoint_find(fuzz_folder(), &c, folder, &found, &error);
     require(found == (st == STATUS_OK) && found == !error.text[0]);
     if (!found)
         return 0;
@@ -116,6 +94,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int i = 0; c.scaled && i < SCALE_WORDS; i++)
         require(c.scale[i] >= 0 && isfinite(c.scale[i]));
     require(!c.scaled || c.scale[SCALE_SKIPPED] <= 7);
-    check_files(p, data, size);
+    check_files(data, size);
     return 0;
 }

@@ -2,10 +2,7 @@
  * answers all questions and prints.  Seeds: topologies/. */
 
 #include "compiler/topology/topo.h"
-
-#include <stdlib.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "tests/fuzz/common.h"
 
 /* levels between some pairs; each must be symmetric and have a name and a bandwidth */
 static void ask(struct arena *a, const struct topo *t)
@@ -14,42 +11,31 @@ static void ask(struct arena *a, const struct topo *t)
     for (uint32_t type = 0; type < t->ntypes; type++) {
         topo_usable(a, t, type, &nodes);
         for (uint32_t level = 0; level <= t->ntiers; level++)
-            if (!(topo_level_bytes_s(t, type, level) >= 0) || !(topo_level_latency_s(t, type, level) > 0))
-                abort();
+            require(topo_level_bytes_s(t, type, level) >= 0 && topo_level_latency_s(t, type, level) > 0);
         topo_level_of_nodes(t, type, 7);
     }
     for (uint32_t i = 0; i < t->nnodes; i += 1 + t->nnodes / 5) {
         uint32_t j = (i * 7 + 3) % t->nnodes, level = topo_level(t, i, j);
-        if (level != topo_level(t, j, i) || level > t->ntiers || !*topo_level_name(t, level))
-            abort();
-        if (topo_domain(t, i) >= topo_ndomains(t))
-            abort();
+        require(level == topo_level(t, j, i) && level <= t->ntiers && *topo_level_name(t, level));
+        require(topo_domain(t, i) < topo_ndomains(t));
         for (uint32_t k = 0; k < t->ntiers; k++)
-            if (topo_group(t, k, i) >= t->tiers[k].ngroups)
-                abort();
+            require(topo_group(t, k, i) < t->tiers[k].ngroups);
     }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct arena *a = arena_new();
+    struct arena *a = empty_arena();
     struct diag *d = diag_new(a);
     char *text = arena_strndup(a, (const char *)data, size);
     struct source s = {.name = "fuzz.xml", .text = text, .size = size};
     struct topo *t = topo_parse(a, d, &s, NULL);
-    if (!t != (diag_errors(d) > 0))
-        abort();
-    char *out = NULL;
-    size_t length = 0;
-    FILE *f = open_memstream(&out, &length);
-    diag_print(d, f, false);
+    require(!t == (diag_errors(d) > 0));
+    diag_print(d, nowhere(), false);
     if (t) {
         ask(a, t);
-        topo_print(t, f);
-        topo_print_json(t, f);
+        topo_print(t, nowhere());
+        topo_print_json(t, nowhere());
     }
-    fclose(f);
-    free(out);
-    arena_free(a);
     return 0;
 }

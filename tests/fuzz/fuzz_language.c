@@ -5,25 +5,11 @@
 #include "compiler/model/fmt.h"
 #include "compiler/model/parse.h"
 #include "compiler/model/sema.h"
+#include "tests/fuzz/common.h"
 
-#include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define SETS_MAX 4
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void print_all(const struct diag *d)
-{
-    char *text = NULL;
-    size_t n = 0;
-    FILE *out = open_memstream(&text, &n);
-    diag_print(d, out, true);
-    diag_print_json(d, out);
-    fclose(out);
-    free(text);
-}
 
 /* the canonical text is a fixed point */
 static void format(struct arena *a, const struct source *s)
@@ -36,12 +22,12 @@ static void format(struct arena *a, const struct source *s)
     if (again.size > PARSE_SIZE_MAX)
         return;
     char *twice = fmt_text(a, d, &again);
-    assert(twice && !strcmp(once, twice));
+    require(twice && !strcmp(once, twice));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct arena *a = arena_new();
+    struct arena *a = empty_arena();
     struct diag *d = diag_new(a);
     struct source s = {.name = "fuzz", .text = arena_strndup(a, (const char *)data, size), .size = size};
     const char *sets[SETS_MAX];
@@ -53,14 +39,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (j) {
         const char *what;
         struct span where;
-        assert(model_active_parameters(&j->model) <= model_parameters(&j->model));
-        assert(model_flops(&j->model, j->train.sequence, j->train.batch) > 0);
+        require(model_active_parameters(&j->model) <= model_parameters(&j->model));
+        require(model_flops(&j->model, j->train.sequence, j->train.batch) > 0);
         model_predict_parameters(&j->model);
         model_unsupported(j, &what, &where);
     }
-    assert(j ? !diag_errors(d) : diag_errors(d) > 0);
-    print_all(d);
+    require(j ? !diag_errors(d) : diag_errors(d) > 0);
+    diag_print(d, nowhere(), true);
+    diag_print_json(d, nowhere());
     format(a, &s);
-    arena_free(a);
     return 0;
 }

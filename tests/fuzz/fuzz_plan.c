@@ -6,11 +6,10 @@
 #include "compiler/model/sema.h"
 #include "compiler/schedule/schedule.h"
 #include "compiler/support/strbuf.h"
+#include "tests/fuzz/common.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char model[] = "llmc 1\nmodel m { vocab 256; width 32; norm rmsnorm; embed tokens\n"
                             "repeat 2 { layer { attn gqa(heads=4, kv=2, rope=10_000); ffn swiglu(64) } }\n"
@@ -21,12 +20,6 @@ static const char cluster[] =
     "<cluster version='1'><node-type id='x' gpus='8'><gpu model='H100-SXM'/>"
     "<scale-up kind='nvswitch' bandwidth='450GB/s'/><nic count='8' bandwidth='400Gb/s'/>"
     "</node-type><nodes type='x' count='2'/><fabric><tier name='a' span='all'/></fabric></cluster>";
-
-static void require(bool fine)
-{
-    if (!fine)
-        abort();
-}
 
 struct inputs {
     struct job *job;
@@ -100,12 +93,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (!size)
         return 0;
-    struct arena *a = arena_new();
+    struct arena *a = empty_arena();
     char *text = arena_strndup(a, (const char *)data + 1, size - 1);
     if (data[0] % 2)
         read_schedule(a, text, size - 1);
     else
         read_decision(a, text, size - 1);
-    arena_free(a);
     return 0;
 }

@@ -3,35 +3,13 @@
  * pass the checks, have one binary form, and survive print and parse.  New inputs start from random valid
  * programs in either form. */
 
+#include "tests/fuzz/common.h"
 #include "tests/runtime/random_program.h"
 
 #include "tests/runtime/random_program.c" /* fuzzers link no other test */
 
-int LLVMFuzzerInitialize(int *argc, char ***argv);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed);
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t room);
-
-static void require(bool fine)
-{
-    if (!fine)
-        abort();
-}
-
-/* valid programs do not fit libFuzzer's usual 4096 bytes; another limit may be given */
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    static char limit[] = "-max_len=32768";
-    for (int i = 1; i < *argc; i++)
-        if (!strncmp((*argv)[i], "-max_len=", 9))
-            return 0;
-    char **longer = calloc((size_t)*argc + 2, sizeof *longer);
-    require(longer != NULL);
-    memcpy(longer, *argv, (size_t)*argc * sizeof *longer);
-    longer[(*argc)++] = limit;
-    *argv = longer;
-    return 0;
-}
 
 static char *print(const struct program *p, size_t *n)
 {
@@ -70,11 +48,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct program *p;
     struct error error = {""};
     enum status s;
+    static uint64_t fingerprint;
+    if (!fingerprint)
+        fingerprint = isa_fingerprint();
     if (size > 8 && !memcmp(data, "LLMCPRG", 8)) {
         uint8_t *file = malloc(size);
         require(file != NULL);
         memcpy(file, data, size);
-        repair_file(file, size, isa_fingerprint());
+        repair_file(file, size, fingerprint);
         s = program_decode(file, size, &p, &error);
         if (s == STATUS_OK) {
             uint8_t *again;
@@ -95,11 +76,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
+/* every fourth time the smallest with something of everything */
+static struct program *draw(unsigned seed)
+{
+    struct program *p;
+    struct error error;
+    if (seed % 4)
+        return random_program(seed, seed / 4 % 12);
+    require(program_parse(small_program, strlen(small_program), &p, &error) == STATUS_OK);
+    return p;
+}
+
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed)
 {
     if (size > 100 && seed % 32)
         return LLVMFuzzerMutate(data, size, room);
-    struct program *p = random_program(seed, seed / 32 % 24);
+    struct program *p = draw(seed / 64);
     uint8_t *bytes = NULL;
     size_t n;
     if (seed & 32)

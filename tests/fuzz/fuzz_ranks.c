@@ -2,19 +2,13 @@
  * form, and its groups distinct members below the number of ranks.  New inputs start from a small valid
  * table. */
 
+#include "tests/fuzz/common.h"
 #include "tests/runtime/random_program.h"
 
 #include "tests/runtime/random_program.c" /* fuzzers link no other test */
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed);
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t room);
-
-static void require(bool fine)
-{
-    if (!fine)
-        abort();
-}
 
 /* checks against a program, for whatever ranks_check() says of it */
 static void check_accepted(const struct ranks *r)

@@ -2,7 +2,6 @@
  * resumed run goes on with, a prompt, planned times, recorded choices of experts, an address, or an index of files of
  * weights. */
 
-#include "runtime/file.h"
 #include "runtime/generate.h"
 #include "runtime/log.h"
 #include "runtime/pace.h"
@@ -10,6 +9,7 @@
 #include "runtime/routing.h"
 #include "runtime/safetensors.h"
 #include "runtime/settings.h"
+#include "tests/fuzz/common.h"
 
 #include <getopt.h>
 #include <stdlib.h>
@@ -17,54 +17,30 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+/* where inputs are written to, beside two files of weights */
+static char path[96];
 
-static void require(bool fine)
+static void add_weights(const char *name, const char *header)
 {
-    if (!fine)
-        abort();
-}
-
-/* a folder with two files of weights, and the file that inputs are written to */
-struct place {
-    char dir[64], path[96];
-    FILE *file;
-};
-
-static void add_weights(const struct place *p, const char *name, const char *header)
-{
-    char path[128];
+    char bytes[128];
     uint64_t length = strlen(header);
-    snprintf(path, sizeof path, "%s/%s", p->dir, name);
-    FILE *out = fopen(path, "w");
-    require(out && fwrite(&length, 1, 8, out) == 8 && fprintf(out, "%s12345678", header) > 0 && !fclose(out));
+    int fd = fuzz_file(name);
+    memcpy(bytes, &length, sizeof length);
+    int n = snprintf(bytes + sizeof length, sizeof bytes - sizeof length, "%s12345678", header);
+    fuzz_put(fd, bytes, sizeof length + (size_t)n);
+    close(fd);
 }
 
-static struct place place;
-
-static void remove_place(void)
+static void put(const char *text, size_t n)
 {
-    fclose(place.file);
-    file_remove_folder(place.dir);
-}
-
-static void open_place(struct place *p)
-{
-    snprintf(p->dir, sizeof p->dir, "/dev/shm/llmc-fuzz-run-%d", (int)getpid());
-    snprintf(p->path, sizeof p->path, "%s/model.safetensors.index.json", p->dir);
-    require(!mkdir(p->dir, 0700));
-    add_weights(p, "a", "{\"a\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 8]}}");
-    add_weights(p, "b", "{\"b\": {\"dtype\": \"F32\", \"shape\": [2, 1], \"data_offsets\": [0, 8]}}");
-    p->file = fopen(p->path, "w");
-    require(p->file != NULL);
-    require(!atexit(remove_place));
-}
-
-static void put(const struct place *p, const char *text, size_t n)
-{
-    rewind(p->file);
-    fwrite(text, 1, n, p->file);
-    require(!fflush(p->file) && !ftruncate(fileno(p->file), (off_t)n));
+    static int fd = -1;
+    if (fd < 0) {
+        add_weights("a", "{\"a\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 8]}}");
+        add_weights("b", "{\"b\": {\"dtype\": \"F32\", \"shape\": [2, 1], \"data_offsets\": [0, 8]}}");
+        fd = fuzz_file("model.safetensors.index.json");
+        snprintf(path, sizeof path, "%s/model.safetensors.index.json", fuzz_folder());
+    }
+    fuzz_put(fd, text, n);
 }
 
 /* one word of the command line per line */
@@ -86,15 +62,15 @@ static void read_settings(char *text)
 }
 
 /* What is left of a log is its beginning: whole lines, of the first steps. */
-static void read_log(const struct place *p, const char *text, size_t n)
+static void read_log(const char *text, size_t n)
 {
     uint64_t first = n ? (uint64_t)text[0] % 8 + 1 : 1;
     struct log l;
     struct error error;
     struct stat is;
-    put(p, text, n);
-    require(log_open(&l, p->path, first, 9, true, &error) == STATUS_OK && log_close(&l, &error) == STATUS_OK);
-    require(!stat(p->path, &is) && (size_t)is.st_size <= n && (!is.st_size || text[is.st_size - 1] == '\n'));
+    put(text, n);
+    require(log_open(&l, path, first, 9, true, &error) == STATUS_OK && log_close(&l, &error) == STATUS_OK);
+    require(!stat(path, &is) && (size_t)is.st_size <= n && (!is.st_size || text[is.st_size - 1] == '\n'));
 }
 
 static void read_prompt(const char *text, size_t n)
@@ -111,7 +87,7 @@ static void read_prompt(const char *text, size_t n)
     }
 }
 
-static void read_pace(const struct place *p, const char *text, size_t n)
+static void read_pace(const char *text, size_t n)
 {
     struct program *a = program_new(0, 2), *b = program_new(1, 2);
     struct pace x;
@@ -119,8 +95,8 @@ static void read_pace(const struct place *p, const char *text, size_t n)
     program_insn(a, OP_ADAMW);
     program_insn(b, OP_ADAMW);
     program_insn(b, OP_SGD);
-    put(p, text, n);
-    enum status st = pace_read(p->path, (const struct program *const[]){a, b}, 2, &x, &error);
+    put(text, n);
+    enum status st = pace_read(path, (const struct program *const[]){a, b}, 2, &x, &error);
     require(st != STATUS_OK || (x.step_ns >= 0 && x.ns[0][0] >= 0 && x.ns[1][0] >= 0 && x.ns[1][1] >= 0));
     require(st == STATUS_OK || *error.text);
     pace_free(&x);
@@ -128,13 +104,13 @@ static void read_pace(const struct place *p, const char *text, size_t n)
     program_free(b);
 }
 
-static void read_routing(const struct place *p, const char *text, size_t n)
+static void read_routing(const char *text, size_t n)
 {
     static const struct routing_shape shape = {.layers = 1, .choices = 2, .sequence = 4, .experts = 6, .samples = 2};
     struct routing r;
     struct error error = {""};
-    put(p, text, n);
-    if (routing_open(&r, ROUTING_REPLAY, p->path, &shape, &error) == STATUS_OK)
+    put(text, n);
+    if (routing_open(&r, ROUTING_REPLAY, path, &shape, &error) == STATUS_OK)
         for (uint64_t i = 0; i < shape.samples * shape.sequence; i++) {
             int32_t chosen[] = {1, 2};
             const float values[6] = {0};
@@ -146,12 +122,12 @@ static void read_routing(const struct place *p, const char *text, size_t n)
     routing_close(&r);
 }
 
-static void read_shards(const struct place *p, const char *text, size_t n)
+static void read_shards(const char *text, size_t n)
 {
     struct safetensors *s;
     struct error error = {""};
-    put(p, text, n);
-    if (safetensors_open(p->dir, &s, &error) != STATUS_OK) {
+    put(text, n);
+    if (safetensors_open(fuzz_folder(), &s, &error) != STATUS_OK) {
         require(*error.text);
         return;
     }
@@ -162,13 +138,10 @@ static void read_shards(const struct place *p, const char *text, size_t n)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct place *p = &place;
     char host[20];
     uint16_t port;
     if (!size)
         return 0;
-    if (!p->file)
-        open_place(p);
     size_t n = size - 1;
     char *text = calloc(n + 1, 1);
     require(text != NULL);
@@ -178,23 +151,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         read_settings(text);
         break;
     case 1:
-        read_log(p, text, n);
+        read_log(text, n);
         break;
     case 2:
         read_prompt(text, n);
         break;
     case 3:
-        read_pace(p, text, n);
+        read_pace(text, n);
         break;
     case 4:
-        read_routing(p, text, n);
+        read_routing(text, n);
         break;
     case 5:
         if (rendezvous_address(text, host, sizeof host, &port))
             require(strnlen(host, sizeof host) < sizeof host && port > 0);
         break;
     default:
-        read_shards(p, text, n);
+        read_shards(text, n);
         break;
     }
     free(text);

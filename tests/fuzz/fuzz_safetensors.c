@@ -3,20 +3,13 @@
  * accepted must obey the format's rules as checked here once more, and every element must be readable. */
 
 #include "runtime/safetensors.h"
+#include "tests/fuzz/common.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool fine)
-{
-    if (!fine)
-        abort();
-}
 
 static void check_accepted(const struct safetensors *s)
 {
