@@ -42,7 +42,7 @@ struct row {
 struct check {
     const struct program *p;
     struct error *error;
-    struct row *rows; /* NOPS */
+    struct row *rows; /* NOPS; each is filled when the first instruction of its kind is met */
     uint32_t count[NQUEUES];
     uint32_t position[NQUEUES]; /* of the next instruction on each queue */
     uint32_t *body;             /* by first operand: an instruction that was checked with it, NONE */
@@ -393,7 +393,9 @@ static enum status check_insn(struct check *c, uint32_t i)
     const struct insn *in = &p->insns[i];
     if (in->op >= NOPS)
         return insn_fault(c, i, "unknown opcode");
-    const struct row *row = &c->rows[in->op];
+    struct row *row = &c->rows[in->op];
+    if (!row->info)
+        compile_row(row, in->op);
     if (!isa_queue_legal(in->op, (enum queue)in->queue))
         return insn_fault(c, i, "it may not run on queue %s", isa_queue_name((enum queue)in->queue));
     if (i && in->seq <= p->insns[i - 1].seq)
@@ -430,8 +432,6 @@ enum status program_check_code(const struct program *p, struct error *error)
     }
     c.rows = program_alloc(NULL, NOPS, sizeof *c.rows);
     memset(c.rows, 0, NOPS * sizeof *c.rows);
-    for (enum op op = 0; op < NOPS; op++)
-        compile_row(&c.rows[op], op);
     c.body = program_alloc(NULL, (size_t)p->noperands + 1, sizeof *c.body);
     memset(c.body, 0xff, ((size_t)p->noperands + 1) * sizeof *c.body);
     enum status s = STATUS_OK;
