@@ -126,7 +126,7 @@ static bool read_row(const char *line, size_t end, double *bytes, double *time_u
     *bytes = number[0];
     *time_us = number[first];
     *busbw_gb_s = number[first + 2];
-    return *bytes > 0 && *time_us > 0;
+    return *bytes > 0 && *bytes < 0x1p63 && *time_us > 0; /* what is larger is no size */
 }
 
 static void read_table(struct walk *w, const struct xml_attr *href, const struct topo_measured *m, struct curve *c)

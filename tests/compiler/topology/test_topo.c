@@ -474,7 +474,7 @@ static void test_many_points(void)
         }
 }
 
-/* tables as nccl-tests prints them: with and without root, with N/A, headings and averages in between */
+/* tables as nccl-tests prints them: with and without root, with N/A, headings, averages and what is no size in between */
 static void test_tables(void)
 {
     struct arena *a = arena_new();
