@@ -49,7 +49,7 @@ static enum status read_whole(struct arena *a, const char *dir, const char *name
     int fd;
     uint64_t bytes;
     if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
-        return error_set(error, STATUS_INPUT, "%s: the path is too long", dir);
+        return error_set(error, STATUS_INPUT, "%.200s...: the path is too long", dir);
     const char *why = file_open(path, &fd, &bytes);
     if (why && errno == ENOENT && !strcmp(name, "MANIFEST"))
         return error_set(error, STATUS_INPUT,

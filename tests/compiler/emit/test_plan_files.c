@@ -117,6 +117,54 @@ static void test_changed(void)
         }
 }
 
+/* a folder whose hashes are right, but what the files say is not */
+static void test_forged(void)
+{
+    static const struct {
+        const char *command, *says; /* in the folder, before its files are hashed anew */
+    } cases[] = {
+        {"echo '{' >plan.json", "/plan.json: "},
+        {"echo '{}' >plan.json", "/plan.json: has no decision"},
+        {"echo '{\"decision\": {}}' >plan.json", "/plan.json: has no list 'set'"},
+        {"sed -i 's/\"set\": \\[[^]]*]/\"set\": [\"nonsense=1\"]/' plan.json",
+         "/plan.json: its 'set' cannot be applied to model.llm"},
+        {"sed -i 's/\"tp\": [0-9]*/\"tp\": 0/' plan.json", "/plan.json: "},
+        {"echo >model.llm", "/model.llm cannot be read"},
+        {"echo >cluster.xml", "/cluster.xml cannot be read"},
+        {"sed -i /ranks.bin/d MANIFEST", "/MANIFEST does not list ranks.bin"},
+        {"sed -i /eval-0/d MANIFEST", "/MANIFEST does not list programs/eval-0.bin"},
+        {"cp programs/0.bin programs/eval-0.bin", "/programs/eval-0.bin is the program of another role"},
+        {"echo >programs/0.bin", "/programs/0.bin: "},
+        {"echo >ranks.bin", "/ranks.bin: "},
+        {"echo >transition.json; echo 0 transition.json >>MANIFEST", " is a transition between plans, and no plan"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct place p;
+        struct plan *back;
+        open_place(&p);
+        CU_ASSERT_EQUAL_FATAL(write_plan(&p, false), STATUS_OK);
+        const char *hash = "sha256sum $(awk '{print $2}' MANIFEST) >new && mv new MANIFEST";
+        CU_ASSERT_EQUAL(system(arena_printf(p.a, "cd %s && { %s; } && %s", p.dir, cases[i].command, hash)), 0);
+        CU_ASSERT_EQUAL(read_plan(&p, &back), STATUS_INPUT);
+        CU_ASSERT_PTR_NOT_NULL(strstr(p.error.text, arena_printf(p.a, "%s%s", p.dir, cases[i].says)));
+        plan_close(back);
+        close_place(&p);
+    }
+}
+
+/* names that no folder has */
+static void test_names(void)
+{
+    struct arena *a = arena_new();
+    struct error error = {""};
+    struct plan *back;
+    CU_ASSERT_EQUAL(plan_read(a, "", &back, &error), STATUS_INPUT);
+    CU_ASSERT_STRING_EQUAL(error.text, "the folder's name is empty");
+    CU_ASSERT_EQUAL(plan_read(a, arena_printf(a, "%05000d", 0), &back, &error), STATUS_INPUT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "0...: the path is too long"));
+    arena_free(a);
+}
+
 /* files longer than any plan's, of holes: refused before they are read; the longest there may be is read, and its holes are seen */
 static void test_long(void)
 {
@@ -289,6 +337,8 @@ void suite_plan_files(void)
     CU_pSuite s = CU_add_suite("plan_files", NULL, NULL);
     CU_add_test(s, "imported files travel with the plan", test_imports);
     CU_add_test(s, "a changed or missing file is refused by name", test_changed);
+    CU_add_test(s, "files that are whole and wrong", test_forged);
+    CU_add_test(s, "names that no folder has", test_names);
     CU_add_test(s, "files that are too long", test_long);
     CU_add_test(s, "a full disk", test_full);
     CU_add_test(s, "folders of others", test_targets);
