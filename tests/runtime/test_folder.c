@@ -107,6 +107,8 @@ static void test_manifest(void)
     fclose(open_file(&p, "plan/notes.txt"));
     if (truncate(path_of(&p, "plan/notes.txt"), ((off_t)2048 << 20) + 1) == 0) /* takes no space */
         expect_refused(&p, HEX63 "0  notes.txt\n", first, "/notes.txt: larger than 2048 MiB");
+    CU_ASSERT_EQUAL(folder_open("", &f, &error), STATUS_INPUT);
+    CU_ASSERT_STRING_EQUAL(error.text, "the folder's name is empty");
     CU_ASSERT_EQUAL(remove(path_of(&p, "plan/MANIFEST")), 0);
     CU_ASSERT_EQUAL(folder_open(p.plans, &f, &error), STATUS_INPUT);
     CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "/plan/MANIFEST is missing: this is no plan folder ('llmc plan MODEL "));

@@ -6,6 +6,7 @@
 #include "runtime/weights.h"
 
 #include <CUnit/CUnit.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -343,6 +344,34 @@ static void test_count_slot(void)
     CU_ASSERT(system(command) == 0);
 }
 
+/* the first value that is not finite is named by what it is, and of which tensor */
+static void test_finite(void)
+{
+    static const struct {
+        uint64_t buffer, element;
+        const char *what;
+    } cases[] = {{1, 3, "the master copy of table"},
+                 {1, PADDED / 2 * COLS, "the master copy of turned"},
+                 {2, PADDED * COLS + 1, "the first moments of vector"},
+                 {2, PADDED * COLS, "the first moments between tensors"}};
+    static struct fixture f;
+    struct error error;
+    char what[64] = "";
+    open_fixture(&f, false);
+    struct weights_place w = place(&f, 0);
+    CU_ASSERT(weights_init(&w, NULL, 5, &error) == STATUS_OK);
+    CU_ASSERT(weights_finite(&w, what, sizeof what));
+    CU_ASSERT_STRING_EQUAL(what, "");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        float *at = &f.arena[0][cases[i].buffer * ELEMENTS + cases[i].element], was = *at;
+        *at = i % 2 ? NAN : INFINITY;
+        CU_ASSERT(!weights_finite(&w, what, sizeof what));
+        CU_ASSERT_STRING_EQUAL(what, cases[i].what);
+        *at = was;
+    }
+    close_fixture(&f);
+}
+
 static void test_refused(void)
 {
     static const struct {
@@ -354,7 +383,12 @@ static void test_refused(void)
          "tensor 'table' of the weights is neither F32, BF16 nor F16", 4},
         {"{\"model.table\":{\"dtype\":\"F16\",\"shape\":[1,2],\"data_offsets\":[0,4]}}",
          "tensor 'table' is 1 x 2 in the weights, 10 x 6 in the plan", 4},
+        {"{\"table\":{\"dtype\":\"F16\",\"shape\":[10,6],\"data_offsets\":[0,120]},"
+         "\"turned\":{\"dtype\":\"F16\",\"shape\":[10,6],\"data_offsets\":[120,240]},"
+         "\"vector\":{\"dtype\":\"F16\",\"shape\":[3],\"data_offsets\":[240,246]}}",
+         "tensor 'vector' is 3 in the weights, 5 in the plan", 246},
     };
+    static const char zeros[256];
     static struct fixture f;
     char path[] = "/tmp/llmc-refused-XXXXXX";
     struct error error;
@@ -367,7 +401,7 @@ static void test_refused(void)
         uint64_t n = strlen(cases[i].header);
         rewind(out);
         CU_ASSERT_FATAL(fwrite(&n, 8, 1, out) == 1 && fwrite(cases[i].header, n, 1, out) == 1 &&
-                        fwrite("\0\0\0\0", 1, cases[i].data, out) == cases[i].data && fflush(out) == 0);
+                        fwrite(zeros, 1, cases[i].data, out) == cases[i].data && fflush(out) == 0);
         CU_ASSERT_FATAL(ftruncate(fd, (off_t)(8 + n + cases[i].data)) == 0);
         CU_ASSERT_FATAL(safetensors_open(path, &s, &error) == STATUS_OK);
         struct weights_place w = place(&f, 0);
@@ -388,5 +422,6 @@ void suite_weights(void)
     CU_add_test(s, "long rows", test_long);
     CU_add_test(s, "loaded and saved", test_save);
     CU_add_test(s, "copies are saved once", test_count_slot);
+    CU_add_test(s, "what is not finite", test_finite);
     CU_add_test(s, "refused weights", test_refused);
 }

@@ -22,6 +22,18 @@ static char *listed(struct arena *a, const struct decision *d)
     return text;
 }
 
+/* changes the folder, and hashes its files anew: what reading it says */
+static void check_refused(struct arena *a, const char *dir, const char *change, const char *says)
+{
+    struct plan *back = NULL;
+    struct error error = {""};
+    const char *hash = "sha256sum $(awk '{print $2}' MANIFEST) >new && mv new MANIFEST";
+    CU_ASSERT_EQUAL(system(arena_printf(a, "cd %s && { %s; } && %s", dir, change, hash)), 0);
+    CU_ASSERT_EQUAL(plan_read(a, dir, &back, &error), STATUS_INPUT);
+    CU_ASSERT_STRING_EQUAL(error.text, arena_printf(a, "%s/%s", dir, says));
+    plan_close(back);
+}
+
 static void test_round_trip(void)
 {
     struct arena *a = arena_new();
@@ -52,6 +64,10 @@ static void test_round_trip(void)
     CU_ASSERT_EQUAL(plan_read(a, dir, &back, &error), STATUS_INPUT);
     CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "schedule.csv"));
     plan_close(back);
+    check_refused(a, dir, "echo 0F0,x >schedule.csv",
+                  "schedule.csv: row 1, cell 2: 'x' is neither <stage><F, B, I or W><microbatch> nor "
+                  "(<F>;<B>)OVERLAP_F_B");
+    check_refused(a, dir, "sed -i /schedule.csv/d MANIFEST", "MANIFEST does not list schedule.csv");
     plan_close(p);
     snprintf(command, sizeof command, "rm -rf '%s'", root);
     CU_ASSERT_EQUAL(system(command), 0);
