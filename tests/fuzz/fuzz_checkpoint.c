@@ -4,6 +4,7 @@
  * plain names of files inside with so many bytes. */
 
 #include "runtime/checkpoint.h"
+#include "runtime/file.h"
 #include "runtime/hash.h"
 #include "tests/fuzz/common.h"
 
@@ -21,12 +22,20 @@ static void add(const char *name, const char *text)
     close(fd);
 }
 
+/* before the folder goes, which takes one level of folders along */
+static void remove_generation(void)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/step-7", fuzz_folder());
+    file_remove_folder(path);
+}
+
 /* makes the folder; returns the index's descriptor */
 static int make_generation(void)
 {
     char path[256];
     snprintf(path, sizeof path, "%s/step-7", fuzz_folder());
-    require(!mkdir(path, 0700));
+    require(!mkdir(path, 0700) && !atexit(remove_generation));
     snprintf(path, sizeof path, "%s/step-7/moment1", fuzz_folder());
     require(!mkdir(path, 0700));
     add("outside", "outside\n");
