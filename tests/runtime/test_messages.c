@@ -169,6 +169,7 @@ static void forget(struct mpi_ranks *m)
 {
     free(m->pulses);
     free(m->notices);
+    free(m->hosts);
     free(m->context);
     free(m);
 }
