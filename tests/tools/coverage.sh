@@ -1,6 +1,7 @@
 #!/bin/sh
 # Which lines the tests run of what reads input and of what checks plans: per file, the least covered first, and per
 # group.    coverage.sh BUILD_FOLDER SUITE...
+# How much of the saver runs depends on when ranks are stopped, so that its share is shown and not judged.
 # Runs the suites, two at a time.  Exit 1 where one fails or a group has less than GOAL of its lines run.  Lines that
 # none has run are marked ##### in BUILD_FOLDER/lines/FILE.gcov.  Processes that are killed leave no counts.
 set -u
@@ -53,7 +54,7 @@ cat "$lines/table"
 awk -v goal=$GOAL '{all[$5] += $4; run[$5] += $1 * $4 / 100}
     END {for (g in all) {
              printf "%6.2f %% of %5d  %s\n", 100 * run[g] / all[g], all[g], g
-             low += 100 * run[g] < goal * all[g]
+             low += g != "saver" && 100 * run[g] < goal * all[g]
          }
          exit low > 0}' \
     "$lines/table" >"$lines/sums" || { echo "a group has less than $GOAL %" >&2; failed=1; }
