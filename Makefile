@@ -34,7 +34,8 @@ comma   := ,
 SANITIZE := $(if $(or $(SAN),$(FUZZ)),-fsanitize=address$(comma)undefined -fno-sanitize-recover=all)
 WARN    := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wmissing-prototypes \
            -Wswitch-enum -Werror
-OPT     := -O2 -g -ffp-contract=off $(SANITIZE) $(if $(SANITIZE),-fno-omit-frame-pointer) $(if $(FUZZ),-fsanitize=fuzzer-no-link -fno-sanitize-coverage=trace-cmp) \
+OPT     := -O2 -g -ffp-contract=off $(SANITIZE) $(if $(SANITIZE),-fno-omit-frame-pointer) \
+           $(if $(FUZZ),-fsanitize=fuzzer-no-link -fno-sanitize-coverage=trace-cmp) \
            $(if $(COVERAGE),-O1 -w --coverage)
 XML     := $(shell pkg-config --cflags libxml-2.0 2>/dev/null)
 JANSSON := $(shell pkg-config --cflags jansson 2>/dev/null)

@@ -70,7 +70,7 @@ bool predict_step(struct arena *a, const struct cost *c, const struct cost_shape
         times.pairs = cost_pairs_new(a, c, shape, times.moves);
     double whole_s = simulate_actions(a, s, &times, NULL, NULL);
     struct cost_body body = cost_body(c, ranks);
-    bool fast = !(least_step_s(c, ranks, &body, whole_s) > most_s);
+    bool fast = least_step_s(c, ranks, &body, whole_s) <= most_s;
     if (fast) {
         double pipeline_s = simulate_actions(a, s, &plain, NULL, NULL), free_s = pipeline_s;
         times.moves = NULL;

@@ -30,5 +30,7 @@ extern const char tiny_llama[], tiny_gpt2[];
 struct decision text_decision(struct arena *a, const struct job *job, const struct topo *topo, const char *text);
 /* both on a host of eight, by compile_apart(); never NULL */
 struct plan *text_plan(struct arena *a, const char *model, const char *decision);
+/* in a plan's folder: hashes anew the files that its MANIFEST lists */
+#define PLAN_HASH_ANEW "sha256sum $(awk '{print $2}' MANIFEST) >new && mv new MANIFEST"
 
 #endif

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Which lines the tests run of what reads input and of what checks plans: per file, the least covered first, and per
 # group.    coverage.sh BUILD_FOLDER SUITE...
-# How much of the saver runs depends on when ranks are stopped, so that its share is shown and not judged.
-# Runs the suites, two at a time.  Exit 1 where one fails or a group has less than GOAL of its lines run.  Lines that
-# none has run are marked ##### in BUILD_FOLDER/lines/FILE.gcov.  Processes that are killed leave no counts.
+# Runs the suites, two at a time.  Exit 1 where one fails or a group has less than GOAL of its lines run, but for the
+# saver, of which it depends on when ranks are stopped.  Lines that none has run are marked ##### in
+# BUILD_FOLDER/lines/FILE.gcov.  Processes that are killed leave no counts.
 set -u
 GOAL=95
 build=$1
