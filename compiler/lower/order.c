@@ -10,10 +10,12 @@
  * 4. Instructions are sorted by seq, which orders the send and receive queues by simulated start (the "timed" rule),
  * and every dependence between queues that the vector clocks do not yet imply becomes a wait.
  *
- * Steps 1 and 2 hold all roles at once, 3 and 4 one role after the other.  Cost: O(n log q) for n instructions and q
+ * Steps 1, 3 and 4 take each role by itself, step 2 all of them at once.  Cost: O(n log q) for n instructions and q
  * queues. */
 
 #include "compiler/lower/order.h"
+
+#include "compiler/support/parallel.h"
 
 #include <stdlib.h>
 
@@ -239,6 +241,26 @@ static void add_waits(struct arena *a, struct role *r)
 }
 
 /* Lists grow by doubling, so each role's lists are in an arena of their own, which is freed with them. */
+static void begin_role(void *roles, uint32_t index)
+{
+    struct role *r = (struct role *)roles + index;
+    struct arena *scratch = arena_new();
+    r->deps.first = ARENA_ARRAY(r->arena, uint32_t, r->p->ninsns + 1u);
+    find_deps(r->arena, scratch, r, NULL);
+    arena_free(scratch);
+}
+
+static void end_role(void *roles, uint32_t index)
+{
+    struct role *r = (struct role *)roles + index;
+    struct arena *scratch = arena_new();
+    lower_fold_rings(scratch, r);
+    find_deps(r->arena, scratch, r, r->order);
+    add_waits(scratch, r);
+    arena_free(scratch);
+    arena_free(r->arena);
+}
+
 void order_programs(const struct cost *c, const struct lowered *lowered, uint32_t nroles, uint32_t microbatches)
 {
     struct arena *a = arena_new();
@@ -257,17 +279,9 @@ void order_programs(const struct cost *c, const struct lowered *lowered, uint32_
             for (uint32_t m = 0; m < microbatches; m++)
                 roles[r].slots[(size_t)g * microbatches + m] = m;
         }
-        roles[r].deps.first = ARENA_ARRAY(roles[r].arena, uint32_t, p->ninsns + 1u);
-        find_deps(roles[r].arena, a, &roles[r], NULL);
     }
+    parallel_each(nroles, begin_role, roles);
     lower_key(a, c, roles, nroles);
-    for (uint32_t r = 0; r < nroles; r++) {
-        struct arena_mark mark = arena_mark(a);
-        lower_fold_rings(a, &roles[r]);
-        find_deps(roles[r].arena, a, &roles[r], roles[r].order);
-        add_waits(a, &roles[r]);
-        arena_reset(a, mark);
-        arena_free(roles[r].arena);
-    }
+    parallel_each(nroles, end_role, roles);
     arena_free(a);
 }

@@ -104,9 +104,8 @@ static void check_paths(struct arena *a, const struct plan *p, struct verdict *v
     }
 }
 
-void verify_placement(struct arena *a, const struct plan *p, bool full, struct verdict *v)
+void verify_placement(struct arena *a, const struct plan *p, struct verdict *v)
 {
-    (void)full; /* every rank is looked at in any case */
     const struct decision *d = &p->decision;
     uint32_t before = prove_count(v, 8);
     struct site all = {8, NONE, NONE, false, NONE};

@@ -39,10 +39,24 @@ uint32_t prove_count(const struct verdict *v, uint32_t property)
     return n;
 }
 
-void prove_report(struct arena *a, const struct plan *p, struct verdict *v, struct site at, const char *fmt, ...)
+static void keep(struct arena *a, struct verdict *v, const struct violation *x)
 {
     if (!v->violations)
         v->violations = ARENA_ARRAY(a, struct violation, 9 * MOST_PER_PROPERTY);
+    v->violations[v->nviolations++] = *x;
+}
+
+void prove_keep(struct arena *a, struct verdict *v, const struct violation *x)
+{
+    struct violation copy = *x;
+    if (prove_count(v, x->property) >= MOST_PER_PROPERTY)
+        return;
+    copy.message = arena_strdup(a, x->message);
+    keep(a, v, &copy);
+}
+
+void prove_report(struct arena *a, const struct plan *p, struct verdict *v, struct site at, const char *fmt, ...)
+{
     if (prove_count(v, at.property) >= MOST_PER_PROPERTY)
         return;
     va_list ap;
@@ -61,8 +75,9 @@ void prove_report(struct arena *a, const struct plan *p, struct verdict *v, stru
         text = prove_insn_text(a, q, at.insn);
         text = line ? arena_printf(a, "%s, line %u: ", text, line) : arena_printf(a, "%s: ", text);
     }
-    v->violations[v->nviolations++] = (struct violation){
-        at.property, at.role, at.rank, at.evaluation, at.insn, arena_printf(a, "%s%s%s", place, text, sentence)};
+    keep(a, v,
+         &(struct violation){at.property, at.role, at.rank, at.evaluation, at.insn,
+                             arena_printf(a, "%s%s%s", place, text, sentence)});
 }
 
 struct clocks *prove_positions(struct arena *a, const struct program *p)

@@ -21,6 +21,8 @@ struct site {
 /* Reports a violation in one sentence, which is prefixed by its place and the instruction's text. */
 void prove_report(struct arena *a, const struct plan *p, struct verdict *v, struct site at, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
+/* Copies a violation of another verdict to this one. */
+void prove_keep(struct arena *a, struct verdict *v, const struct violation *x);
 /* "instruction 12 (its text)" in the arena */
 char *prove_insn_text(struct arena *a, const struct program *p, uint32_t insn);
 uint32_t prove_count(const struct verdict *v, uint32_t property);

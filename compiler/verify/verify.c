@@ -35,9 +35,12 @@
  * (7).
  *
  * Cost: linear in the instructions of all roles, plus a few operations per rank.  Scratch is freed per role.
+ * Interpreting values takes most of it, so the other properties are proved meanwhile on another core.
  */
 
 #include "compiler/verify/prove.h"
+
+#include "compiler/support/parallel.h"
 
 /* property 1 once more: plans in memory have not been through the loader */
 static void verify_structure(struct arena *a, const struct plan *p, struct verdict *v)
@@ -73,6 +76,44 @@ static void verify_expressible(struct arena *a, const struct plan *p, struct ver
         prove_report(a, p, v, all, "the reference step can't express %s", what);
 }
 
+/* ---- properties that are proved side by side ---- */
+
+/* None reads what another has found, and none but the first asks for matching and order.  The longest comes first. */
+static void (*const apart[])(struct arena *a, const struct plan *p, struct verdict *v) = {
+    verify_conserve, verify_race, verify_defined, verify_memory, verify_placement};
+enum { NAPART = sizeof apart / sizeof *apart };
+
+struct proofs {
+    const struct plan *plan;
+    uint32_t first; /* of `apart` */
+    struct {
+        struct arena *arena;
+        struct verdict verdict;
+    } at[NAPART];
+};
+
+static void prove_one(void *context, uint32_t i)
+{
+    struct proofs *x = context;
+    i += x->first;
+    x->at[i].arena = arena_new();
+    apart[i](x->at[i].arena, x->plan, &x->at[i].verdict);
+}
+
+static void prove_apart(struct arena *a, const struct plan *p, struct verdict *v)
+{
+    struct proofs x = {.plan = p, .first = prove_count(v, 2) || prove_count(v, 3)};
+    parallel_each(NAPART - x.first, prove_one, &x);
+    for (uint32_t n = 1; n <= NAPART; n++) { /* conservation last: what it reports may follow from the others */
+        uint32_t i = n % NAPART;
+        if (i < x.first)
+            continue;
+        for (uint32_t k = 0; k < x.at[i].verdict.nviolations; k++)
+            prove_keep(a, v, &x.at[i].verdict.violations[k]);
+        arena_free(x.at[i].arena);
+    }
+}
+
 struct verdict *verify_plan(struct arena *a, const struct plan *p, bool full)
 {
     struct verdict *v = ARENA_NEW(a, struct verdict);
@@ -84,13 +125,8 @@ struct verdict *verify_plan(struct arena *a, const struct plan *p, bool full)
     verify_precision(a, p, v);
     verify_match(a, p, full, v);
     verify_order(a, p, full, v);
-    verify_race(a, p, v);
     verify_skew(a, p, v);
-    verify_defined(a, p, v);
-    verify_memory(a, p, v);
-    verify_placement(a, p, full, v);
-    if (!prove_count(v, 2) && !prove_count(v, 3))
-        verify_conserve(a, p, v);
+    prove_apart(a, p, v);
     for (uint32_t role = 0; role < p->nroles; role++)
         for (int kind = 0; kind < NPROGRAM_KINDS; kind++)
             v->checked_insns += prove_program(p, role, kind) ? prove_program(p, role, kind)->ninsns : 0;

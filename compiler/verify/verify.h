@@ -39,6 +39,6 @@ void verify_precision(struct arena *a, const struct plan *p, struct verdict *v);
 void verify_skew(struct arena *a, const struct plan *p, struct verdict *v); /* parts of properties 2, 4 and 7 */
 void verify_memory(struct arena *a, const struct plan *p, struct verdict *v);
 void verify_conserve(struct arena *a, const struct plan *p, struct verdict *v);
-void verify_placement(struct arena *a, const struct plan *p, bool full, struct verdict *v);
+void verify_placement(struct arena *a, const struct plan *p, struct verdict *v);
 
 #endif
