@@ -68,58 +68,27 @@ static void add_span(struct lane *l, int64_t start, int64_t end, int32_t what)
     }
 }
 
-/* instruction at each position of each queue: at[first[q] + position] */
-static void by_queue(struct arena *a, const struct program *p, uint32_t **at, uint32_t first[NQUEUES + 1])
-{
-    uint32_t *position = ARENA_ARRAY(a, uint32_t, (size_t)p->ninsns + 1), count[NQUEUES];
-    program_positions(p, position, count);
-    first[0] = 0;
-    for (uint32_t q = 0; q < NQUEUES; q++)
-        first[q + 1] = first[q] + count[q];
-    *at = ARENA_ARRAY(a, uint32_t, (size_t)p->ninsns + 1);
-    for (uint32_t i = 0; i < p->ninsns; i++)
-        (*at)[first[p->insns[i].queue] + position[i]] = i;
-}
-
-/* start of the dependency that instruction i waited for last, or i's own start */
-static int64_t dependency_start(const struct program *p, const struct sim_role *r, const uint32_t *at,
-                                const uint32_t *first, uint32_t i)
-{
-    int64_t start = r->insns[i].start_ns, latest = INT64_MIN;
-    for (uint32_t k = 0; k < p->insns[i].nwaits; k++) {
-        const struct wait *w = &p->waits[p->insns[i].wait + k];
-        const struct sim_interval *t = &r->insns[at[first[w->queue] + w->position]];
-        if (t->end_ns > latest) {
-            latest = t->end_ns;
-            start = t->start_ns;
-        }
-    }
-    return start;
-}
-
 static void fill_lane(struct arena *a, struct lane *l)
 {
     const struct program *p = l->p->train[l->role];
     const struct sim_role *r = &l->p->timeline->roles[l->role];
-    uint32_t *at, first[NQUEUES + 1];
-    by_queue(a, p, &at, first);
     l->blocks = show_blocks(a, p, r, &l->nblocks);
     l->columns = ARENA_ARRAY(a, struct column, l->ncolumns);
     l->cells = ARENA_ARRAY(a, int32_t, l->ncolumns);
-    int64_t now = 0;
     int32_t block = 0;
-    for (uint32_t k = 0; k < first[1]; k++) {
-        uint32_t i = at[k];
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        if (p->insns[i].queue != QUEUE_COMPUTE)
+            continue;
         while (i > l->blocks[block].last)
             block++;
-        int64_t comm = dependency_start(p, r, at, first, i);
-        comm = comm < now ? now : comm > r->insns[i].start_ns ? r->insns[i].start_ns : comm;
-        add_span(l, now, comm, CELL_IDLE);
-        add_span(l, comm, r->insns[i].start_ns, CELL_COMM);
-        add_span(l, r->insns[i].start_ns, r->insns[i].end_ns, block);
-        now = r->insns[i].end_ns;
+        enum unit unit = isa_info(p->insns[i].op)->unit;
+        if (unit != UNIT_P2P && unit != UNIT_COLLECTIVE) /* a transfer on this queue is among the idle intervals */
+            add_span(l, r->insns[i].start_ns, r->insns[i].end_ns, block);
     }
-    add_span(l, now, l->end_ns, CELL_IDLE);
+    add_span(l, 0, r->begin_ns, CELL_IDLE);
+    for (uint32_t i = 0; i < r->nidles; i++)
+        add_span(l, r->idles[i].start_ns, r->idles[i].end_ns, r->idles[i].cause == IDLE_COMM ? CELL_COMM : CELL_IDLE);
+    add_span(l, r->begin_ns + l->p->timeline->step_ns, l->end_ns, CELL_IDLE);
     for (uint32_t c = 0; c < l->ncolumns; c++) {
         struct column *column = &l->columns[c];
         settle(column);

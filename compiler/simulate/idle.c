@@ -9,6 +9,8 @@
 
 #include "compiler/simulate/engine.h"
 
+#include "compiler/support/vec.h"
+
 const char *const idle_names[NIDLE] = {"warm-up", "cool-down", "exposed comm", "wait", "imbalance"};
 
 static bool is_transfer(const struct program *p, const struct sim_slot *slot)
@@ -88,13 +90,26 @@ static uint32_t whom(const struct sim_engine *e, struct place d, int64_t since)
 }
 
 struct idle_run {
+    struct arena *arena;
     const struct sim_engine *e;
     uint32_t role;
     struct sim_role *r;
     int64_t work_ns;    /* compute time in F, B, I and W */
     uint32_t warm_end;  /* slots before this one belong to the first F action or precede it */
     uint32_t last_work; /* slot of the last instruction of an F, B, I or W; NONE */
+    VEC(struct sim_idle) idles;
 };
+
+/* Adds an interval, if it is not empty, to the role's list and sums. */
+static void add_idle(struct idle_run *run, struct sim_idle x)
+{
+    if (x.start_ns >= x.end_ns)
+        return;
+    run->r->idle_ns[x.cause] += x.end_ns - x.start_ns;
+    if (x.cause == IDLE_WAIT)
+        run->r->waited_ns[x.who] += x.end_ns - x.start_ns;
+    vec_push(run->arena, &run->idles, x);
+}
 
 static void find_phases(struct idle_run *run)
 {
@@ -126,25 +141,23 @@ static enum idle_cause phase(const struct idle_run *run, uint32_t slot)
 static void attribute_gap(struct idle_run *run, struct place here, int64_t from)
 {
     const struct sim_engine *e = run->e;
-    int64_t start = e->times[here.slot].start_ns, rest = start - from;
-    enum idle_cause cause = phase(run, here.slot);
-    uint32_t who = run->role;
+    int64_t start = e->times[here.slot].start_ns, comm = start;
+    struct sim_idle x = {from, start, phase(run, here.slot), e->slots[here.slot].insn, NONE, run->role};
+    struct place d = {.slot = NONE};
     if (e->slots[here.slot].meeting != NONE) {
-        who = whom(e, here, from);
+        x.who = whom(e, here, from);
     } else {
-        struct place d = last_wait(e, here);
+        d = last_wait(e, here);
         if (d.slot != NONE) {
-            int64_t ran = start - e->times[d.slot].start_ns;
-            int64_t comm = ran < rest ? ran : rest;
-            run->r->idle_ns[IDLE_COMM] += comm;
-            rest -= comm;
-            if (rest > 0)
-                who = whom(e, d, from);
+            comm = e->times[d.slot].start_ns > from ? e->times[d.slot].start_ns : from;
+            x.on = e->slots[d.slot].insn;
         }
+        if (d.slot != NONE && comm > from)
+            x.who = whom(e, d, from);
     }
-    run->r->idle_ns[cause] += rest;
-    if (cause == IDLE_WAIT)
-        run->r->waited_ns[who] += rest;
+    x.end_ns = comm;
+    add_idle(run, x);
+    add_idle(run, (struct sim_idle){comm, start, IDLE_COMM, x.insn, x.on, run->role});
 }
 
 /* position of the k-th instruction in order of time: the early phase, the check, the body */
@@ -171,7 +184,7 @@ static void attribute_role(struct idle_run *run, int64_t step_ns)
         if (t.start_ns > at)
             attribute_gap(run, (struct place){actor, s}, at);
         if (is_transfer(p, &e->slots[s])) {
-            run->r->idle_ns[IDLE_COMM] += t.end_ns - t.start_ns;
+            add_idle(run, (struct sim_idle){t.start_ns, t.end_ns, IDLE_COMM, e->slots[s].insn, NONE, run->role});
         } else {
             run->r->busy_ns += t.end_ns - t.start_ns;
             if (is_work(p->insns[e->slots[s].insn].action))
@@ -179,7 +192,9 @@ static void attribute_role(struct idle_run *run, int64_t step_ns)
         }
         at = run->r->last_ns = t.end_ns;
     }
-    run->r->idle_ns[IDLE_COOLDOWN] += step_ns - (at - e->begin_ns[run->role]);
+    add_idle(run, (struct sim_idle){at, step_ns + e->begin_ns[run->role], IDLE_COOLDOWN, NONE, NONE, run->role});
+    run->r->idles = run->idles.at;
+    run->r->nidles = (uint32_t)run->idles.n;
 }
 
 void idle_attribute(struct arena *a, const struct sim_engine *e, struct timeline *t)
@@ -187,7 +202,7 @@ void idle_attribute(struct arena *a, const struct sim_engine *e, struct timeline
     struct idle_run *runs = ARENA_ARRAY(a, struct idle_run, e->nroles);
     int64_t slowest = 0;
     for (uint32_t r = 0; r < e->nroles; r++) {
-        runs[r] = (struct idle_run){.e = e, .role = r, .r = &t->roles[r]};
+        runs[r] = (struct idle_run){.arena = a, .e = e, .role = r, .r = &t->roles[r]};
         t->roles[r].waited_ns = ARENA_ARRAY(a, int64_t, e->nroles);
         attribute_role(&runs[r], t->step_ns);
         slowest = runs[r].work_ns > slowest ? runs[r].work_ns : slowest;

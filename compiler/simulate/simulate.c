@@ -12,6 +12,10 @@ static void report_role(struct arena *a, const struct sim_engine *e, uint32_t ro
     r->end_ns = e->end_ns[role] - t0;
     r->first_ns -= t0;
     r->last_ns -= t0;
+    for (uint32_t i = 0; i < r->nidles; i++) {
+        r->idles[i].start_ns -= t0;
+        r->idles[i].end_ns -= t0;
+    }
     r->core_ns = e->share ? ARENA_ARRAY(a, int64_t, (size_t)r->ninsns + 1) : NULL;
     const struct sim_actor *actors = &e->actors[(size_t)role * NQUEUES];
     uint32_t last = actors[NQUEUES - 1].first + actors[NQUEUES - 1].count;

@@ -28,6 +28,14 @@ struct sim_interval {
  * The causes add up to step_ns - busy_ns exactly. */
 enum idle_cause { IDLE_WARMUP, IDLE_COOLDOWN, IDLE_COMM, IDLE_WAIT, IDLE_IMBALANCE, NIDLE };
 extern const char *const idle_names[NIDLE]; /* "warm-up", ... */
+/* One idle interval of a role's compute queue, or a part of one with a cause of its own: before instruction insn
+ * (NONE: at the step's end), which waited for instruction `on` of the same role (NONE: for none) and in the end for
+ * role who.  No interval is IMBALANCE: which of a rank's waits these are is not known, only how long. */
+struct sim_idle {
+    int64_t start_ns, end_ns;
+    enum idle_cause cause;
+    uint32_t insn, on, who;
+};
 struct sim_role {
     uint32_t ninsns;
     struct sim_interval *insns; /* by instruction of the role's program */
@@ -37,6 +45,8 @@ struct sim_role {
     int64_t busy_ns, idle_ns[NIDLE];
     /* WAIT and IMBALANCE, by the role that is waited for; the role's own entry: for its own communication queues */
     int64_t *waited_ns;
+    uint32_t nidles;
+    struct sim_idle *idles; /* in order of time; by cause their sums are idle_ns, but IMBALANCE counts as WAIT */
     int64_t first_ns, last_ns; /* first start and last end on its compute queue */
     /* most bytes live at a time: persistent buffers, and step buffers between definition and last use */
     uint64_t peak_live_bytes;
