@@ -49,10 +49,11 @@ static void stem(const struct buffer *b, char *out, size_t size)
     out[n] = 0;
 }
 
-/* the classes of the summary: rings by name, step buffers of their own as gradients or temporaries */
-static void class_of(const struct program *p, const struct buffer *b, char *out, size_t size)
+void show_memory_class(const struct program *p, const struct buffer *b, char *out, size_t size)
 {
-    if (b->ring != NONE)
+    if (b->kind != BUFFER_STEP)
+        snprintf(out, size, "%s", kind_names[b->kind]);
+    else if (b->ring != NONE)
         snprintf(out, size, "ring %.*s, %u deep", (int)sizeof p->rings[b->ring].name, p->rings[b->ring].name,
                  p->rings[b->ring].depth);
     else
@@ -95,10 +96,8 @@ static struct bill make_bill(struct arena *a, const struct program *p, const str
         char name[48];
         if (buffer->host)
             continue;
-        if (buffer->kind != BUFFER_STEP)
-            snprintf(name, sizeof name, "%s", kind_names[buffer->kind]);
-        else if (classes)
-            class_of(p, buffer, name, sizeof name);
+        if (classes || buffer->kind != BUFFER_STEP)
+            show_memory_class(p, buffer, name, sizeof name);
         else
             stem(buffer, name, sizeof name);
         add_line(a, &b, name, at[i], buffer->kind == BUFFER_STEP);
@@ -194,7 +193,8 @@ static void print_plot(const struct plan *p, FILE *out, struct arena *a, uint32_
 
 /* --- JSON --- */
 
-static void print_json(const struct plan *p, FILE *out, struct arena *a, uint32_t only)
+/* with_points: also live bytes at every change */
+static void print_json(const struct plan *p, FILE *out, struct arena *a, uint32_t only, bool with_points)
 {
     struct strbuf b = {0};
     strbuf_text(&b, "{\"schema\": 1, \"roles\": [");
@@ -217,8 +217,8 @@ static void print_json(const struct plan *p, FILE *out, struct arena *a, uint32_
                           (unsigned long long)bill.lines.at[i].bytes);
         }
         strbuf_printf(&b, "], \"not_live_bytes\": %llu, \"live\": [", (unsigned long long)bill.rest_bytes);
-        uint32_t n;
-        const struct live_point *points = simulate_memory(a, p->train[r], role, &n);
+        uint32_t n = 0;
+        const struct live_point *points = with_points ? simulate_memory(a, p->train[r], role, &n) : NULL;
         for (uint32_t i = 0; i < n; i++) {
             strbuf_text(&b, i ? ", [" : "[");
             strbuf_json_number(&b, (double)(points[i].at_ns - role->begin_ns) / 1e9);
@@ -238,7 +238,7 @@ void show_memory(const struct plan *p, FILE *out, const struct show_options *o)
     const char *why;
     show_role(a, p, o, &only, &why);
     if (o->json)
-        print_json(p, out, a, only);
+        print_json(p, out, a, only, !o->brief);
     for (uint32_t r = 0; r < p->nroles && !o->json; r++) {
         if (only != NONE && only != r)
             continue;

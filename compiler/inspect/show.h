@@ -10,7 +10,8 @@
 
 struct show_options {
     bool json;
-    bool comm; /* timeline: a lane per communication queue; a chosen role always has them */
+    bool comm;  /* timeline: a lane per communication queue; a chosen role always has them */
+    bool brief; /* memory as JSON: without live bytes over time */
     bool colour, unicode;
     uint32_t width;      /* columns */
     int64_t rank, stage; /* -1 = not chosen */
@@ -39,6 +40,8 @@ const char *show_job(struct arena *a, const struct job *job, size_t column);
 
 /* prints the memory of one role itemised; NONE: of the fullest */
 void show_memory_bill(const struct plan *p, FILE *out, uint32_t role);
+/* What the summary's lines of memory are: "parameters", "gradients", "ring act.s0, 16 deep". */
+void show_memory_class(const struct program *p, const struct buffer *b, char *out, size_t size);
 /* the first rank of a role, whose other coordinates are all 0 */
 uint32_t show_first_rank(const struct plan *p, uint32_t role);
 /* "E 0-7", "24-31 L": the layers of a role's stages, joined by " + " */

@@ -4,6 +4,7 @@
  * whole vector of a collective.  Time is the sum of the transfers' own durations, overlapped or not.
  * Neighbouring pipeline ranks with equal traffic share a line. */
 
+#include "compiler/inspect/traffic.h"
 #include "compiler/inspect/show.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/units.h"
@@ -14,8 +15,8 @@
 struct flow {
     enum op op;
     uint8_t queue;
-    bool peer; /* with: pipeline rank of the peer, else group mask */
-    uint32_t with, count;
+    struct transfer each; /* but for its bytes */
+    uint32_t count;
     uint64_t bytes;
     int64_t ns;
 };
@@ -49,23 +50,36 @@ static const struct slot *partner_slot(const struct program *p, const struct ins
     return NULL;
 }
 
-static struct flows collect(struct arena *a, const struct program *p, const struct sim_role *r)
+bool transfer_of(const struct plan *p, uint32_t role, uint32_t insn, struct transfer *out)
 {
+    const struct program *q = p->train[role];
+    const struct insn *n = &q->insns[insn];
+    const struct slot *slot = partner_slot(q, n);
+    if (!slot)
+        return false;
+    *out = (struct transfer){.peer = slot->kind == SLOT_PEER, .with = slot->arg, .bytes = insn_bytes(q, n)};
+    out->members = out->peer ? 2 : mesh_group_size(&p->mesh, out->with);
+    return true;
+}
+
+static struct flows collect(struct arena *a, const struct plan *p, uint32_t role)
+{
+    const struct program *q = p->train[role];
+    const struct sim_role *r = &p->timeline->roles[role];
     struct flows f = {0};
-    for (uint32_t i = 0; i < p->ninsns; i++) {
-        const struct insn *n = &p->insns[i];
-        const struct slot *slot = partner_slot(p, n);
-        if (!slot)
+    for (uint32_t i = 0; i < q->ninsns; i++) {
+        const struct insn *n = &q->insns[i];
+        struct transfer t;
+        if (!transfer_of(p, role, i, &t))
             continue;
-        bool peer = slot->kind == SLOT_PEER;
         size_t k = 0;
-        while (k < f.of.n && (f.of.at[k].op != n->op || f.of.at[k].queue != n->queue || f.of.at[k].peer != peer ||
-                              f.of.at[k].with != slot->arg))
+        while (k < f.of.n && (f.of.at[k].op != n->op || f.of.at[k].queue != n->queue ||
+                              f.of.at[k].each.peer != t.peer || f.of.at[k].each.with != t.with))
             k++;
         if (k == f.of.n)
-            vec_push(a, &f.of, (struct flow){.op = n->op, .queue = n->queue, .peer = peer, .with = slot->arg});
+            vec_push(a, &f.of, (struct flow){.op = n->op, .queue = n->queue, .each = t});
         f.of.at[k].count++;
-        f.of.at[k].bytes += insn_bytes(p, n);
+        f.of.at[k].bytes += t.bytes;
         f.of.at[k].ns += r->insns[i].end_ns - r->insns[i].start_ns;
     }
     return f;
@@ -77,43 +91,38 @@ static bool same_flows(const struct flows *x, const struct flows *y, uint32_t di
         return false;
     for (size_t k = 0; k < x->of.n; k++) {
         const struct flow *a = &x->of.at[k], *b = &y->of.at[k];
-        uint32_t with = a->peer ? a->with + distance : a->with;
-        if (a->op != b->op || a->queue != b->queue || a->peer != b->peer || with != b->with || a->count != b->count ||
-            a->bytes != b->bytes)
+        uint32_t with = a->each.peer ? a->each.with + distance : a->each.with;
+        if (a->op != b->op || a->queue != b->queue || a->each.peer != b->each.peer || with != b->each.with ||
+            a->count != b->count || a->bytes != b->bytes)
             return false;
     }
     return true;
 }
 
-static char *group_text(struct arena *a, const struct plan *p, const struct flow *f, uint32_t role)
+char *transfer_group(struct arena *a, const struct plan *p, const struct transfer *t, uint32_t role)
 {
-    if (f->peer && f->with == role + 1)
+    if (t->peer && t->with == role + 1)
         return arena_strdup(a, "next rank");
-    if (f->peer && f->with + 1 == role)
+    if (t->peer && t->with + 1 == role)
         return arena_strdup(a, "rank before");
-    if (f->peer)
-        return arena_printf(a, "pipeline rank %u", f->with);
-    if (f->with & GROUP_TIE)
+    if (t->peer)
+        return arena_printf(a, "pipeline rank %u", t->with);
+    if (t->with & GROUP_TIE)
         return arena_strdup(a, role == 0 || role + 1 == p->nroles ? "first and last" : "mirror rank");
-    if (mesh_group_size(&p->mesh, f->with) == p->mesh.nranks)
+    if (mesh_group_size(&p->mesh, t->with) == p->mesh.nranks)
         return arena_strdup(a, "all ranks");
     char text[80];
-    mesh_mask_text(&p->mesh, f->with, " x ", text, sizeof text);
+    mesh_mask_text(&p->mesh, t->with, " x ", text, sizeof text);
     return arena_strdup(a, text);
 }
 
-static const char *tier_name(const struct plan *p, const struct flow *f)
+const char *transfer_tier(const struct plan *p, const struct transfer *t)
 {
     uint32_t gpus = p->topo->types[p->decision.type].gpus;
     const uint32_t *nodes = p->decision.nodes;
-    uint32_t level = f->peer ? mesh_next_stage_level(&p->mesh, p->topo, nodes, gpus)
-                             : mesh_group_level(&p->mesh, p->topo, nodes, gpus, f->with);
+    uint32_t level = t->peer ? mesh_next_stage_level(&p->mesh, p->topo, nodes, gpus)
+                             : mesh_group_level(&p->mesh, p->topo, nodes, gpus, t->with);
     return topo_level_name(p->topo, level);
-}
-
-static uint32_t members(const struct plan *p, const struct flow *f)
-{
-    return f->peer ? 2 : mesh_group_size(&p->mesh, f->with);
 }
 
 static void print_flows(const struct plan *p, FILE *out, struct arena *a, const struct flows *f, uint32_t first,
@@ -123,8 +132,8 @@ static void print_flows(const struct plan *p, FILE *out, struct arena *a, const 
     for (size_t k = 0; k < f->of.n; k++) {
         const struct flow *flow = &f->of.at[k];
         fprintf(out, "%-6s  %-14s  %-14s  %7u  %-9s  %6u  %9s  %9s  %9s", k ? "" : ranks, isa_info(flow->op)->name,
-                group_text(a, p, flow, first), members(p, flow), tier_name(p, flow), flow->count,
-                units_show_bytes(flow->bytes / flow->count).s, units_show_bytes(flow->bytes).s,
+                transfer_group(a, p, &flow->each, first), flow->each.members, transfer_tier(p, &flow->each),
+                flow->count, units_show_bytes(flow->bytes / flow->count).s, units_show_bytes(flow->bytes).s,
                 units_show_seconds((double)flow->ns / 1e9).s);
         fprintf(out, flow->ns > 0 ? "  %9s\n" : "\n",
                 units_show_bytes_s((double)flow->bytes * 1e9 / (double)flow->ns).s);
@@ -139,14 +148,14 @@ static void print_json(const struct plan *p, FILE *out, struct arena *a, uint32_
     for (uint32_t r = 0; r < p->nroles; r++) {
         if (only != NONE && only != r)
             continue;
-        struct flows f = collect(a, p->train[r], &p->timeline->roles[r]);
+        struct flows f = collect(a, p, r);
         for (size_t k = 0; k < f.of.n; k++) {
             const struct flow *flow = &f.of.at[k];
             strbuf_printf(&b, "%s\n  {\"role\": %u, \"op\": \"%s\", \"queue\": \"%s\", \"group\": ", comma, r,
                           isa_info(flow->op)->name, isa_queue_name((enum queue)flow->queue));
-            strbuf_json_string(&b, group_text(a, p, flow, r));
-            strbuf_printf(&b, ", \"members\": %u, \"tier\": ", members(p, flow));
-            strbuf_json_string(&b, tier_name(p, flow));
+            strbuf_json_string(&b, transfer_group(a, p, &flow->each, r));
+            strbuf_printf(&b, ", \"members\": %u, \"tier\": ", flow->each.members);
+            strbuf_json_string(&b, transfer_tier(p, &flow->each));
             strbuf_printf(&b, ", \"count\": %u, \"bytes\": %llu, \"time_s\": ", flow->count,
                           (unsigned long long)flow->bytes);
             strbuf_json_number(&b, (double)flow->ns / 1e9);
@@ -171,7 +180,7 @@ void show_traffic(const struct plan *p, FILE *out, const struct show_options *o)
     }
     struct flows *all = ARENA_ARRAY(a, struct flows, p->nroles);
     for (uint32_t r = 0; r < p->nroles; r++)
-        all[r] = collect(a, p->train[r], &p->timeline->roles[r]);
+        all[r] = collect(a, p, r);
     fprintf(out, "traffic of one rank per step\n%-6s  %-14s  %-14s  %7s  %-9s  %6s  %9s  %9s  %9s  %9s\n", "rank",
             "operation", "group", "members", "tier", "count", "each", "bytes", "time", "rate");
     for (uint32_t r = 0; r < p->nroles;) {

@@ -11,6 +11,8 @@
 
 #include "compiler/simulate/simulate.h"
 
+#include "compiler/support/vec.h"
+
 struct life {
     uint64_t lo, hi;                     /* smallest range that contains all bytes written */
     uint32_t columns_lo, columns_hi, ld; /* columns of those writes, if all have one row stride (else ld = 0) */
@@ -25,8 +27,8 @@ struct live_run {
     uint32_t *first_life; /* by buffer */
     struct life *lives;
     uint64_t *gained, *lost; /* by instruction */
-    uint64_t *by_buffer;     /* or NULL: bytes live at `at_ns` */
-    int64_t at_ns;
+    struct arena *arena;     /* for spans; NULL: they are not wanted */
+    VEC(struct live_span) spans;
 };
 
 static void end_life(struct live_run *run, const struct life *l, uint32_t buffer)
@@ -36,8 +38,8 @@ static void end_life(struct live_run *run, const struct life *l, uint32_t buffer
     uint64_t bytes = run->p->buffers[buffer].stride;
     run->gained[l->defined] += bytes;
     run->lost[l->last] += bytes;
-    if (run->by_buffer && run->times[l->defined].start_ns <= run->at_ns && run->at_ns < run->times[l->last].end_ns)
-        run->by_buffer[buffer] += bytes;
+    if (run->arena)
+        vec_push(run->arena, &run->spans, ((struct live_span){buffer, l->defined, l->last}));
 }
 
 static bool overwrites(const struct life *l, const struct operand *o, uint64_t lo, uint64_t hi, uint32_t column)
@@ -215,17 +217,29 @@ const struct live_point *simulate_memory(struct arena *a, const struct program *
     return points;
 }
 
+const struct live_span *simulate_lives(struct arena *a, const struct program *p, const struct sim_role *r, uint32_t *n)
+{
+    struct arena *scratch = arena_new();
+    struct live_run run = {.p = p, .times = r->insns, .arena = a};
+    prepare(scratch, &run);
+    walk(&run);
+    arena_free(scratch);
+    *n = (uint32_t)run.spans.n;
+    return run.spans.at;
+}
+
 const uint64_t *simulate_memory_at(struct arena *a, const struct program *p, const struct sim_role *r, int64_t at_ns)
 {
     uint64_t *bytes = ARENA_ARRAY(a, uint64_t, (size_t)p->nbuffers + 1);
     struct arena_mark mark = arena_mark(a);
-    struct live_run run = {.p = p, .times = r->insns, .by_buffer = bytes, .at_ns = at_ns};
-    prepare(a, &run);
-    walk(&run);
-    for (uint32_t i = 0; i < p->nbuffers; i++) {
+    uint32_t n;
+    const struct live_span *spans = simulate_lives(a, p, r, &n);
+    for (uint32_t i = 0; i < n; i++)
+        if (r->insns[spans[i].first].start_ns <= at_ns && at_ns < r->insns[spans[i].last].end_ns)
+            bytes[spans[i].buffer] += p->buffers[spans[i].buffer].stride;
+    for (uint32_t i = 0; i < p->nbuffers; i++)
         if (p->buffers[i].kind != BUFFER_STEP && !p->buffers[i].host)
             bytes[i] = p->buffers[i].bytes;
-    }
     arena_reset(a, mark);
     return bytes;
 }

@@ -46,7 +46,7 @@ struct sim_role {
     /* WAIT and IMBALANCE, by the role that is waited for; the role's own entry: for its own communication queues */
     int64_t *waited_ns;
     uint32_t nidles;
-    struct sim_idle *idles; /* in order of time; by cause their sums are idle_ns, but IMBALANCE counts as WAIT */
+    struct sim_idle *idles;    /* in order of time; by cause their sums are idle_ns, but IMBALANCE counts as WAIT */
     int64_t first_ns, last_ns; /* first start and last end on its compute queue */
     /* most bytes live at a time: persistent buffers, and step buffers between definition and last use */
     uint64_t peak_live_bytes;
@@ -73,6 +73,12 @@ struct live_point {
 };
 const struct live_point *simulate_memory(struct arena *a, const struct program *p, const struct sim_role *r,
                                          uint32_t *npoints);
+/* Those lives of step buffers, in no particular order: of buffer `buffer`, or of one slot of its ring, from the start
+ * of instruction first to the end of instruction last. */
+struct live_span {
+    uint32_t buffer, first, last;
+};
+const struct live_span *simulate_lives(struct arena *a, const struct program *p, const struct sim_role *r, uint32_t *n);
 /* live bytes at time at_ns, by buffer; of persistent buffers their size */
 const uint64_t *simulate_memory_at(struct arena *a, const struct program *p, const struct sim_role *r, int64_t at_ns);
 
