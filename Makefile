@@ -59,7 +59,7 @@ HOST_O  := $(patsubst %,$(B)/emulated/%.o,$(HOST_CU)) $(patsubst %.c,$(B)/%.o,$(
 CXXFLAGS += -std=c++17 -D_GNU_SOURCE -Wall -Wextra -Werror $(OPT) -fno-exceptions -fno-rtti -fno-strict-aliasing -I.
 BENCHES := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/bench_*.c))
 FUZZERS := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
-LIBS    := $(shell pkg-config --libs libxml-2.0 jansson 2>/dev/null) -lm
+LIBS    := $(shell pkg-config --libs libxml-2.0 jansson zlib 2>/dev/null) -lm
 RUNLIBS := $(shell pkg-config --libs openblas jansson 2>/dev/null) -lm
 
 # The CUDA plugin: all kernels and the CUDA runtime in one library that llmrun opens when asked for it.  It is built where
@@ -198,6 +198,15 @@ $(B)/compiler/profile/builtin.inc: $(sort $(wildcard compiler/profile/*.profile)
 
 $(B)/compiler/profile/profile.o: $(B)/compiler/profile/builtin.inc
 
+# the page of reports, a string literal per line; the scripts in the order in which they need each other
+PAGE    := compiler/report/page
+SCRIPTS := words record timeline detail charts main
+$(B)/compiler/report/page.inc: $(PAGE)/index.html $(PAGE)/style.css $(SCRIPTS:%=$(PAGE)/%.js)
+	$(Q)mkdir -p $(@D); sed -e '/<!--style-->/{r $(PAGE)/style.css' -e 'd}' -e '/<!--script-->/{' \
+	$(SCRIPTS:%=-e 'r $(PAGE)/%.js') -e 'd}' $(PAGE)/index.html | sed 's/[\\"]/\\&/g; s/.*/"&",/' >$@
+
+$(B)/compiler/report/page.o: $(B)/compiler/report/page.inc
+
 # once per build folder: name what is missing before the first compilation fails without it
 $(B)/.deps:
 	$(Q)tests/tools/deps.sh --check && mkdir -p $(B) && touch $@
@@ -218,7 +227,7 @@ demo: deps
 bench: deps
 	$(AGAIN) run-bench
 fuzz:
-	$(Q)tests/tools/deps.sh && tests/tools/deps.sh --clang
+	$(Q)tests/tools/deps.sh --tests
 	$(AGAIN) CC=clang FUZZ=1 run-fuzz
 coverage:
 	$(AGAIN) COVERAGE=1 NVCC= run-coverage

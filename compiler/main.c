@@ -49,8 +49,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "llmc: stdout: %s\n", lost);
     if (lost && s == STATUS_OK)
         s = STATUS_WORLD;
-    if (c.plan)
-        plan_close(c.plan);
+    for (size_t i = 0; i < sizeof c.plans / sizeof *c.plans; i++)
+        if (c.plans[i])
+            plan_close(c.plans[i]);
     arena_free(c.arena);
     return (int)s;
 }

@@ -11,7 +11,7 @@
 
 /* Diagnostics to stderr, or as JSON to stdout; the status they imply.  That a plan is impossible may be due to
  * a file that the model names. */
-enum status command_report(struct command *c, enum status status)
+enum status command_diagnose(struct command *c, enum status status)
 {
     if (status == STATUS_NO_PLAN && (diag_has(c->diag, "cannot-read") || diag_has(c->diag, "bad-schedule")))
         status = STATUS_INPUT;
@@ -53,7 +53,7 @@ enum status command_fail(struct command *c, enum status status, const char *mess
         return status;
     }
     diag_error(c->diag, (struct span){0}, status_code(status), "%s", message);
-    return command_report(c, status);
+    return command_diagnose(c, status);
 }
 
 /* a bound on memory that no GPU reaches bounds nothing: say so */
@@ -109,22 +109,22 @@ enum status command_read(struct command *c, struct job **job, struct topo **topo
     *job = job_read(c->arena, c->diag, o->args[first], o->sets, o->nsets);
     *topo = topo_read(c->arena, c->diag, o->args[first + 1]);
     if (!*job || !*topo)
-        return command_report(c, STATUS_INPUT);
+        return command_diagnose(c, STATUS_INPUT);
     if (!check_free(c, *job, *topo))
-        return command_report(c, STATUS_INPUT);
+        return command_diagnose(c, STATUS_INPUT);
     warn_memory(c, *job, *topo);
     return STATUS_OK;
 }
 
 /* read a plan folder and simulate it */
-enum status command_open(struct command *c, struct plan **p)
+enum status command_open(struct command *c, uint32_t arg, struct plan **p)
 {
     struct error error;
     const char *why = "";
-    enum status s = plan_read(c->arena, c->options->args[0], p, &error);
+    enum status s = plan_read(c->arena, c->options->args[arg], p, &error);
     if (s != STATUS_OK)
         return command_fail(c, s, error.text);
-    c->plan = *p;
+    c->plans[arg] = *p;
     struct cost *cost = cost_new(c->arena, (*p)->job, (*p)->topo, &(*p)->decision);
     (*p)->timeline = simulate(c->arena, cost, (const struct program *const *)(*p)->train, (*p)->nroles, &why);
     return (*p)->timeline ? STATUS_OK : command_fail(c, STATUS_NO_PLAN, why);

@@ -14,13 +14,13 @@ struct command {
     struct diag *diag;
     const struct options *options;
     bool colour;
-    struct plan *plan; /* the command's plan, or NULL; released at the end, however the command ended */
+    struct plan *plans[2]; /* the command's plans, or NULL; released at the end, however the command ended */
 };
 
 /* clang-format off */
 #define COMMANDS(COMMAND) \
     COMMAND("plan", plan) COMMAND("estimate", estimate) COMMAND("explain", explain) COMMAND("check", check) \
-    COMMAND("show", show) COMMAND("trace", trace) COMMAND("diff", diff) COMMAND("transition", transition) \
+    COMMAND("show", show) COMMAND("report", report) COMMAND("trace", trace) COMMAND("diff", diff) COMMAND("transition", transition) \
     COMMAND("topo show", topo) \
     COMMAND("tokens", tokens) COMMAND("fmt", fmt) COMMAND("isa", isa) COMMAND("dump", dump) \
     COMMAND("version", version) COMMAND("help", help)
@@ -32,13 +32,13 @@ COMMANDS(COMMAND)
 
 /* Diagnostics to stderr, or as JSON to stdout; the status they imply, which is `status` unless a file that the model
  * names is at fault. */
-enum status command_report(struct command *c, enum status status);
+enum status command_diagnose(struct command *c, enum status status);
 /* what went wrong without a place in an input: one line; with --json a diagnostic like the others */
 enum status command_fail(struct command *c, enum status status, const char *message);
 /* the last two arguments: a model with the overrides of --set, and a cluster */
 enum status command_read(struct command *c, struct job **job, struct topo **topo);
-/* the plan folder that is the first argument, simulated */
-enum status command_open(struct command *c, struct plan **plan);
+/* the plan folder that is an argument (0 or 1), simulated */
+enum status command_open(struct command *c, uint32_t arg, struct plan **plan);
 
 /* plan --spare-plans: plans for fewer nodes, written beside the plan, proved and described */
 enum status command_spares(struct command *c, const struct plan *p);

@@ -161,8 +161,8 @@ enum status command_plan(struct command *c)
     if (s == STATUS_NO_PLAN && strstr(diag_first(c->diag), "not emitted yet"))
         say_gain(c, job, topo);
     if (s != STATUS_OK)
-        return command_report(c, s);
-    c->plan = p;
+        return command_diagnose(c, s);
+    c->plans[0] = p;
     p->nsets = o->nsets;
     p->sets = o->sets;
     s = plan_write(p, o->output, o->force, &error);
@@ -170,7 +170,7 @@ enum status command_plan(struct command *c)
         return command_fail(c, s, error.text);
     say_cpu_only(c, job, topo, p);
     say_tight_room(c, job, topo, p);
-    command_report(c, STATUS_OK);
+    command_diagnose(c, STATUS_OK);
     if (!o->quiet)
         command_say_search(c, job, topo, p);
     if (o->json) {
@@ -202,8 +202,8 @@ enum status command_dump(struct command *c)
         return command_fail(c, STATUS_USAGE, "the stages are ast, sched, asm");
     enum status s = compile_job(c->arena, c->diag, job, topo, &(struct compile_options){0}, &p, &v);
     if (s != STATUS_OK)
-        return command_report(c, s);
-    c->plan = p;
+        return command_diagnose(c, s);
+    c->plans[0] = p;
     struct show_options show = {.rank = c->options->rank == UINT32_MAX ? -1 : (int64_t)c->options->rank, .stage = -1};
     if (!strcmp(stage, "sched"))
         schedule_print(schedule_new(c->arena, &p->decision), stdout);

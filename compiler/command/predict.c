@@ -16,7 +16,7 @@ static enum status command_sweep(struct command *c)
     const struct options *o = c->options;
     struct topo *topo = topo_read(c->arena, c->diag, o->args[1]);
     if (!topo)
-        return command_report(c, STATUS_INPUT);
+        return command_diagnose(c, STATUS_INPUT);
     struct sweep_options options = {.model = o->args[0],
                                     .nsets = o->nsets,
                                     .sets = o->sets,
@@ -24,7 +24,7 @@ static enum status command_sweep(struct command *c)
                                     .sweeps = o->sweeps,
                                     .budget = o->budget,
                                     .json = o->json};
-    return command_report(c, sweep(c->arena, c->diag, topo, &options, stdout));
+    return command_diagnose(c, sweep(c->arena, c->diag, topo, &options, stdout));
 }
 
 enum status command_estimate(struct command *c)
@@ -37,9 +37,9 @@ enum status command_estimate(struct command *c)
     TRY(command_read(c, &job, &topo));
     struct forecast f;
     enum status s = forecast(c->arena, c->diag, job, topo, o->top ? (uint32_t)o->top : TOP, o->budget, &f);
-    c->plan = f.plan;
+    c->plans[0] = f.plan;
     if (s != STATUS_OK)
-        return command_report(c, s);
+        return command_diagnose(c, s);
     if (o->json) {
         struct strbuf json = {0};
         estimate_json(job, topo, f.found, &json);
@@ -48,7 +48,7 @@ enum status command_estimate(struct command *c)
     } else {
         estimate_print(job, topo, f.found, stdout);
     }
-    s = command_report(c, STATUS_OK);
+    s = command_diagnose(c, STATUS_OK);
     if (f.plan && !o->quiet)
         command_say_search(c, job, topo, f.plan);
     return s;
@@ -70,12 +70,12 @@ enum status command_explain(struct command *c)
             p = NULL; /* explained is what cannot be emitted, or why there is nothing */
             *job = asked;
         }
-        c->plan = p;
+        c->plans[0] = p;
     } else {
         if (o->nsets)
             return command_fail(c, STATUS_USAGE,
                                 "a plan folder has its statements already; --set goes with MODEL CLUSTER");
-        TRY(command_open(c, &p));
+        TRY(command_open(c, 0, &p));
         job = p->job;
         topo = p->topo;
     }

@@ -17,7 +17,7 @@ enum status command_topo(struct command *c)
         topo_print_json(t, stdout);
     else if (t)
         topo_print(t, stdout);
-    return command_report(c, t ? STATUS_OK : STATUS_INPUT);
+    return command_diagnose(c, t ? STATUS_OK : STATUS_INPUT);
 }
 
 enum status command_tokens(struct command *c)
@@ -40,7 +40,7 @@ enum status command_fmt(struct command *c)
     char *text = s ? fmt_text(c->arena, c->diag, s) : NULL;
     if (text)
         fputs(text, stdout);
-    return command_report(c, text ? STATUS_OK : STATUS_INPUT);
+    return command_diagnose(c, text ? STATUS_OK : STATUS_INPUT);
 }
 
 enum status command_isa(struct command *c)

@@ -76,7 +76,7 @@ enum status command_transition(struct command *c)
     enum status s = plan_read(c->arena, o->args[0], &from, &error);
     if (s != STATUS_OK)
         return command_fail(c, s, error.text);
-    c->plan = from;
+    c->plans[0] = from;
     if (o->lost != NONE && o->lost >= from->topo->nnodes)
         return command_fail(c, STATUS_USAGE,
                             arena_printf(c->arena, "there is no node %u; the first plan's cluster has nodes 0 to %u",

@@ -1,4 +1,4 @@
-/* Commands that read a plan folder: check, show, trace, diff. */
+/* Commands that read a plan folder: check, show, report, trace, diff. */
 
 #include "compiler/command/command.h"
 
@@ -8,6 +8,7 @@
 #include "compiler/inspect/trace.h"
 #include "compiler/inspect/verdict.h"
 #include "compiler/origin/origin.h"
+#include "compiler/report/report.h"
 #include "compiler/verify/verify.h"
 #include "runtime/file.h"
 
@@ -22,7 +23,7 @@ enum status command_check(struct command *c)
     enum status s = plan_read(c->arena, c->options->args[0], &p, &error);
     if (s != STATUS_OK)
         return command_fail(c, s, error.text);
-    c->plan = p;
+    c->plans[0] = p;
     if (c->options->execute) {
         struct execution e;
         const struct execute_options o = {c->options->full,
@@ -46,13 +47,12 @@ enum status command_check(struct command *c)
 }
 
 /* what the search found is no part of a folder that anybody believes: it searches again */
-static void search_figures(struct command *c, struct plan *p)
+static const struct search_result *search_again(struct command *c, struct plan *p)
 {
-    struct arena_mark mark = arena_mark(c->arena);
     uint32_t top = p->search.top ? p->search.top : 1;
-    p->search = compile_found(p, search(c->arena, diag_new(c->arena), p->job, p->topo, top, p->search.budget, true),
-                              top);
-    arena_reset(c->arena, mark);
+    const struct search_result *r = search(c->arena, diag_new(c->arena), p->job, p->topo, top, p->search.budget, true);
+    p->search = compile_found(p, r, top);
+    return r;
 }
 
 enum status command_show(struct command *c)
@@ -63,9 +63,9 @@ enum status command_show(struct command *c)
     uint32_t role;
     if (o->memory + o->traffic + o->timeline + o->schedule + o->code > 1)
         return command_fail(c, STATUS_USAGE, "show draws one view at a time");
-    TRY(command_open(c, &p));
+    TRY(command_open(c, 0, &p));
     if (o->json && !(o->memory + o->traffic + o->timeline + o->schedule + o->code))
-        search_figures(c, p);
+        search_again(c, p);
     struct show_options show = show_detect(stdout);
     show.json = o->json;
     show.unicode = show.unicode && !o->ascii;
@@ -84,16 +84,48 @@ enum status command_show(struct command *c)
 }
 
 /* Is this a file of the plan itself, under whatever name? */
-static bool is_of_plan(const struct command *c, const struct plan *p, const char *path)
+static bool is_of_plan(const struct command *c, const struct plan *p, const char *dir, const char *path)
 {
     struct stat target, own;
     if (stat(path, &target))
         return false;
     for (uint32_t i = 0; i < p->nfiles; i++)
-        if (!stat(arena_printf(c->arena, "%s/%s", c->options->args[0], p->files[i].name), &own) &&
-            own.st_dev == target.st_dev && own.st_ino == target.st_ino)
+        if (!stat(arena_printf(c->arena, "%s/%s", dir, p->files[i].name), &own) && own.st_dev == target.st_dev &&
+            own.st_ino == target.st_ino)
             return true;
     return false;
+}
+
+static enum status write_report(struct command *c, const struct report_plan *plans)
+{
+    struct file_out out;
+    struct error error;
+    const char *path = c->options->output, *why = file_create(path, &out);
+    if (!why) {
+        enum status s = report_write(plans, c->options->nargs, out.stream, &error);
+        if (s != STATUS_OK) {
+            file_discard(&out);
+            return command_fail(c, s, error.text);
+        }
+        why = file_publish(&out);
+    }
+    return why ? command_fail(c, STATUS_WORLD, arena_printf(c->arena, "%s: %s", path, why)) : STATUS_OK;
+}
+
+enum status command_report(struct command *c)
+{
+    const struct options *o = c->options;
+    struct report_plan plans[2];
+    if (!o->output)
+        return command_fail(c, STATUS_USAGE, "report wants -o FILE");
+    for (uint32_t i = 0; i < o->nargs; i++) {
+        struct plan *p;
+        TRY(command_open(c, i, &p));
+        if (is_of_plan(c, p, o->args[i], o->output))
+            return command_fail(c, STATUS_WORLD, arena_printf(c->arena, "%s: it is a file of the plan", o->output));
+        plans[i] = (struct report_plan){o->args[i], p, verify_plan(c->arena, p, false), search_again(c, p)};
+    }
+    return write_report(c, plans);
 }
 
 enum status command_trace(struct command *c)
@@ -104,10 +136,10 @@ enum status command_trace(struct command *c)
     const char *why = "";
     if (!o->output)
         return command_fail(c, STATUS_USAGE, "trace wants -o FILE");
-    TRY(command_open(c, &p));
+    TRY(command_open(c, 0, &p));
     if (o->ranks && !trace_parse_ranks(c->arena, o->ranks, p->mesh.nranks, &ranks, &nranks, &why))
         return command_fail(c, STATUS_USAGE, why);
-    if (is_of_plan(c, p, o->output))
+    if (is_of_plan(c, p, o->args[0], o->output))
         return command_fail(c, STATUS_WORLD, arena_printf(c->arena, "%s: it is a file of the plan itself", o->output));
     struct file_out out;
     why = file_create(o->output, &out);
@@ -125,7 +157,7 @@ enum status command_diff(struct command *c)
 {
     struct plan *p;
     struct error error = {""};
-    TRY(command_open(c, &p));
+    TRY(command_open(c, 0, &p));
     enum status st = diff_trace(c->arena, p, c->options->args[1], c->options->json, stdout, &error);
     return st == STATUS_OK ? st : command_fail(c, st, error.text);
 }

@@ -58,6 +58,9 @@ static const char explain_more[] =
     "  numbers of nodes that would be better, what ruled out the other plans, and how sure the choice is.\n"
     "For a request that nothing satisfies (exit code 1) it says which changes something would, and at what "
     "price.\n";
+static const char report_more[] =
+    "FILE is one HTML file that needs no network: the timeline to zoom and click, memory over the step, traffic,\n"
+    "where the ranks are, what was proved, and what the search compared.\n";
 static const char transition_more[] =
     "FROM and TO are plans of the same job; degrees, ZeRO, experts' placement, schedule and number of ranks\n"
     "may differ. 'llmrun FROM DIR TO --at N' trains N steps by the first plan, moves weights and moments in\n"
@@ -77,6 +80,8 @@ static const struct command commands[] = {
     {"check", "DIR", "prove a plan's properties from its files alone", 1, 1, "full execute json", check_more},
     {"show", "DIR", "summary; or memory, traffic, timeline, schedule, code", 1, 1,
      "memory traffic timeline schedule code rank stage json ascii", show_more},
+    {"report", "DIR [DIR] -o FILE", "a plan, or two side by side, as a page for any browser", 1, 2, "output",
+     report_more},
     {"trace", "DIR -o FILE", "predicted timeline for Perfetto or chrome://tracing", 1, 1, "output ranks times", NULL},
     {"diff", "DIR TRACE", "a trace that llmrun wrote against the predicted timeline", 2, 2, "json", NULL},
     {"transition", "FROM TO -o DIR", "the proved programs that move a job's state from one plan to another", 2, 2,

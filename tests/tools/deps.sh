@@ -2,15 +2,16 @@
 # Finds out what the build and its tests need and this machine lacks; as root on Debian installs that, else names it.
 #   deps.sh           gcc, g++, flex, bison, libraries, python3: what `make` and `make check` need
 #                    and Open MPI, for ranks on several hosts, without which everything else is built and tested
-#   deps.sh --clang   also clang, its sanitizer and fuzzer runtimes, for `make CC=clang` and `make fuzz`, and clang-format
+#   deps.sh --tests   also clang, its sanitizer and fuzzer runtimes, for `make CC=clang` and `make fuzz`, clang-format, and
+#                    chromium, without which the pages of `llmc report` are not opened by a test
 #   deps.sh --check   installs nothing, and asks for python3, which only tests and benchmarks use, with --python alone
 # Says what it does, asks nothing.  Exit 4 where something is missing and could not be installed.
 set -u
 export LC_ALL=C
-install=yes with_clang=no with_python=yes
+install=yes with_tests=no with_python=yes
 for option; do
     case $option in
-    --clang) with_clang=yes ;;
+    --tests) with_tests=yes ;;
     --check) install=no with_python=no ;;
     --python) with_python=yes ;;
     *) echo "deps.sh: unknown option '$option'" >&2; exit 2 ;;
@@ -34,9 +35,10 @@ find_missing() {
     has pkg-config || echo pkg-config
     library libxml-2.0 || echo libxml2-dev
     library jansson || echo libjansson-dev
+    library zlib || echo zlib1g-dev
     library openblas || echo libopenblas-dev
     library cunit || echo libcunit1-dev
-    if [ $with_clang = yes ]; then
+    if [ $with_tests = yes ]; then
         has clang || echo clang
         has clang-format || echo clang-format
         ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-"$(uname -m)".a >/dev/null 2>&1 || echo libclang-rt-14-dev
@@ -47,13 +49,14 @@ find_missing() {
 find_wanted() {
     [ $install = no ] || library ompi-c || echo libopenmpi-dev
     [ $install = no ] || has mpirun || echo openmpi-bin
+    [ $with_tests = no ] || has chromium || has google-chrome || echo chromium
 }
 
 missing=$(find_missing | tr '\n' ' ')
 wanted=$(find_wanted | tr '\n' ' ')
 [ -n "$missing$wanted" ] || exit 0
 if [ -z "$missing" ] && { [ "$(id -u)" != 0 ] || ! has apt-get; }; then
-    echo "without $wanted--transport mpi is neither built nor tested" >&2
+    echo "without $wanted--transport mpi is neither built nor tested, or pages are not opened" >&2
     exit 0
 fi
 if [ $install = no ] || [ "$(id -u)" != 0 ] || ! has apt-get; then

@@ -14,7 +14,7 @@ BEGIN {
               "compiler/topology/ compiler/profile/ compiler/model/ compiler/cost/ compiler/schedule/ " \
               "compiler/simulate/ compiler/emit/plan.h compiler/lower/ compiler/place/ compiler/verify/ " \
               "compiler/search/ compiler/emit/ compiler/transition/ compiler/compile. compiler/fit. compiler/llmc. compiler/inspect/ " \
-              "compiler/origin/ compiler/execute/ compiler/command/ compiler/", order, " ")
+              "compiler/report/ compiler/origin/ compiler/execute/ compiler/command/ compiler/", order, " ")
 }
 function rank(path,    i) {
     for (i = 1; i <= n; i++)
