@@ -9,10 +9,12 @@
 #include "compiler/inspect/verdict.h"
 #include "compiler/origin/origin.h"
 #include "compiler/report/report.h"
+#include "compiler/support/units.h"
 #include "compiler/verify/verify.h"
 #include "runtime/file.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -55,6 +57,16 @@ static const struct search_result *search_again(struct command *c, struct plan *
     return r;
 }
 
+/* of an option; text: NULL if it is not given */
+static enum status read_time(struct command *c, const char *name, const char *text, double *seconds)
+{
+    struct units_error e;
+    if (!text || units_seconds(text, strlen(text), seconds, &e))
+        return STATUS_OK;
+    return command_fail(c, STATUS_USAGE,
+                        arena_printf(c->arena, "--%s wants a time such as 300ms, not '%s'", name, text));
+}
+
 enum status command_show(struct command *c)
 {
     const struct options *o = c->options;
@@ -71,6 +83,9 @@ enum status command_show(struct command *c)
     show.unicode = show.unicode && !o->ascii;
     show.rank = o->rank == UINT32_MAX ? -1 : (int64_t)o->rank;
     show.stage = o->stage_index == UINT32_MAX ? -1 : (int64_t)o->stage_index;
+    TRY(read_time(c, "from", o->from, &show.from_s));
+    TRY(read_time(c, "to", o->to, &show.to_s));
+    show.zoom = (double)o->zoom;
     if (!show_role(c->arena, p, &show, &role, &why))
         return command_fail(c, STATUS_USAGE, why);
     void (*view)(const struct plan *, FILE *, const struct show_options *) = o->memory     ? show_memory

@@ -44,8 +44,7 @@ struct show_options show_detect(FILE *out)
     return o;
 }
 
-/* by the tags of its program: which of the decision's stages a role runs */
-static bool *show_stages(struct arena *a, const struct plan *p, uint32_t role)
+bool *show_stages(struct arena *a, const struct plan *p, uint32_t role)
 {
     bool *runs = ARENA_ARRAY(a, bool, p->decision.nstages);
     const struct program *q = p->train[role];

@@ -14,6 +14,8 @@ struct show_options {
     bool brief; /* memory as JSON: without live bytes over time */
     bool colour, unicode;
     uint32_t width;      /* columns */
+    double from_s, to_s; /* timeline: the part to draw, from the step's begin; to 0: its end */
+    double zoom;         /* timeline: at most this fraction of the step, 1 / zoom */
     int64_t rank, stage; /* -1 = not chosen */
 };
 
@@ -44,6 +46,8 @@ void show_memory_bill(const struct plan *p, FILE *out, uint32_t role);
 void show_memory_class(const struct program *p, const struct buffer *b, char *out, size_t size);
 /* the first rank of a role, whose other coordinates are all 0 */
 uint32_t show_first_rank(const struct plan *p, uint32_t role);
+/* by the tags of its program: which of the decision's stages a role runs */
+bool *show_stages(struct arena *a, const struct plan *p, uint32_t role);
 /* "E 0-7", "24-31 L": the layers of a role's stages, joined by " + " */
 char *show_layers(struct arena *a, const struct plan *p, uint32_t role);
 

@@ -1,10 +1,11 @@
 /* `show --timeline`: the simulated step, one line per pipeline rank, time to the right.
  *
- * A column is an equal part of the step.  It shows what lasts longest in it: computing, by the action that
- * does most of it; idleness; or exposed communication.  A block starts with its microbatch's number where it
- * fits.  Lanes of communication queues show how full a column is.  The table below it has the figures of
- * plan.json: causes of idleness in per cent of the step, by simulate.h's rules, and who was waited for, as
- * many as the line holds. */
+ * A column is an equal part of the window.  It shows computing, by the action that does most of it; idleness; or
+ * exposed communication: whichever has been shown least for its share so far, so that a line as a whole has the shares
+ * of its rank, at any width.  A block starts with its microbatch's number where it fits, and on a rank of several
+ * stages with a letter for the stage: a for its first one.  Lanes of communication queues show how full a column is.
+ * The table below it has the figures of plan.json: causes of idleness in per cent of the step, by simulate.h's rules,
+ * and who was waited for, as many as the line holds. */
 
 #include "compiler/inspect/show.h"
 #include "compiler/support/strbuf.h"
@@ -21,7 +22,8 @@ struct column {
 struct lane {
     const struct plan *p;
     uint32_t role, ncolumns;
-    int64_t end_ns; /* of the window, from 0 */
+    int64_t from_ns, to_ns; /* the window */
+    uint32_t *chunk;        /* by stage: how many of the rank's stages come before it; NULL where it has one */
     struct show_block *blocks;
     uint32_t nblocks;
     struct column *columns;
@@ -30,7 +32,7 @@ struct lane {
 
 static int64_t column_start(const struct lane *l, uint32_t c)
 {
-    return (int64_t)((double)l->end_ns * c / l->ncolumns);
+    return l->from_ns + (int64_t)((double)(l->to_ns - l->from_ns) * c / l->ncolumns);
 }
 
 static void settle(struct column *c)
@@ -45,9 +47,11 @@ static void settle(struct column *c)
 /* time from start to end belongs to a block or an idle kind; called in order of time */
 static void add_span(struct lane *l, int64_t start, int64_t end, int32_t what)
 {
-    if (start >= end || l->end_ns <= 0)
+    start = start > l->from_ns ? start : l->from_ns;
+    end = end < l->to_ns ? end : l->to_ns;
+    if (start >= end)
         return;
-    uint32_t c = (uint32_t)((double)start * l->ncolumns / (double)l->end_ns);
+    uint32_t c = (uint32_t)((double)(start - l->from_ns) * l->ncolumns / (double)(l->to_ns - l->from_ns));
     for (c = c > 0 ? c - 1 : 0; c < l->ncolumns && column_start(l, c) < end; c++) {
         int64_t lo = column_start(l, c), hi = column_start(l, c + 1);
         int64_t part = (end < hi ? end : hi) - (start > lo ? start : lo);
@@ -65,6 +69,25 @@ static void add_span(struct lane *l, int64_t start, int64_t end, int32_t what)
             column->current_ns += part;
             column->busy_ns += part;
         }
+    }
+}
+
+/* what each column shows */
+static void choose_cells(struct lane *l)
+{
+    double owed[3] = {0}; /* columns of computing, idleness and exposed communication that were not shown yet */
+    for (uint32_t c = 0; c < l->ncolumns; c++) {
+        struct column *column = &l->columns[c];
+        settle(column);
+        const int64_t ns[3] = {column->busy_ns, column->idle_ns, column->comm_ns}, whole = ns[0] + ns[1] + ns[2];
+        int most = 1;
+        for (int k = 0; k < 3; k++) {
+            owed[k] += whole ? (double)ns[k] / (double)whole : k == 1;
+            if (ns[k] && (!ns[most] || owed[k] > owed[most]))
+                most = k;
+        }
+        owed[most] -= 1;
+        l->cells[c] = most == 2 ? CELL_COMM : most == 1 ? CELL_IDLE : column->best;
     }
 }
 
@@ -88,18 +111,8 @@ static void fill_lane(struct arena *a, struct lane *l)
     add_span(l, 0, r->begin_ns, CELL_IDLE);
     for (uint32_t i = 0; i < r->nidles; i++)
         add_span(l, r->idles[i].start_ns, r->idles[i].end_ns, r->idles[i].cause == IDLE_COMM ? CELL_COMM : CELL_IDLE);
-    add_span(l, r->begin_ns + l->p->timeline->step_ns, l->end_ns, CELL_IDLE);
-    for (uint32_t c = 0; c < l->ncolumns; c++) {
-        struct column *column = &l->columns[c];
-        settle(column);
-        int32_t cell = column->best_ns > 0 ? column->best : CELL_IDLE;
-        int64_t most = column->busy_ns;
-        if (column->idle_ns > most) {
-            cell = CELL_IDLE;
-            most = column->idle_ns;
-        }
-        l->cells[c] = column->comm_ns > most ? CELL_COMM : cell;
-    }
+    add_span(l, r->begin_ns + l->p->timeline->step_ns, l->to_ns, CELL_IDLE);
+    choose_cells(l);
 }
 
 /* --- drawing --- */
@@ -123,33 +136,57 @@ static const struct look *look_of(char action)
     return &looks[4];
 }
 
-static void draw_block(FILE *out, const struct show_options *o, const struct show_block *b, uint32_t width)
+/* the microbatch of an action, and the letter of its stage where the rank has several; not NONE */
+static int action_text(char *out, size_t size, const struct lane *l, uint32_t microbatch, uint32_t stage, bool letters)
+{
+    if (!letters || !l->chunk || stage >= l->p->decision.nstages)
+        return snprintf(out, size, "%u", microbatch);
+    return snprintf(out, size, "%u%c", microbatch, 'a' + (int)(l->chunk[stage] % 26));
+}
+
+static uint32_t block_text(char *out, size_t size, const struct lane *l, const struct show_block *b, bool letters)
+{
+    if (b->microbatch == NONE)
+        return 0;
+    int n = action_text(out, size, l, b->microbatch, b->stage, letters);
+    if (b->other) {
+        out[n++] = '&';
+        n += action_text(out + n, size - (size_t)n, l, b->other_microbatch, b->other_stage, letters);
+    }
+    return (uint32_t)n;
+}
+
+/* labelled: it is to have its label, with letters if they fit, too; returns whether it got one */
+static bool draw_block(FILE *out, const struct show_options *o, const struct lane *l, const struct show_block *b,
+                       uint32_t width, bool labelled)
 {
     const struct look *look = look_of(b->other ? '&' : b->action);
-    char number[48] = "";
-    if (b->other)
-        snprintf(number, sizeof number, "%u&%u", b->microbatch, b->other_microbatch);
-    else if (b->microbatch != NONE)
-        snprintf(number, sizeof number, "%u", b->microbatch);
-    uint32_t digits = (uint32_t)strlen(number);
-    if (digits + (o->colour ? 0 : 1) > width)
+    char text[64] = "";
+    uint32_t room = o->colour ? width : width - 1, digits = block_text(text, sizeof text, l, b, true);
+    if (digits > room)
+        digits = block_text(text, sizeof text, l, b, false);
+    if (!labelled || digits > room)
         digits = 0;
-    fprintf(out, "%s%.*s", o->colour ? look->colour : "", (int)digits, number);
+    fprintf(out, "%s%.*s", o->colour ? look->colour : "", (int)digits, text);
     for (uint32_t k = digits; k < width; k++)
         fputs(o->colour ? " " : o->unicode ? look->unicode : look->ascii, out);
     fputs(o->colour ? "\033[0m" : "", out);
+    return digits > 0;
 }
 
 static void draw_lane(FILE *out, const struct show_options *o, const struct lane *l)
 {
+    int32_t told = CELL_IDLE; /* the last block that has its label */
     for (uint32_t c = 0; c < l->ncolumns;) {
         uint32_t end = c + 1;
-        while (end < l->ncolumns && l->cells[end] == l->cells[c])
+        int32_t cell = l->cells[c];
+        while (end < l->ncolumns && l->cells[end] == cell)
             end++;
-        if (l->cells[c] >= 0) {
-            draw_block(out, o, &l->blocks[l->cells[c]], end - c);
+        if (cell >= 0) {
+            if (draw_block(out, o, l, &l->blocks[cell], end - c, cell != told))
+                told = cell;
         } else {
-            bool comm = l->cells[c] == CELL_COMM;
+            bool comm = cell == CELL_COMM;
             fputs(o->colour ? comm ? "\033[31m" : "\033[2m" : "", out);
             for (uint32_t k = c; k < end; k++)
                 fputs(comm ? "~" : o->unicode ? "·" : ".", out);
@@ -166,7 +203,7 @@ static void draw_queue(FILE *out, struct arena *a, const struct show_options *o,
                                                                                            "+", "%", "#"};
     const struct program *p = l->p->train[l->role];
     const struct sim_role *r = &l->p->timeline->roles[l->role];
-    struct lane busy = {.ncolumns = l->ncolumns, .end_ns = l->end_ns};
+    struct lane busy = {.ncolumns = l->ncolumns, .from_ns = l->from_ns, .to_ns = l->to_ns};
     busy.columns = ARENA_ARRAY(a, struct column, l->ncolumns);
     for (uint32_t i = 0; i < p->ninsns; i++) {
         if (p->insns[i].queue == q)
@@ -233,7 +270,8 @@ static void draw_legend(FILE *out, struct arena *a, const struct plan *p, const 
         fprintf(out, "\n%*s", label, ""); /* a second line */
     else
         fputs(shown ? "   " : "", out);
-    fprintf(out, "%s idle   ~ exposed communication   number: microbatch\n", o->unicode ? "·" : ".");
+    fprintf(out, "%s idle   ~ exposed communication   %s\n", o->unicode ? "·" : ".",
+            p->decision.nstages > p->nroles ? "3b: microbatch 3, the rank's second stage" : "number: microbatch");
 }
 
 static double percent(int64_t part, int64_t whole)
@@ -392,6 +430,35 @@ static void timeline_json(const struct plan *p, FILE *out, struct arena *a, uint
     strbuf_free(&b);
 }
 
+/* the part of the step to draw, by --from, --to and --zoom */
+static struct lane find_window(const struct plan *p, const struct show_options *o, int label)
+{
+    struct lane window = {.p = p, .ncolumns = o->width > 24 ? o->width - (uint32_t)label : 16};
+    int64_t whole = 0;
+    for (uint32_t r = 0; r < p->nroles; r++)
+        whole = p->timeline->roles[r].end_ns > whole ? p->timeline->roles[r].end_ns : whole;
+    int64_t width = o->zoom > 1 ? (int64_t)((double)whole / o->zoom) : whole;
+    window.from_ns = o->from_s > 0 && 1e9 * o->from_s < (double)whole ? (int64_t)(1e9 * o->from_s) : 0;
+    window.to_ns = o->to_s > 0 && 1e9 * o->to_s < (double)whole ? (int64_t)(1e9 * o->to_s) : whole;
+    if (o->zoom > 1 && window.from_ns + width < window.to_ns)
+        window.to_ns = window.from_ns + width;
+    if (window.to_ns <= window.from_ns)
+        window.to_ns = window.from_ns + 1;
+    return window;
+}
+
+/* by stage of the decision: how many of the role's stages come before it; NULL where it has one stage */
+static uint32_t *find_chunks(struct arena *a, const struct plan *p, uint32_t role)
+{
+    uint32_t n = p->decision.nstages, *chunk = ARENA_ARRAY(a, uint32_t, n + 1u), chunks = 0;
+    const bool *runs = show_stages(a, p, role);
+    for (uint32_t s = 0; s < n; s++) {
+        chunk[s] = chunks;
+        chunks += runs[s];
+    }
+    return chunks > 1 ? chunk : NULL;
+}
+
 void show_timeline(const struct plan *p, FILE *out, const struct show_options *o)
 {
     struct arena *a = arena_new();
@@ -406,12 +473,10 @@ void show_timeline(const struct plan *p, FILE *out, const struct show_options *o
     }
     const int label = 7;
     bool lanes = o->comm || only != NONE;
-    struct lane window = {.p = p, .ncolumns = o->width > 24 ? o->width - (uint32_t)label : 16};
-    for (uint32_t r = 0; r < t->nroles; r++)
-        window.end_ns = t->roles[r].end_ns > window.end_ns ? t->roles[r].end_ns : window.end_ns;
+    const struct lane window = find_window(p, o, label);
     fprintf(out, "one step, %s; a column is %s; one line per pipeline rank\n\n",
             units_show_seconds((double)t->step_ns / 1e9).s,
-            units_show_seconds((double)window.end_ns / 1e9 / window.ncolumns).s);
+            units_show_seconds((double)(window.to_ns - window.from_ns) / 1e9 / window.ncolumns).s);
     draw_axis(out, &window, label);
     for (uint32_t r = 0; r < t->nroles; r++) {
         if (only != NONE && only != r)
@@ -419,6 +484,7 @@ void show_timeline(const struct plan *p, FILE *out, const struct show_options *o
         struct arena_mark mark = arena_mark(a);
         struct lane l = window;
         l.role = r;
+        l.chunk = find_chunks(a, p, r);
         fill_lane(a, &l);
         fprintf(out, "%5u  ", r);
         draw_lane(out, o, &l);

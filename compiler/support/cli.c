@@ -26,7 +26,9 @@ static const char plan_more[] =
 static const char show_more[] =
     "One view at a time; without one, a summary with the fullest rank's memory and the traffic. --rank\n"
     "and --stage choose one of the programs; --code shows the first if neither does. Drawings are as wide\n"
-    "as the terminal, else as COLUMNS says, else 100 columns; NO_COLOR and TERM=dumb are obeyed.\n";
+    "as the terminal, else as COLUMNS says, else 100 columns; NO_COLOR and TERM=dumb are obeyed.\n"
+    "A line of the timeline has as many columns of each kind as its rank spends time: with '~' in every fifth\n"
+    "column a fifth of it is exposed communication. 'llmc report' has the same to zoom and click.\n";
 static const char check_more[] =
     "The eight properties of the programs: structure, matching, no deadlock, no race, defined, memory,\n"
     "conservation, placement. And their origin: the plan is made once more of DIR's model.llm, cluster.xml,\n"
@@ -79,7 +81,7 @@ static const struct command commands[] = {
      "set budget all json", explain_more},
     {"check", "DIR", "prove a plan's properties from its files alone", 1, 1, "full execute json", check_more},
     {"show", "DIR", "summary; or memory, traffic, timeline, schedule, code", 1, 1,
-     "memory traffic timeline schedule code rank stage json ascii", show_more},
+     "memory traffic timeline schedule code rank stage from to zoom json ascii", show_more},
     {"report", "DIR [DIR] -o FILE", "a plan, or two side by side, as a page for any browser", 1, 2, "output",
      report_more},
     {"trace", "DIR -o FILE", "predicted timeline for Perfetto or chrome://tracing", 1, 1, "output ranks times", NULL},
@@ -126,6 +128,9 @@ static const struct option_row rows[] = {
     {"code", 0, FLAG, AT(code), NULL, "instructions"},
     {"rank", 0, NUMBER, AT(rank), "R", "of rank R"},
     {"stage", 0, NUMBER, AT(stage_index), "S", "of pipeline stage S"},
+    {"from", 0, TEXT, AT(from), "TIME", "draw the timeline from here on: 1.5s, 300ms after the step's begin"},
+    {"to", 0, TEXT, AT(to), "TIME", "and up to here"},
+    {"zoom", 0, NUMBER, AT(zoom), "N", "draw an Nth of the step, from --from on"},
     {"ranks", 0, TEXT, AT(ranks), "LIST", "ranks to draw: 0,8,16; all; default one per stage"},
     {"lost", 0, NUMBER, AT(lost), "NODE", "this node of the first plan is gone with its memory; TO is for the others"},
     {"check", 0, TEXT, AT(check), "DIR", "prove the transition in DIR instead of making one"},

@@ -92,10 +92,10 @@ static void test_timeline(void)
     text = draw(a, show_timeline, p, &narrow);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n    0  ----......0=.1=.2=.3=\n    1  .---....0=-1=.2=.3=..\n"
                                         "    2  ..--..0=-1=-2=.3=....\n    3  ...-0=-1=-2=-3=......\n"));
-    narrow.width = 20; /* columns of 1.31 us: each is what it mostly is */
+    narrow.width = 20; /* columns of 1.31 us: as many of each kind as it lasts */
     text = draw(a, show_timeline, p, &narrow);
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n    0  ---.....=.=.2=3=\n    1  .--...0=1=.=.=..\n"
-                                        "    2  ..-..=-=-2=3=...\n    3  ..-0=1=-=-=.....\n"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n    0  ---.....0==.2=.=\n    1  .--...0=1=.2==..\n"
+                                        "    2  ..1-.=-=-2=.=...\n    3  ..-0=1=-=-=.....\n"));
     plan_close(p);
     arena_free(a);
 }
@@ -110,14 +110,14 @@ static void test_timeline_kinds(void)
     struct arena *a = arena_new();
     struct plan *p = fixture_plan(a, &slow), *q = fixture_plan(a, &pairs);
     CU_ASSERT_FATAL(p && q);
-    CU_ASSERT_PTR_NOT_NULL(strstr(draw(a, show_timeline, p, &plain), "\n    0  0--1-........~~~0====2--1====.....~~~2====\n"
-                                                                     "    1  ...~~0--0====1--1====...~~2--2====........\n"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(draw(a, show_timeline, p, &plain), "\n    0  0--1-........~~~0====2-~1====.....~~~2====\n"
+                                                                     "    1  ...~~~0-0====1--1====...~~~2-2====........\n"));
     struct show_options narrow = plain;
-    narrow.width = 20; /* columns of 1.05 us: each is what it mostly is */
-    CU_ASSERT_PTR_NOT_NULL(strstr(draw(a, show_timeline, p, &narrow), "\n    0  --...~0=-1=..~2=\n    1  .~-0=-1=.~-2=...\n"));
+    narrow.width = 20; /* columns of 1.05 us */
+    CU_ASSERT_PTR_NOT_NULL(strstr(draw(a, show_timeline, p, &narrow), "\n    0  --...~0=-1=..~~=\n    1  .~-0=-1=.~-2=...\n"));
     const char *text = draw(a, show_timeline, q, &plain);
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n    0  0-1-2-0-..-3&1%%%....2&0%%%2===.3&1%%%3===\n"
-                                        "    1  ..0-0-1-1--0===2&0%%%3&1%%%3&1%%2===2===..\n"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n    0  0-1-2-0-..-3a&1b%....2b&0a%2b==..3&1%%3b==\n"
+                                        "    1  ..0-0-1-1--0b==2b&0a%3a&1b%3&1%%2b==2a==..\n"));
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "   % both at once\n"));
     plan_close(p);
     plan_close(q);
@@ -125,6 +125,57 @@ static void test_timeline_kinds(void)
 }
 
 /* without Unicode and colour every byte is plain; drawn lines keep to the width, with all lanes */
+/* A line has as many columns of each kind as its rank spends time, at any width and in any window. */
+static void test_shares(void)
+{
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct arena *a = arena_new();
+        struct plan *p = random_plan(a, seed, 16);
+        int64_t end = 0;
+        for (uint32_t r = 0; r < p->nroles; r++)
+            end = p->timeline->roles[r].end_ns > end ? p->timeline->roles[r].end_ns : end;
+        for (uint32_t width = 40; width <= 200; width += 53) {
+            struct show_options o = {.width = width, .rank = -1, .stage = -1};
+            const char *line = strstr(draw(a, show_timeline, p, &o), "|0ns");
+            for (uint32_t r = 0; r < p->nroles; r++) {
+                line = strchr(line, '\n') + 8; /* behind the label */
+                double columns = width - 7, comm = 0, idle = 0;
+                for (const char *at = line; *at != '\n'; at++) {
+                    comm += *at == '~';
+                    idle += *at == '.';
+                }
+                const struct sim_role *role = &p->timeline->roles[r];
+                double exposed = columns * (double)role->idle_ns[IDLE_COMM] / (double)end;
+                double busy = columns * (double)role->busy_ns / (double)end;
+                CU_ASSERT_DOUBLE_EQUAL(comm, exposed, 2);
+                CU_ASSERT_DOUBLE_EQUAL(columns - comm - idle, busy, 2);
+            }
+        }
+        plan_close(p);
+        arena_free(a);
+    }
+}
+
+/* a part of the step: its axis, a column's time, and the same drawing as the whole has there at so many times the width */
+static void test_window(void)
+{
+    struct arena *a = arena_new();
+    struct plan *p = fixture_plan(a, &unit_4);
+    struct show_options o = plain;
+    o.zoom = 3;
+    o.from_s = 7e-6;
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    const char *text = draw(a, show_timeline, p, &o);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "a column is 167ns"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "|7us                |10.3us"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n    3  1===========2-----2===========3-----3=====\n"));
+    o.zoom = 0;
+    o.to_s = 9e-6;
+    CU_ASSERT_PTR_NOT_NULL(strstr(draw(a, show_timeline, p, &o), "a column is 47.6ns"));
+    plan_close(p);
+    arena_free(a);
+}
+
 static void test_plain(void)
 {
     struct arena *a = arena_new();
@@ -470,6 +521,8 @@ void suite_show(void)
     CU_pSuite s = CU_add_suite("show", NULL, NULL);
     CU_add_test(s, "timeline", test_timeline);
     CU_add_test(s, "timeline of transfers and pairs", test_timeline_kinds);
+    CU_add_test(s, "shares of a line", test_shares);
+    CU_add_test(s, "part of a timeline", test_window);
     CU_add_test(s, "plain text", test_plain);
     CU_add_test(s, "figures of plan.json", test_figures);
     CU_add_test(s, "memory", test_memory);
