@@ -165,6 +165,7 @@ $(B)/tests/bench/bench_micro $(B)/tests/bench/bench_comm: $(B)/tests/bench/table
 # an archive, since libFuzzer looks at the counters of all that is linked after every input
 $(B)/tests/fuzz/all.a: $(LIB_O) $(RUN_O)
 	$(Q)echo "  AR  $@"; mkdir -p $(@D); rm -f $@; ar qcs $@ $^
+$(B)/tests/fuzz/fuzz_program: $(B)/tests/runtime/program_parse.o $(B)/tests/runtime/program_scan.o
 $(B)/tests/fuzz/%: $(B)/tests/fuzz/%.o $(B)/tests/fuzz/common.o $(B)/tests/fuzz/all.a
 	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -fsanitize=fuzzer -Wl$(comma)--as-needed -o $@ $^ $(LIBS) $(RUNLIBS)
 

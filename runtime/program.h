@@ -234,10 +234,9 @@ enum status program_encode(const struct program *p, uint8_t **bytes, size_t *siz
 enum status program_decode(const uint8_t *bytes, size_t size, struct program **p, struct error *error);
 enum status program_read(const char *path, struct program **p, struct error *error);
 
-/* text: parse(print(p)) encodes to the same bytes */
+/* text, for people; tests read it back (tests/runtime/program_parse.h), to the same bytes */
 void program_print(const struct program *p, FILE *out);
 void program_print_insn(const struct program *p, uint32_t i, FILE *out); /* one line, without newline */
-enum status program_parse(const char *text, size_t size, struct program **p, struct error *error);
 
 /* ranks.bin: every rank's role, place and slot values, and all groups */
 struct group {

@@ -1,4 +1,4 @@
-/* The text form, printing half.
+/* Programs as text.
  *
  *   llmc program 1
  *   role 0 of 2

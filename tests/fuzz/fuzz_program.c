@@ -4,6 +4,7 @@
  * programs in either form. */
 
 #include "tests/fuzz/common.h"
+#include "tests/runtime/program_parse.h"
 #include "tests/runtime/random_program.h"
 
 #include "tests/runtime/random_program.c" /* fuzzers link no other test */

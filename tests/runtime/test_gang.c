@@ -8,6 +8,7 @@
 #include "tests/compiler/random_plan.h"
 #include "tests/draws.h"
 #include "tests/e2e/e2e.h"
+#include "tests/runtime/program_parse.h"
 #include "tests/runtime/trial.h"
 
 #include <CUnit/CUnit.h>

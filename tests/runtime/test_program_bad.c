@@ -3,6 +3,7 @@
 
 #include "runtime/program.h"
 #include "runtime/program_words.h"
+#include "tests/runtime/program_parse.h"
 #include "tests/runtime/random_program.h"
 #include "tests/runtime/refused.h"
 

@@ -8,6 +8,7 @@
 #include "runtime/program.h"
 #include "runtime/program_words.h"
 #include "tests/formats.h"
+#include "tests/runtime/program_parse.h"
 #include "tests/runtime/random_program.h"
 #include "tests/runtime/refused.h"
 
@@ -285,7 +286,9 @@ static void test_sizes(void)
 
 static struct refused seen; /* since the suite began */
 
-static const char *const loader[] = {"check", "check_code", "ranks", "bytes", "decode", "parse", "scan"};
+static const char *const loader[] = {"runtime/program_check.c",   "runtime/program_check_code.c", "runtime/program_ranks.c",
+                                     "runtime/program_bytes.c",   "runtime/program_decode.c",
+                                     "tests/runtime/program_parse.c", "tests/runtime/program_scan.c"};
 static const struct {
     const char *format, *why;
 } excuses[] = {
@@ -344,10 +347,8 @@ static void test_complete(void)
     program_bad_refusals();
     program_damage_refusals();
     ranks_refusals();
-    for (size_t i = 0; i < sizeof loader / sizeof *loader; i++) {
-        const char *file = arena_printf(a, "runtime/program_%s.c", loader[i]);
-        n += need_cases(a, file, formats_read(a, file), &seen);
-    }
+    for (size_t i = 0; i < sizeof loader / sizeof *loader; i++)
+        n += need_cases(a, loader[i], formats_read(a, loader[i]), &seen);
     CU_ASSERT(n > 120);
 }
 

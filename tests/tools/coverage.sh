@@ -21,7 +21,7 @@ cat >"$lines/groups" <<EOF
 grammar grammar/llm.y grammar/llm.l
 language $(echo compiler/model/*.c | sed 's,compiler/model/decision[a-z_]*.c,,g')
 cluster $(echo compiler/topology/topo*.c) compiler/topology/hostlist.c
-program-text runtime/program_parse.c runtime/program_scan.c runtime/program_text.c runtime/program_words.c
+program-text runtime/program_text.c runtime/program_words.c
 plan.json compiler/emit/plan_read.c compiler/model/decision_io.c compiler/schedule/csv.c runtime/folder.c
 loader runtime/program_bytes.c runtime/program_decode.c runtime/program_check.c runtime/program_check_code.c \
 runtime/program_expand.c runtime/program_ranks.c runtime/program_share.c runtime/program.c

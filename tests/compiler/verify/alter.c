@@ -4,6 +4,7 @@
 
 #include "compiler/support/strbuf.h"
 #include "tests/compiler/verify/mutate.h"
+#include "tests/runtime/program_parse.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,6 +7,7 @@
 #include "compiler/verify/verify.h"
 #include "tests/compiler/random_plan.h"
 #include "tests/compiler/verify/mutate.h"
+#include "tests/runtime/program_parse.h"
 
 #include <CUnit/CUnit.h>
 #include <stdio.h>

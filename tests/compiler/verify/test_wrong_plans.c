@@ -4,6 +4,7 @@
 #include "compiler/support/vec.h"
 #include "compiler/verify/verify.h"
 #include "tests/compiler/random_plan.h"
+#include "tests/runtime/program_parse.h"
 
 #include <CUnit/CUnit.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Words of a line of the text form; see program_scan.h. */
 
-#include "runtime/program_scan.h"
+#include "tests/runtime/program_scan.h"
 
 #include "runtime/program_words.h"
 

@@ -1,12 +1,13 @@
-/* The text form, reading half; program_text.c describes it.
+/* The text form, reading half; runtime/program_text.c describes it.
  *
  * One line at a time, by hand: one function per kind of line, over the words that program_scan.c reads.  What
  * is read must then pass program_check().  Counts need no limit of their own, as every item is at least a
  * line of text. */
 
-#include "runtime/program.h"
-#include "runtime/program_scan.h"
+#include "tests/runtime/program_parse.h"
+
 #include "runtime/program_words.h"
+#include "tests/runtime/program_scan.h"
 
 #include <inttypes.h>
 #include <string.h>

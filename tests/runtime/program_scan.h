@@ -5,8 +5,8 @@
  *
  * What fails writes "line N: ..." into `error` and returns STATUS_INPUT. */
 
-#include "runtime/isa.h"
 #include "runtime/error.h"
+#include "runtime/isa.h"
 
 #include <stdbool.h>
 #include <stddef.h>
