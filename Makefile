@@ -54,7 +54,7 @@ TEST_C  := $(wildcard tests/*.c tests/compiler/*.c tests/compiler/*/*.c tests/ru
 TEST_O  := $(TEST_C:%.c=$(B)/%.o)
 # the CUDA kernels as plain C++ on the CPU's emulation of the device language, for tests
 CXX     := $(if $(filter clang%,$(notdir $(CC))),$(subst clang,clang++,$(CC)),g++)
-HOST_CU := $(wildcard kernels/cuda/*.cu kernels/cuda/host.cc tests/kernels/*.cu)
+HOST_CU := $(wildcard kernels/cuda/*.cu tests/kernels/*.cu) tests/emulated/host.cc
 HOST_O  := $(patsubst %,$(B)/emulated/%.o,$(HOST_CU)) $(patsubst %.c,$(B)/%.o,$(wildcard kernels/cuda/*.c))
 CXXFLAGS += -std=c++17 -D_GNU_SOURCE -Wall -Wextra -Werror $(OPT) -fno-exceptions -fno-rtti -fno-strict-aliasing -I.
 BENCHES := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/bench_*.c))
@@ -105,7 +105,7 @@ GPU_O := $(B)/tests/kernels/cuda_cases.o $(B)/tests/kernels/cuda_table.o $(RUN_O
 $(B)/tests/gpu/kernels: $(CUDA_B)/tests/gpu/kernels.cu.o $(CUDA_CU:%.cu=$(CUDA_B)/%.cu.o) $(patsubst %.c,$(CUDA_B)/%.o,$(wildcard kernels/cuda/*.c)) $(GPU_O)
 	$(Q)mkdir -p $(@D); echo "  LD  $@"; $(NVCC) $(GENCODE) -cudart static -o $@ $^ $(RUNLIBS) -ldl
 
-$(B)/tests/gpu/kernels-emulated: $(B)/emulated/tests/gpu/kernels.cu.o $(filter-out $(B)/emulated/tests/%,$(HOST_O)) $(GPU_O)
+$(B)/tests/gpu/kernels-emulated: $(B)/emulated/tests/gpu/kernels.cu.o $(filter-out $(B)/emulated/tests/kernels/%,$(HOST_O)) $(GPU_O)
 	$(Q)mkdir -p $(@D); echo "  LD  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(RUNLIBS)
 
 # products and attention, likewise
@@ -113,7 +113,7 @@ PRODUCTS_O := $(B)/tests/kernels/cuda_compare.o $(filter-out $(B)/tests/kernels/
 $(B)/tests/gpu/products: $(CUDA_B)/tests/gpu/products.cu.o $(CUDA_CU:%.cu=$(CUDA_B)/%.cu.o) $(patsubst %.c,$(CUDA_B)/%.o,$(wildcard kernels/cuda/*.c)) $(PRODUCTS_O)
 	$(Q)mkdir -p $(@D); echo "  LD  $@"; $(NVCC) $(GENCODE) -cudart static -o $@ $^ $(RUNLIBS) -ldl
 
-$(B)/tests/gpu/products-emulated: $(B)/emulated/tests/gpu/products.cu.o $(filter-out $(B)/emulated/tests/%,$(HOST_O)) $(PRODUCTS_O)
+$(B)/tests/gpu/products-emulated: $(B)/emulated/tests/gpu/products.cu.o $(filter-out $(B)/emulated/tests/kernels/%,$(HOST_O)) $(PRODUCTS_O)
 	$(Q)mkdir -p $(@D); echo "  LD  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(RUNLIBS)
 
 # all that tests/gpu/run needs, for a machine that cannot build it: with the libraries of this one that are not everywhere
@@ -178,7 +178,7 @@ $(B)/%.o: %.c | $(B)/.deps
 	$(Q)mkdir -p $(@D); echo "  CC  $<"; $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(B)/emulated/%.o: % | $(B)/.deps
-	$(Q)mkdir -p $(@D); echo "  CXX $<"; $(CXX) -x c++ $(CXXFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)mkdir -p $(@D); echo "  CXX $<"; $(CXX) -x c++ $(CXXFLAGS) -DCUDA_EMULATION='"tests/emulated/host.cuh"' -MMD -MP -c -o $@ $<
 
 $(B)/grammar/llm.tab.c $(B)/grammar/llm.tab.h &: grammar/llm.y | $(B)/.deps
 	$(Q)mkdir -p $(@D); echo "  BISON  $<"; bison -Wall -Werror -o $(B)/grammar/llm.tab.c --header=$(B)/grammar/llm.tab.h $<

@@ -1,7 +1,8 @@
 #ifndef LLMC_CUDA_LANGUAGE_CUH
 #define LLMC_CUDA_LANGUAGE_CUH
 
-/* What a .cu file includes first.  Under nvcc that is CUDA C++; under a host compiler the emulation of host.cuh.
+/* What a .cu file includes first.  Under nvcc that is CUDA C++; under a host compiler the emulation that the build names,
+ * which has all of these as well.
  *
  *   LAUNCH(kernel, grid, block, shared_bytes, stream, arguments...)   in place of <<<>>>; (kernel<A, B>) in parentheses
  *   SHARED(type, name, count)       name points to shared memory; contents unspecified
@@ -29,15 +30,7 @@ static inline const char *cuda_allow_shared(const void *kernel, size_t bytes)
     return e == cudaSuccess ? nullptr : cudaGetErrorString(e);
 }
 #else
-#include "kernels/cuda/host.cuh"
-static inline const char *cuda_launched()
-{
-    return cuda_host_error();
-}
-static inline const char *cuda_allow_shared(const void *, size_t)
-{
-    return nullptr;
-}
+#include CUDA_EMULATION
 #endif
 
 #include "kernels/cuda/cuda_kernels.h"

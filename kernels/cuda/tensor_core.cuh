@@ -4,7 +4,7 @@
 /* bf16 products of one warp, 16 x 8 x 16, and what feeds them: fragments from shared memory, copies into it.
  *
  * Every function is one instruction or two (PTX ISA, sections on mma.m16n8k16, ldmatrix and cp.async; all from sm_80 on)
- * with a plain version beside it that host.h's emulation runs, so that the algorithms above are tested without a GPU.
+ * with a plain version beside it that the emulation of tests/emulated runs, so that the algorithms above are tested without a GPU.
  * Layout of fragments, with g = lane / 4 and t = lane % 4:
  *   a  16 x 16, rows by k:    r0 = (g, 2t..)  r1 = (g + 8, 2t..)  r2 = (g, 2t + 8..)  r3 = (g + 8, 2t + 8..)
  *   b  16 x 8, k by columns:  r0 = (2t.., g)  r1 = (2t + 8.., g)

@@ -13,7 +13,7 @@
 #include "kernels/cuda/fused.h"
 
 extern "C" {
-#include "kernels/cuda/host.h"
+#include "tests/emulated/host.h"
 #include "kernels/cuda/products.h"
 #include "tests/kernels/cuda_compare.h"
 }

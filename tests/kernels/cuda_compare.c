@@ -3,7 +3,7 @@
 
 #include "tests/kernels/cuda_compare.h"
 #include "kernels/cpu/rows.h"
-#include "kernels/cuda/host.h"
+#include "tests/emulated/host.h"
 #include "runtime/device.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Fused calls against the same instructions one by one, emulated: what is written must agree, and must be all that is. */
 
 #include "kernels/cuda/fused.h"
-#include "kernels/cuda/host.h"
+#include "tests/emulated/host.h"
 #include "tests/kernels/cuda_cases.h"
 
 #include <CUnit/CUnit.h>

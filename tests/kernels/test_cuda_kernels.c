@@ -2,7 +2,7 @@
  * threads and blocks in order and in reverse.  tests/gpu runs the same table on a GPU. */
 
 #include "kernels/cuda/cuda_kernels.h"
-#include "kernels/cuda/host.h"
+#include "tests/emulated/host.h"
 #include "tests/kernels/cuda_cases.h"
 
 #include <CUnit/CUnit.h>

@@ -6,7 +6,7 @@
 #                              instructions has its kernels, and grammar/ and compiler/model/, which the parser fills
 set -u
 PRODUCT='^(compiler|runtime|kernels|grammar)/.*\.(c|h|cu|cuh|cc|def|l|y)$'
-TESTS='^tests/.*\.(c|h|cu|cc|py|sh|def)$'
+TESTS='^tests/.*\.(c|h|cu|cuh|cc|py|sh|def)$'
 
 # of the functions in the files that are named on stdin: lines of each, with its place
 functions() {

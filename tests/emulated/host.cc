@@ -5,7 +5,7 @@
  *
  * Switching is a few instructions on x86-64 and swapcontext() elsewhere (which costs two system calls). */
 
-#include "kernels/cuda/host.cuh"
+#include "tests/emulated/host.cuh"
 
 #include <pthread.h>
 #include <stdio.h>
