@@ -1,7 +1,7 @@
 #ifndef LLMC_LR_H
 #define LLMC_LR_H
 
-/* The learning rate of a step, as the compiler's train_lr() defines it. */
+/* The learning rate of a step. */
 
 #include "runtime/program.h"
 

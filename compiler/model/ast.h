@@ -73,8 +73,6 @@ struct ast {
 const char *relop_text(enum relop r); /* "" "=" "<=" ">=" "<" ">" */
 /* comments: also print comments, and single blank lines between statements */
 void ast_print(struct strbuf *out, const struct ast *tree, bool comments);
-/* Do the trees have the same words, items and blocks?  Source spans are ignored. */
-bool ast_equal(const struct ast *a, const struct ast *b);
 
 /* Constructors, for the grammar's actions. */
 struct ast_arg_list {

@@ -108,9 +108,6 @@ const struct expansion *expand_predict(struct arena *a, const struct model *m, u
 /* words of `recompute selective` that name the operator, as bits of recompute_part */
 uint32_t opr_word(const struct opr *o);
 
-/* Prints operators, values ("/" = split over tp) and weights as text. */
-void expand_print(const struct expansion *e, FILE *out);
-
 /* full Hugging Face name: "model.layers.3.self_attn.q_proj.weight", "transformer.h.3.attn.c_attn.weight" */
 char *expand_weight_name(struct arena *a, const struct opr_weight *w, uint32_t layer);
 

@@ -179,33 +179,6 @@ bool model_unsupported(const struct job *job, const char **what, struct span *wh
     return true;
 }
 
-/* Warm-up rises linearly and reaches lr at step `warmup`; from there the kind decides.  linear and cosine
- * reach lr_min at step `decay`, counted from the start; wsd holds for `stable` steps and falls over `decay`
- * steps. */
-double train_lr(const struct train *t, uint64_t step, uint64_t total_steps)
-{
-    double s = (double)step, warmup = (double)t->lr_warmup;
-    if (step < t->lr_warmup)
-        return t->lr * (s + 1) / (warmup + 1);
-    double from = warmup, to = (double)(t->lr_decay ? t->lr_decay : total_steps);
-    if (t->lr_kind == LR_WSD) {
-        from = warmup + (double)t->lr_stable;
-        to = from + (double)t->lr_decay;
-    }
-    double done = to > from ? (s - from) / (to - from) : 1;
-    done = done < 0 ? 0 : done > 1 ? 1 : done;
-    switch (t->lr_kind) {
-    case LR_CONSTANT:
-        return t->lr;
-    case LR_LINEAR:
-    case LR_WSD:
-        return t->lr + (t->lr_min - t->lr) * done;
-    case LR_COSINE:
-        return t->lr_min + (t->lr - t->lr_min) * 0.5 * (1 + cos(3.14159265358979323846 * done));
-    }
-    return t->lr;
-}
-
 /* k draws among M sets meet M (1 - (1 - 1/M)^k) of them.  M = n where any expert may be chosen.  Where only the `pick`
  * best of g groups may be: a set that is one or several groups is left out by all of them with the probability prod
  * over i < pick of (g - g/n - i) / (g - i), so M = n times what is left of 1; where a group is several sets M = n pick

@@ -312,9 +312,6 @@ bool model_has_experts(const struct model *m);
  * there is none. */
 bool model_unsupported(const struct job *job, const char **what, struct span *where);
 
-/* learning rate of step 0, 1, ...; `total_steps` ends cosine and linear decay where lr_decay is 0 */
-double train_lr(const struct train *t, uint64_t step, uint64_t total_steps);
-
 const char *schedule_name(enum schedule_kind k); /* "1f1b" */
 extern const char *const degree_names[NDEGREES]; /* "tp" ... */
 

@@ -248,9 +248,3 @@ struct schedule *schedule_forward(struct arena *a, const struct schedule *train)
         s->stage_rank[i] = train->stage_rank[i];
     return s;
 }
-
-uint32_t schedule_rank(const struct schedule *s, uint32_t stage)
-{
-    assert(stage < s->nstages);
-    return s->stage_rank[stage];
-}

@@ -13,8 +13,6 @@ const char *schedule_unsupported(struct arena *a, const struct decision *d);
 /* Returns the decision's schedule, with O as every rank's last action; NULL where schedule_unsupported() gives a
  * reason. */
 struct schedule *schedule_new(struct arena *a, const struct decision *d);
-/* the pipeline rank that runs a stage */
-uint32_t schedule_rank(const struct schedule *s, uint32_t stage);
 /* Number of forward passes at the beginning of a rank's step that come before the first seam.  For skewed schedules,
  * in which each rank starts its next step by itself: a rank that ends a step earlier than the last rank starts as
  * many forwards of the next step as it may be ahead.  The next rank starts the same ones, or all but the last, whose

@@ -57,24 +57,24 @@ static void test_normals(void)
 
 static void test_lr(void)
 {
-    for (uint32_t kind = 0; kind < 4; kind++)
-        for (uint64_t warmup = 0; warmup < 8; warmup += 3)
-            for (uint64_t decay = 0; decay < 40; decay += 13)
-                for (uint64_t step = 0; step < 60; step++) {
-                    struct job_info job = {.lr_kind = kind,
-                                           .lr = 0.3,
-                                           .lr_min = 0.01,
-                                           .lr_warmup = warmup,
-                                           .lr_decay = decay,
-                                           .lr_stable = 9};
-                    struct train t = {.lr_kind = (enum lr_kind)kind,
-                                      .lr = 0.3,
-                                      .lr_min = 0.01,
-                                      .lr_warmup = warmup,
-                                      .lr_decay = decay,
-                                      .lr_stable = 9};
-                    CU_ASSERT(lr_at(&job, step, 50) == train_lr(&t, step, 50));
-                }
+    struct job_info t = {.lr = 1, .lr_min = 0.1, .lr_warmup = 9, .lr_kind = LR_COSINE};
+    CU_ASSERT_DOUBLE_EQUAL(lr_at(&t, 0, 109), 0.1, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(lr_at(&t, 8, 109), 0.9, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(lr_at(&t, 9, 109), 1, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(lr_at(&t, 59, 109), 0.55, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(lr_at(&t, 109, 109), 0.1, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(lr_at(&t, 5000, 109), 0.1, 1e-12);
+    t.lr_kind = LR_LINEAR;
+    t.lr_decay = 19;
+    CU_ASSERT_DOUBLE_EQUAL(lr_at(&t, 14, 109), 0.55, 1e-12);
+    t.lr_kind = LR_WSD;
+    t.lr_stable = 10;
+    t.lr_decay = 10;
+    CU_ASSERT_DOUBLE_EQUAL(lr_at(&t, 19, 0), 1, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(lr_at(&t, 24, 0), 0.55, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(lr_at(&t, 29, 0), 0.1, 1e-12);
+    t.lr_kind = LR_CONSTANT;
+    CU_ASSERT_DOUBLE_EQUAL(lr_at(&t, 1000, 0), 1, 1e-12);
 }
 
 void suite_random(void);

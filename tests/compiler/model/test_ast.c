@@ -21,6 +21,45 @@ static struct source *source_of(struct arena *a, const char *text)
     return s;
 }
 
+static bool text_equal(const char *a, const char *b)
+{
+    return a == b || (a && b && !strcmp(a, b));
+}
+
+static bool expr_equal(const struct expr *a, const struct expr *b)
+{
+    if (!a || !b)
+        return a == b;
+    if (a->kind != b->kind || a->op != b->op || a->nargs != b->nargs || !text_equal(a->text, b->text))
+        return false;
+    const struct arg *x = a->args, *y = b->args;
+    for (; x && y; x = x->next, y = y->next)
+        if (!text_equal(x->name, y->name) || !expr_equal(x->value, y->value))
+            return false;
+    return expr_equal(a->left, b->left) && expr_equal(a->right, b->right);
+}
+
+static bool stmts_equal(const struct stmt *a, const struct stmt *b)
+{
+    for (; a && b; a = a->next, b = b->next) {
+        if (a->let != b->let || a->has_block != b->has_block || a->nitems != b->nitems || strcmp(a->word, b->word) != 0)
+            return false;
+        const struct item *x = a->items, *y = b->items;
+        for (; x && y; x = x->next, y = y->next)
+            if (x->relop != y->relop || !expr_equal(x->expr, y->expr))
+                return false;
+        if (!stmts_equal(a->block, b->block))
+            return false;
+    }
+    return a == b;
+}
+
+/* Do the trees have the same words, items and blocks?  Source spans are ignored. */
+static bool ast_equal(const struct ast *a, const struct ast *b)
+{
+    return stmts_equal(a->stmts, b->stmts);
+}
+
 /* both printers give a text that reads back as the same tree; the canonical one does not change again */
 static void check_source(struct arena *a, const struct source *s)
 {

@@ -293,28 +293,6 @@ static void test_unsupported(void)
     arena_free(a);
 }
 
-static void test_lr(void)
-{
-    struct train t = {.lr = 1, .lr_min = 0.1, .lr_warmup = 9, .lr_kind = LR_COSINE};
-    CU_ASSERT_DOUBLE_EQUAL(train_lr(&t, 0, 109), 0.1, 1e-12);
-    CU_ASSERT_DOUBLE_EQUAL(train_lr(&t, 8, 109), 0.9, 1e-12);
-    CU_ASSERT_DOUBLE_EQUAL(train_lr(&t, 9, 109), 1, 1e-12);
-    CU_ASSERT_DOUBLE_EQUAL(train_lr(&t, 59, 109), 0.55, 1e-12);
-    CU_ASSERT_DOUBLE_EQUAL(train_lr(&t, 109, 109), 0.1, 1e-12);
-    CU_ASSERT_DOUBLE_EQUAL(train_lr(&t, 5000, 109), 0.1, 1e-12);
-    t.lr_kind = LR_LINEAR;
-    t.lr_decay = 19;
-    CU_ASSERT_DOUBLE_EQUAL(train_lr(&t, 14, 109), 0.55, 1e-12);
-    t.lr_kind = LR_WSD;
-    t.lr_stable = 10;
-    t.lr_decay = 10;
-    CU_ASSERT_DOUBLE_EQUAL(train_lr(&t, 19, 0), 1, 1e-12);
-    CU_ASSERT_DOUBLE_EQUAL(train_lr(&t, 24, 0), 0.55, 1e-12);
-    CU_ASSERT_DOUBLE_EQUAL(train_lr(&t, 29, 0), 0.1, 1e-12);
-    t.lr_kind = LR_CONSTANT;
-    CU_ASSERT_DOUBLE_EQUAL(train_lr(&t, 1000, 0), 1, 1e-12);
-}
-
 /* layers and lets, each at its limit and one above */
 static void test_limits(void)
 {
@@ -355,6 +333,5 @@ void suite_model(void)
     CU_add_test(s, "memory that stays free", test_free);
     CU_add_test(s, "words of the plan", test_plan_words);
     CU_add_test(s, "what can't be run names its line", test_unsupported);
-    CU_add_test(s, "learning rate", test_lr);
     CU_add_test(s, "limits of layers and lets", test_limits);
 }

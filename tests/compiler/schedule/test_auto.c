@@ -124,7 +124,7 @@ static double synthesise(struct arena *a, const struct vector *x, const double *
     for (uint32_t r = 0; r < x->d.pp; r++) {
         CU_ASSERT(!most || ranks[r].peak_bytes <= most[r] * (1 + 1e-9));
         for (uint32_t j = 0; j < x->d.vpp; j++)
-            CU_ASSERT_EQUAL(schedule_rank(s, rank_stage(x, r, j)), r);
+            CU_ASSERT_EQUAL(s->stage_rank[rank_stage(x, r, j)], r);
     }
     return step_s;
 }
