@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,101 +109,6 @@ static const char help_end[] =
     "Exit codes: 0 fine, 2 usage, 3 bad input or changed plan, 4 environment, 5 plan and hosts don't match, "
     "70 a bug,\n75 stopped by a signal after a checkpoint; under mpirun, where a rank was killed, mpirun's: 128 and the signal.\n";
 
-enum {
-    OPT_DATA = 1000,
-    OPT_STEPS,
-    OPT_GOODPUT,
-    OPT_AT,
-    OPT_INIT,
-    OPT_SAVE,
-    OPT_EVAL,
-    OPT_EVAL_EVERY,
-    OPT_LOG,
-    OPT_TRACE,
-    OPT_SHUFFLE,
-    OPT_GRADIENTS,
-    OPT_WATCHDOG,
-    OPT_RANKS,
-    OPT_DEVICE,
-    OPT_TRANSPORT,
-    OPT_REPLAY,
-    OPT_RENDEZVOUS,
-    OPT_RANK,
-    OPT_WORLD,
-    OPT_FREE_ORDER,
-    OPT_JSON,
-    OPT_QUIET,
-    OPT_HELP,
-    OPT_VERSION,
-    OPT_CHECKPOINT,
-    OPT_RESUME,
-    OPT_EVERY,
-    OPT_KEEP,
-    OPT_REPLICAS,
-    OPT_FLIP,
-    OPT_SLOW,
-    OPT_SPIKE,
-    OPT_RESTARTS,
-    OPT_KEEP_EVERY,
-    OPT_PACED,
-    OPT_CALIBRATE,
-    OPT_ROUTING,
-    OPT_ROUTING_SAVE,
-    OPT_ROUTING_COMPARE,
-    OPT_GENERATE,
-    OPT_TOKENS,
-    OPT_TEMPERATURE,
-    OPT_TOP_K,
-    OPT_SEED
-};
-
-static const struct option long_options[] = {{"data", required_argument, NULL, OPT_DATA},
-                                             {"steps", required_argument, NULL, OPT_STEPS},
-                                             {"at", required_argument, NULL, OPT_AT},
-                                             {"goodput", no_argument, NULL, OPT_GOODPUT},
-                                             {"init", required_argument, NULL, OPT_INIT},
-                                             {"save", required_argument, NULL, OPT_SAVE},
-                                             {"eval", required_argument, NULL, OPT_EVAL},
-                                             {"eval-every", required_argument, NULL, OPT_EVAL_EVERY},
-                                             {"log", required_argument, NULL, OPT_LOG},
-                                             {"trace", required_argument, NULL, OPT_TRACE},
-                                             {"shuffle-queues", required_argument, NULL, OPT_SHUFFLE},
-                                             {"dump-gradients", required_argument, NULL, OPT_GRADIENTS},
-                                             {"watchdog", required_argument, NULL, OPT_WATCHDOG},
-                                             {"ranks", required_argument, NULL, OPT_RANKS},
-                                             {"device", required_argument, NULL, OPT_DEVICE},
-                                             {"transport", required_argument, NULL, OPT_TRANSPORT},
-                                             {"rendezvous", required_argument, NULL, OPT_RENDEZVOUS},
-                                             {"rank", required_argument, NULL, OPT_RANK},
-                                             {"world", required_argument, NULL, OPT_WORLD},
-                                             {"replay", required_argument, NULL, OPT_REPLAY},
-                                             {"no-deterministic", no_argument, NULL, OPT_FREE_ORDER},
-                                             {"checkpoint", required_argument, NULL, OPT_CHECKPOINT},
-                                             {"resume", no_argument, NULL, OPT_RESUME},
-                                             {"every", required_argument, NULL, OPT_EVERY},
-                                             {"keep", required_argument, NULL, OPT_KEEP},
-                                             {"check-replicas", required_argument, NULL, OPT_REPLICAS},
-                                             {"flip-bit", required_argument, NULL, OPT_FLIP},
-                                             {"slow-rank", required_argument, NULL, OPT_SLOW},
-                                             {"on-spike", required_argument, NULL, OPT_SPIKE},
-                                             {"restarts", required_argument, NULL, OPT_RESTARTS},
-                                             {"keep-every", required_argument, NULL, OPT_KEEP_EVERY},
-                                             {"paced", required_argument, NULL, OPT_PACED},
-                                             {"calibrate", no_argument, NULL, OPT_CALIBRATE},
-                                             {"routing", required_argument, NULL, OPT_ROUTING},
-                                             {"routing-save", required_argument, NULL, OPT_ROUTING_SAVE},
-                                             {"routing-compare", required_argument, NULL, OPT_ROUTING_COMPARE},
-                                             {"generate", required_argument, NULL, OPT_GENERATE},
-                                             {"tokens", required_argument, NULL, OPT_TOKENS},
-                                             {"temperature", required_argument, NULL, OPT_TEMPERATURE},
-                                             {"top-k", required_argument, NULL, OPT_TOP_K},
-                                             {"seed", required_argument, NULL, OPT_SEED},
-                                             {"json", no_argument, NULL, OPT_JSON},
-                                             {"quiet", no_argument, NULL, OPT_QUIET},
-                                             {"help", no_argument, NULL, OPT_HELP},
-                                             {"version", no_argument, NULL, OPT_VERSION},
-                                             {NULL, 0, NULL, 0}};
-
 static enum status usage(const char *what, const char *value, const char *why)
 {
     fprintf(stderr, "llmrun: %s%s%s: %s\nTry 'llmrun --help'.\n", what, value ? " " : "", value ? value : "", why);
@@ -235,32 +141,6 @@ static enum status read_choice(const char *name, const char *value, const char *
     return usage(name, value, why);
 }
 
-/* options that only name something */
-static const char **path_of(struct settings *o, int option)
-{
-    const struct {
-        int option;
-        const char **path;
-    } paths[] = {{OPT_DATA, &o->data},
-                 {OPT_INIT, &o->init},
-                 {OPT_SAVE, &o->save},
-                 {OPT_EVAL, &o->eval},
-                 {OPT_LOG, &o->log},
-                 {OPT_TRACE, &o->trace},
-                 {OPT_RENDEZVOUS, &o->rendezvous},
-                 {OPT_GRADIENTS, &o->gradients},
-                 {OPT_CHECKPOINT, &o->checkpoint.dir},
-                 {OPT_PACED, &o->paced},
-                 {OPT_GENERATE, &o->generate},
-                 {OPT_ROUTING, &o->routing[ROUTING_REPLAY]},
-                 {OPT_ROUTING_SAVE, &o->routing[ROUTING_SAVE]},
-                 {OPT_ROUTING_COMPARE, &o->routing[ROUTING_COMPARE]}};
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
-        if (paths[i].option == option)
-            return paths[i].path;
-    return NULL;
-}
-
 /* a number from 0 on; why: what it is not, if it isn't */
 static enum status read_number(const char *name, const char *text, const char *why, double *out)
 {
@@ -269,29 +149,15 @@ static enum status read_number(const char *name, const char *text, const char *w
     return *end || end == text || !(*out >= 0) || !isfinite(*out) ? usage(name, text, why) : STATUS_OK;
 }
 
-/* options of --generate */
-static enum status apply_sampling(struct settings *o, int option)
-{
-    if (option == OPT_TEMPERATURE) {
-        o->sampling = "--temperature";
-        return read_number(o->sampling, optarg, "not a number from 0 on", &o->temperature);
-    }
-    o->sampling = option == OPT_TOKENS ? "--tokens" : option == OPT_TOP_K ? "--top-k" : "--seed";
-    return read_count(o->sampling, optarg, option != OPT_SEED,
-                      option == OPT_TOKENS  ? &o->tokens
-                      : option == OPT_TOP_K ? &o->top_k
-                                            : &o->seed);
-}
-
 /* "RANK:STEP" */
-static enum status read_flip(const char *name, const char *text, uint64_t flip[2])
+static enum status read_flip(const char *name, const char *text, struct settings *o)
 {
     unsigned rank, step;
     int n = 0;
     if (sscanf(text, "%9u:%9u%n", &rank, &step, &n) != 2 || text[n] || !step)
         return usage(name, text, "not RANK:STEP, as 2:10");
-    flip[0] = rank;
-    flip[1] = step;
+    o->flip[0] = rank;
+    o->flip[1] = step;
     return STATUS_OK;
 }
 
@@ -307,12 +173,13 @@ static enum status read_slow(const char *name, const char *text, struct settings
 }
 
 /* "200": steps; "30s", "10m", "2h": time */
-static enum status read_interval(const char *name, const char *text, struct saver_rules *rules)
+static enum status read_interval(const char *name, const char *text, struct settings *o)
 {
     static const struct {
         char unit;
         double seconds;
     } units[] = {{'s', 1}, {'m', 60}, {'h', 3600}};
+    struct saver_rules *rules = &o->checkpoint;
     char *end;
     double n = strtod(text, &end);
     bool time = false;
@@ -329,116 +196,136 @@ static enum status read_interval(const char *name, const char *text, struct save
     return STATUS_OK;
 }
 
-/* options of what a run survives; *known false: another option */
-static enum status apply_lasting(struct settings *o, int option, bool *known)
+static enum status read_ranks(const char *name, const char *text, struct settings *o)
 {
-    int choice = 0;
-    *known = true;
-    switch (option) {
-    case OPT_EVERY:
-        return read_interval("--every", optarg, &o->checkpoint);
-    case OPT_KEEP:
-        return read_count("--keep", optarg, 0, &o->checkpoint.keep);
-    case OPT_KEEP_EVERY:
-        return read_count("--keep-every", optarg, 1, &o->checkpoint.keep_every);
-    case OPT_RESTARTS:
-        return read_count("--restarts", optarg, 0, &o->restarts);
-    case OPT_REPLICAS:
-        return read_count("--check-replicas", optarg, 1, &o->replicas_every);
-    case OPT_FLIP:
-        return read_flip("--flip-bit", optarg, o->flip);
-    case OPT_GOODPUT:
-        o->goodput = true;
-        return STATUS_OK;
-    case OPT_SPIKE:
-        TRY(read_choice("--on-spike", optarg, "say stop", &choice));
-        o->stop_on_spike = choice == 1;
-        return STATUS_OK;
-    case OPT_SLOW:
-        return read_slow("--slow-rank", optarg, o);
-    case OPT_RESUME:
-        o->resume = true;
-        return STATUS_OK;
-    case OPT_TOKENS:
-    case OPT_TEMPERATURE:
-    case OPT_TOP_K:
-    case OPT_SEED:
-        return apply_sampling(o, option);
-    default:
-        *known = false;
-        return STATUS_OK;
-    }
+    o->local_ranks = strcmp(text, "local") == 0;
+    return o->local_ranks || strcmp(text, "all") == 0 ? STATUS_OK : usage(name, text, "neither local nor all");
 }
 
-static enum status apply(struct settings *o, int option, bool *done)
+/* What an option is: it says yes; a text; a whole number from 0 or from 1 on; a number from 0 on, and what another text
+ * is not; one of some words, whose index is taken, or of two, of which the second says yes; read by a function; or help
+ * and version, which are printed. */
+enum kind { YES, TEXT, FROM_0, FROM_1, NUMBER, WORD, YES_WORD, READ, HELP, VERSION };
+
+#define AT(field) offsetof(struct settings, field), NULL, NULL
+#define WORDS(field, words) offsetof(struct settings, field), words, NULL
+static const struct rule {
+    const char *name;
+    enum kind kind;
+    size_t at; /* of its field in the settings */
+    const char *words;
+    enum status (*read)(const char *name, const char *text, struct settings *o);
+} rules[] = {
+    {"--data", TEXT, AT(data)},
+    {"--steps", FROM_1, AT(steps)},
+    {"--at", FROM_1, AT(at)},
+    {"--goodput", YES, AT(goodput)},
+    {"--init", TEXT, AT(init)},
+    {"--save", TEXT, AT(save)},
+    {"--eval", TEXT, AT(eval)},
+    {"--eval-every", FROM_1, AT(eval_every)},
+    {"--log", TEXT, AT(log)},
+    {"--trace", TEXT, AT(trace)},
+    {"--shuffle-queues", FROM_1, AT(shuffle_seed)},
+    {"--dump-gradients", TEXT, AT(gradients)},
+    {"--watchdog", NUMBER, WORDS(watchdog_s, "not a number of seconds")},
+    {"--ranks", READ, 0, NULL, read_ranks},
+    {"--device", YES_WORD, WORDS(cuda, "cpu cuda")},
+    {"--transport", WORD, WORDS(transport, "shm nccl d2d mpi")},
+    {"--rendezvous", TEXT, AT(rendezvous)},
+    {"--rank", FROM_0, AT(rank)},
+    {"--world", FROM_1, AT(ranks)},
+    {"--replay", WORD, WORDS(replay, "eager segments graph")},
+    {"--no-deterministic", YES, AT(free_order)},
+    {"--checkpoint", TEXT, AT(checkpoint.dir)},
+    {"--resume", YES, AT(resume)},
+    {"--every", READ, 0, NULL, read_interval},
+    {"--keep", FROM_0, AT(checkpoint.keep)},
+    {"--check-replicas", FROM_1, AT(replicas_every)},
+    {"--flip-bit", READ, 0, NULL, read_flip},
+    {"--slow-rank", READ, 0, NULL, read_slow},
+    {"--on-spike", YES_WORD, WORDS(stop_on_spike, "say stop")},
+    {"--restarts", FROM_0, AT(restarts)},
+    {"--keep-every", FROM_1, AT(checkpoint.keep_every)},
+    {"--paced", TEXT, AT(paced)},
+    {"--calibrate", YES, AT(calibrate)},
+    {"--routing", TEXT, AT(routing[ROUTING_REPLAY])},
+    {"--routing-save", TEXT, AT(routing[ROUTING_SAVE])},
+    {"--routing-compare", TEXT, AT(routing[ROUTING_COMPARE])},
+    {"--generate", TEXT, AT(generate)},
+    {"--tokens", FROM_1, AT(tokens)},
+    {"--temperature", NUMBER, WORDS(temperature, "not a number from 0 on")},
+    {"--top-k", FROM_1, AT(top_k)},
+    {"--seed", FROM_0, AT(seed)},
+    {"--json", YES, AT(json)},
+    {"--quiet", YES, AT(quiet)},
+    {"--help", HELP, AT(dir)},
+    {"--version", VERSION, AT(dir)},
+};
+enum { NRULES = sizeof rules / sizeof *rules, FIRST_RULE = 1000 /* beside short options' letters */ };
+
+static enum status apply(struct settings *o, const struct rule *r, const char *text)
 {
-    const char **path = path_of(o, option);
-    int choice = 0;
-    bool known;
-    if (path) {
-        *path = optarg;
+    void *field = (char *)o + r->at;
+    int word = 0;
+    switch (r->kind) {
+    case YES:
+        *(bool *)field = true;
         return STATUS_OK;
-    }
-    TRY(apply_lasting(o, option, &known));
-    if (known)
+    case TEXT:
+        *(const char **)field = text;
         return STATUS_OK;
-    switch (option) {
-    case OPT_STEPS:
-        return read_count("--steps", optarg, 1, &o->steps);
-    case OPT_AT:
-        return read_count("--at", optarg, 1, &o->at);
-    case OPT_EVAL_EVERY:
-        return read_count("--eval-every", optarg, 1, &o->eval_every);
-    case OPT_SHUFFLE:
-        return read_count("--shuffle-queues", optarg, 1, &o->shuffle_seed);
-    case OPT_WATCHDOG:
-        return read_number("--watchdog", optarg, "not a number of seconds", &o->watchdog_s);
-    case OPT_RANKS:
-        o->local_ranks = strcmp(optarg, "local") == 0;
-        return o->local_ranks || strcmp(optarg, "all") == 0 ? STATUS_OK
-                                                            : usage("--ranks", optarg, "neither local nor all");
-    case OPT_DEVICE:
-        TRY(read_choice("--device", optarg, "cpu cuda", &choice));
-        o->cuda = choice == 1;
+    case FROM_0:
+    case FROM_1:
+        return read_count(r->name, text, r->kind == FROM_1, field);
+    case NUMBER:
+        return read_number(r->name, text, r->words, field);
+    case WORD:
+        return read_choice(r->name, text, r->words, field);
+    case YES_WORD:
+        TRY(read_choice(r->name, text, r->words, &word));
+        *(bool *)field = word == 1;
         return STATUS_OK;
-    case OPT_TRANSPORT:
-        return read_choice("--transport", optarg, "shm nccl d2d mpi", &o->transport);
-    case OPT_REPLAY:
-        return read_choice("--replay", optarg, "eager segments graph", &o->replay);
-    case OPT_RANK:
-        return read_count("--rank", optarg, 0, &o->rank);
-    case OPT_WORLD:
-        return read_count("--world", optarg, 1, &o->ranks);
-    case OPT_FREE_ORDER:
-        o->free_order = true;
+    case READ:
+        return r->read(r->name, text, o);
+    case HELP:
+        printf("%s%s%s%s", help, help_devices, help_generate, help_end);
         return STATUS_OK;
-    case OPT_CALIBRATE:
-        o->calibrate = true;
-        return STATUS_OK;
-    case 'o':
-        o->output = optarg;
-        return STATUS_OK;
-    case OPT_JSON:
-        o->json = true;
-        return STATUS_OK;
-    case OPT_QUIET:
-        o->quiet = true;
-        return STATUS_OK;
-    case OPT_HELP:
-        fputs(help, stdout);
-        fputs(help_devices, stdout);
-        fputs(help_generate, stdout);
-        fputs(help_end, stdout);
-        *done = true;
-        return STATUS_OK;
-    case OPT_VERSION:
+    case VERSION:
         puts("llmrun " LLMRUN_VERSION);
-        *done = true;
         return STATUS_OK;
-    default: /* getopt has said what is wrong */
-        fputs("Try 'llmrun --help'.\n", stderr);
-        return STATUS_USAGE;
     }
+    return STATUS_OK;
+}
+
+/* which of its options say how tokens are chosen that --generate writes */
+static bool samples(const struct rule *r)
+{
+    return r->at == offsetof(struct settings, tokens) || r->at == offsetof(struct settings, temperature) ||
+           r->at == offsetof(struct settings, top_k) || r->at == offsetof(struct settings, seed);
+}
+
+static enum status read_options(struct settings *o, int argc, char **argv, bool *done)
+{
+    struct option options[NRULES + 1] = {{NULL, 0, NULL, 0}};
+    for (int i = 0; i < NRULES; i++) {
+        bool alone = rules[i].kind == YES || rules[i].kind == HELP || rules[i].kind == VERSION;
+        options[i] = (struct option){rules[i].name + 2, alone ? no_argument : required_argument, NULL, FIRST_RULE + i};
+    }
+    for (int option; !*done && (option = getopt_long(argc, argv, "o:", options, NULL)) != -1;) {
+        if (option == 'o') {
+            o->output = optarg;
+        } else if (option >= FIRST_RULE) {
+            const struct rule *r = &rules[option - FIRST_RULE];
+            o->sampling = samples(r) ? r->name : o->sampling;
+            *done = r->kind == HELP || r->kind == VERSION;
+            TRY(apply(o, r, optarg));
+        } else { /* getopt has said what is wrong */
+            fputs("Try 'llmrun --help'.\n", stderr);
+            return STATUS_USAGE;
+        }
+    }
+    return STATUS_OK;
 }
 
 /* options whose ranks share memory, or start each other */
@@ -530,11 +417,9 @@ enum status settings_parse(struct settings *o, int argc, char **argv, bool *done
                            .tokens = 100,
                            .temperature = 0.8};
     *done = false;
-    for (int option; (option = getopt_long(argc, argv, "o:", long_options, NULL)) != -1;) {
-        TRY(apply(o, option, done));
-        if (*done)
-            return STATUS_OK;
-    }
+    TRY(read_options(o, argc, argv, done));
+    if (*done)
+        return STATUS_OK;
     if (o->calibrate) { /* kernels, or with --transport nccl what goes between GPUs */
         if (optind < argc)
             return usage(argv[optind], NULL, "--calibrate takes no plan");
