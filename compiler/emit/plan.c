@@ -83,38 +83,29 @@ struct ranks *plan_ranks(const struct plan *p)
 
 void plan_json_head(const struct plan *p, struct strbuf *o)
 {
-    strbuf_text(o, "{\"schema\": 1,\n \"compiler\": {\"version\": ");
-    strbuf_json_string(o, p->version ? p->version : LLMC_VERSION);
-    strbuf_printf(o, ", \"instructions\": \"%016llx\"},\n ", (unsigned long long)isa_fingerprint());
+    strbuf_json(o, "{'schema': 1,\n 'compiler': {'version': %s, ", p->version ? p->version : LLMC_VERSION);
+    strbuf_printf(o, "\"instructions\": \"%016llx\"},\n ", (unsigned long long)isa_fingerprint());
     job_json(p->job, p->topo, p->decision.gpus_used, o);
     strbuf_text(o, " \"set\": [");
-    for (uint32_t i = 0; i < p->nsets; i++) {
-        strbuf_text(o, i ? ", " : "");
-        strbuf_json_string(o, p->sets[i]);
-    }
+    for (uint32_t i = 0; i < p->nsets; i++)
+        strbuf_json(o, i ? ", %s" : "%s", p->sets[i]);
     strbuf_text(o, "],\n \"decision\": ");
     decision_json(p->job, &p->decision, o);
 }
 
 void plan_json(const struct plan *p, bool with_seconds, struct strbuf *o)
 {
-    plan_json_head(p, o);
-    strbuf_text(o, ",\n");
+    const struct plan_search *s = &p->search;
     struct predicted predicted = plan_predicted(p);
-    strbuf_text(o, " ");
+    plan_json_head(p, o);
+    strbuf_text(o, ",\n ");
     predicted_json(&predicted, o);
-    strbuf_text(o, ",\n");
-    strbuf_printf(o,
-                  " \"search\": {\"space\": %llu, \"evaluated\": %llu, \"pruned\": %llu, \"top\": %u, "
-                  "\"budget\": %llu, \"spent\": %llu, ",
-                  (unsigned long long)p->search.space, (unsigned long long)p->search.evaluated,
-                  (unsigned long long)p->search.pruned, p->search.top, (unsigned long long)p->search.budget,
-                  (unsigned long long)p->search.spent);
-    strbuf_json_key(o, "gap", p->search.gap, "");
-    if (with_seconds) {
-        strbuf_text(o, ", ");
-        strbuf_json_key(o, "seconds", p->search.seconds, "");
-    }
+    strbuf_json(o,
+                ",\n 'search': {'space': %lu, 'evaluated': %lu, 'pruned': %lu, 'top': %u, 'budget': %lu, 'spent': %lu, "
+                "'gap': %g",
+                s->space, s->evaluated, s->pruned, s->top, s->budget, s->spent, s->gap);
+    if (with_seconds)
+        strbuf_json(o, ", 'seconds': %g", s->seconds);
     strbuf_text(o, "}}\n");
 }
 

@@ -37,28 +37,22 @@ void job_json(const struct job *job, const struct topo *topo, uint32_t gpus_used
 {
     const struct model *m = &job->model;
     uint64_t ahead = model_predict_parameters(m);
-    strbuf_text(o, "\"model\": {\"name\": ");
-    strbuf_json_string(o, m->name);
-    strbuf_printf(o, ", \"parameters\": %llu, \"active_parameters\": %llu, ", (unsigned long long)model_parameters(m),
-                  (unsigned long long)model_active_parameters(m));
+    strbuf_json(o, "'model': {'name': %s, 'parameters': %lu, 'active_parameters': %lu, ", m->name, model_parameters(m),
+                model_active_parameters(m));
     if (ahead) /* counted by nobody among the parameters */
-        strbuf_printf(o, "\"prediction_parameters\": %llu, ", (unsigned long long)ahead);
-    strbuf_printf(o, "\"layers\": %u},\n \"cluster\": {\"name\": ", m->nlayers);
-    strbuf_json_string(o, topo->name);
-    strbuf_printf(o, ", \"gpus\": %llu, \"gpus_used\": %u},\n", (unsigned long long)topo->gpus, gpus_used);
+        strbuf_json(o, "'prediction_parameters': %lu, ", ahead);
+    strbuf_json(o, "'layers': %u},\n 'cluster': {'name': %s, 'gpus': %lu, 'gpus_used': %u},\n", m->nlayers, topo->name,
+                topo->gpus, gpus_used);
 }
 
 void predicted_json(const struct predicted *f, struct strbuf *o)
 {
-    strbuf_text(o, "\"predicted\": {");
-    strbuf_json_key(o, "step_time_s", f->step_time_s, ", ");
-    strbuf_json_key(o, "tokens_per_s_per_gpu", f->tokens_per_s_per_gpu, ", ");
-    strbuf_json_key(o, "model_flops_per_gpu_s", f->model_flops_per_gpu_s, ", ");
-    strbuf_json_key(o, "mfu", f->mfu, ",\n               ");
-    strbuf_json_key(o, "bubble_fraction", f->bubble_fraction, ", ");
-    strbuf_json_key(o, "exposed_comm_fraction", f->exposed_comm_fraction, ", ");
-    strbuf_printf(o, "\"peak_memory_bytes\": %llu, \"peak_memory_rank\": %u}", (unsigned long long)f->peak_memory_bytes,
-                  f->peak_memory_rank);
+    strbuf_json(o,
+                "'predicted': {'step_time_s': %g, 'tokens_per_s_per_gpu': %g, 'model_flops_per_gpu_s': %g, 'mfu': %g,\n"
+                "               'bubble_fraction': %g, 'exposed_comm_fraction': %g, 'peak_memory_bytes': %lu, "
+                "'peak_memory_rank': %u}",
+                f->step_time_s, f->tokens_per_s_per_gpu, f->model_flops_per_gpu_s, f->mfu, f->bubble_fraction,
+                f->exposed_comm_fraction, f->peak_memory_bytes, f->peak_memory_rank);
 }
 
 static uint64_t device_bytes(const struct plan *p, uint32_t role)

@@ -196,36 +196,20 @@ void execution_print(const struct execution *e, FILE *out)
     origin_print(e->origin, out);
 }
 
-static void text_json(struct strbuf *b, const char *key, const char *text)
-{
-    strbuf_printf(b, ", \"%s\": ", key);
-    if (text)
-        strbuf_json_string(b, text);
-    else
-        strbuf_text(b, "null");
-}
-
 void execution_json(const struct execution *e, FILE *out)
 {
     static const char *const words[] = {
         [EXECUTED_NOTHING] = NULL, [EXECUTED_PROGRAMS] = "programs", [EXECUTED_SHRUNK] = "shrunk"};
-    bool ran = e->what != EXECUTED_NOTHING;
     struct strbuf b = {0};
-    strbuf_printf(&b, "{\"schema\": 1, \"equal\": %s", execution_equal(e) ? "true" : "false");
-    text_json(&b, "executed", words[e->what]);
-    text_json(&b, "decision", e->decision);
-    text_json(&b, "shrunk", e->what == EXECUTED_SHRUNK ? e->decision : NULL);
-    text_json(&b, "job", e->job);
-    strbuf_printf(&b,
-                  ", \"verified\": %s, \"exact\": {\"equal\": %s, \"orders\": %u, \"numbers\": %llu, "
-                  "\"instructions\": %llu",
-                  e->verified ? "false" : "true", ran && !e->exact ? "true" : "false", e->orders,
-                  (unsigned long long)e->numbers, (unsigned long long)e->ninsns);
-    text_json(&b, "why", e->exact);
-    strbuf_printf(&b, "}, \"real\": {\"equal\": %s, \"steps\": %u, \"loss_error\": %.3g, \"norm_error\": %.3g",
-                  e->steps && !e->real ? "true" : "false", e->steps, e->loss_error, e->norm_error);
-    text_json(&b, "why", e->real);
-    strbuf_char(&b, '}');
+    strbuf_json(&b,
+                "{'schema': 1, 'equal': %d, 'executed': %s, 'decision': %s, 'shrunk': %s, 'job': %s, 'verified': %d, "
+                "'exact': {'equal': %d, 'orders': %u, 'numbers': %lu, 'instructions': %lu, 'why': %s}, "
+                "'real': {'equal': %d, 'steps': %u, ",
+                execution_equal(e), words[e->what], e->decision, e->what == EXECUTED_SHRUNK ? e->decision : NULL,
+                e->job, !e->verified, e->what != EXECUTED_NOTHING && !e->exact, e->orders, e->numbers, e->ninsns,
+                e->exact, e->steps && !e->real, e->steps);
+    strbuf_printf(&b, "\"loss_error\": %.3g, \"norm_error\": %.3g", e->loss_error, e->norm_error);
+    strbuf_json(&b, ", 'why': %s}", e->real);
     origin_json(e->origin, &b);
     strbuf_text(&b, "}\n");
     fputs(b.text, out);

@@ -195,8 +195,8 @@ static void items_json(const struct estimate *e, struct strbuf *o)
     strbuf_text(o, " \"time\": {");
     uint32_t n = explain_time_items(a, NULL, e, item);
     for (uint32_t i = 0; i < n; i++)
-        strbuf_json_key(o, item[i].key, item[i].value, i + 1 < n ? ", " : "},\n");
-    strbuf_text(o, " \"memory\": {");
+        strbuf_json(o, i ? ", %s: %g" : "%s: %g", item[i].key, item[i].value);
+    strbuf_text(o, "},\n \"memory\": {");
     n = explain_memory_items(a, NULL, e, item);
     for (uint32_t i = 0; i < n; i++)
         strbuf_printf(o, "\"%s\": %.0f%s", item[i].key, item[i].value, i + 1 < n ? ", " : "},\n");
@@ -210,11 +210,9 @@ static void candidate_json(const struct job *job, const struct topo *topo, const
     strbuf_text(o, ",\n ");
     struct predicted predicted = estimate_predicted(job, topo, c);
     predicted_json(&predicted, o);
-    strbuf_printf(o, ",\n \"emittable\": %s", c->emittable ? "true" : "false");
-    if (!c->emittable) {
-        strbuf_text(o, ", \"cannot_emit\": ");
-        strbuf_json_string(o, c->cannot);
-    }
+    strbuf_json(o, ",\n 'emittable': %d", c->emittable);
+    if (!c->emittable)
+        strbuf_json(o, ", 'cannot_emit': %s", c->cannot);
 }
 
 void estimate_json(const struct job *job, const struct topo *topo, const struct search_result *r, struct strbuf *o)
@@ -227,23 +225,16 @@ void estimate_json(const struct job *job, const struct topo *topo, const struct 
     candidate_json(job, topo, &r->candidates[0], o);
     strbuf_text(o, ",\n");
     items_json(&r->candidates[0].estimate, o);
-    strbuf_text(o, " \"profile\": ");
-    strbuf_json_string(o, job->wishes.profile_name);
-    strbuf_printf(o, ", \"extrapolated\": %s,\n",
-                  is_calibrated(&topo->types[r->candidates[0].decision.type].gpu) ? "false" : "true");
-    strbuf_printf(
-        o, " \"search\": {\"space\": %llu, \"evaluated\": %llu, \"pruned\": %llu, \"budget\": %llu, \"spent\": %llu, ",
-        (unsigned long long)r->space, (unsigned long long)r->evaluated, (unsigned long long)r->pruned,
-        (unsigned long long)r->budget, (unsigned long long)r->spent);
-    strbuf_json_key(o, "gap", r->gap, ", ");
-    strbuf_json_key(o, "seconds", r->seconds, "},\n");
-    strbuf_text(o, " \"candidates\": [");
+    strbuf_json(o,
+                " 'profile': %s, 'extrapolated': %d,\n 'search': {'space': %lu, 'evaluated': %lu, 'pruned': %lu, "
+                "'budget': %lu, 'spent': %lu, 'gap': %g, 'seconds': %g},\n 'candidates': [",
+                job->wishes.profile_name, !is_calibrated(&topo->types[r->candidates[0].decision.type].gpu), r->space,
+                r->evaluated, r->pruned, r->budget, r->spent, r->gap, r->seconds);
     for (uint32_t i = 1; i < r->ncandidates; i++) {
         const struct candidate x = candidate_known(&r->candidates[i]);
         strbuf_text(o, i > 1 ? ",\n {" : "{");
         candidate_json(job, topo, &x, o);
-        strbuf_printf(o, ", \"compiled\": %s", x.placed_bytes ? "true" : "false");
-        strbuf_printf(o, ", \"fits\": %s}", candidate_fits(&x) ? "true" : "false");
+        strbuf_json(o, ", 'compiled': %d, 'fits': %d}", x.placed_bytes != 0, candidate_fits(&x));
     }
     strbuf_text(o, "]}\n");
 }

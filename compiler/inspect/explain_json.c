@@ -6,13 +6,6 @@
 
 #include <math.h>
 
-static void text(struct strbuf *o, const char *key, const char *v, const char *after)
-{
-    strbuf_printf(o, "\"%s\": ", key);
-    v ? strbuf_json_string(o, v) : strbuf_text(o, "null");
-    strbuf_text(o, after);
-}
-
 static void items_json(const struct explanation *x, bool time, struct strbuf *o)
 {
     struct explain_item item[EXPLAIN_ITEMS];
@@ -20,26 +13,23 @@ static void items_json(const struct explanation *x, bool time, struct strbuf *o)
     uint32_t n = time ? explain_time_items(x->arena, x->cost, e, item)
                       : explain_memory_items(x->arena, x->cost, e, item);
     if (time)
-        strbuf_json_key(o, "step_time_s", e->step_time_s, ", \"items\": [");
+        strbuf_json(o, "'step_time_s': %g", e->step_time_s);
     else
-        strbuf_printf(o, "\"peak_bytes\": %llu, \"limit_bytes\": %llu, \"stage\": %u, \"items\": [",
-                      (unsigned long long)e->peak_bytes, (unsigned long long)x->memory_limit_bytes, e->peak_stage);
+        strbuf_json(o, "'peak_bytes': %lu, 'limit_bytes': %lu, 'stage': %u", e->peak_bytes, x->memory_limit_bytes,
+                    e->peak_stage);
+    strbuf_text(o, ", \"items\": [");
     for (uint32_t i = 0; i < n; i++) {
         strbuf_text(o, i ? ",\n   {" : "\n   {");
-        text(o, "key", item[i].key, ", ");
-        strbuf_json_key(o, time ? "seconds" : "bytes", item[i].value, ", ");
-        text(o, "meaning", item[i].meaning, ", ");
-        text(o, "how", item[i].how, ", ");
-        text(o, "detail", item[i].detail, "}");
+        strbuf_json(o, "'key': %s, %s: %g, 'meaning': %s, 'how': %s, 'detail': %s}", item[i].key,
+                    time ? "seconds" : "bytes", item[i].value, item[i].meaning, item[i].how, item[i].detail);
     }
     strbuf_text(o, "]},\n");
 }
 
 static void candidate_json(const struct job *job, const struct candidate *c, struct strbuf *o)
 {
-    strbuf_json_key(o, "step_time_s", c->estimate.step_time_s, ", ");
-    strbuf_json_key(o, "peak_memory_bytes", (double)c->estimate.peak_bytes, ", ");
-    strbuf_printf(o, "\"emittable\": %s, \"decision\": ", c->emittable ? "true" : "false");
+    strbuf_json(o, "'step_time_s': %g, 'peak_memory_bytes': %g, 'emittable': %d, 'decision': ", c->estimate.step_time_s,
+                (double)c->estimate.peak_bytes, c->emittable);
     decision_json(job, &c->decision, o);
 }
 
@@ -49,12 +39,10 @@ static void others_json(const struct explanation *x, struct strbuf *o)
     for (size_t i = 0; i < x->others.n; i++) {
         const struct explain_other *r = &x->others.at[i];
         strbuf_text(o, i ? ",\n  {" : "\n  {");
-        text(o, "dimension", r->dimension, ", ");
-        text(o, "change", r->what, ", ");
-        strbuf_json_key(o, "loses", r->slower, ", ");
-        strbuf_printf(o, "\"fits\": %s, \"compiled\": %s, \"against_wishes\": %s, ", r->fits ? "true" : "false",
-                      r->compiled ? "true" : "false", r->wished ? "true" : "false");
-        text(o, "why", r->why, ",\n   ");
+        strbuf_json(o,
+                    "'dimension': %s, 'change': %s, 'loses': %g, 'fits': %d, 'compiled': %d, 'against_wishes': %d, "
+                    "'why': %s,\n   ",
+                    r->dimension, r->what, r->slower, r->fits, r->compiled, r->wished, r->why);
         candidate_json(x->job, &r->candidate, o);
         strbuf_text(o, "}");
     }
@@ -67,21 +55,17 @@ static void shifts_json(const struct explanation *x, struct strbuf *o)
     for (size_t i = 0; i < x->shifts.n; i++) {
         const struct explain_shift *s = &x->shifts.at[i];
         strbuf_text(o, i ? ",\n  {" : "\n  {");
-        text(o, "key", s->key, ", ");
-        strbuf_json_key(o, "at_minus_10_percent", s->less, ", ");
-        strbuf_json_key(o, "at_plus_10_percent", s->more, ", ");
-        text(o, "other_choice", s->choice, ", ");
-        strbuf_json_key(o, "other_gains", s->gain, "}");
+        strbuf_json(o,
+                    "'key': %s, 'at_minus_10_percent': %g, 'at_plus_10_percent': %g, 'other_choice': %s, "
+                    "'other_gains': %g}",
+                    s->key, s->less, s->more, s->choice, s->gain);
     }
     strbuf_text(o, "],\n \"jitter\": ");
-    if (x->has_jitter) {
-        strbuf_text(o, "{");
-        strbuf_json_key(o, "share", x->jitter_share, ", ");
-        strbuf_json_key(o, "one_replica", x->jitter_mean, ", ");
-        strbuf_json_key(o, "slowest_replica", x->jitter_slowest, "},\n");
-    } else {
+    if (x->has_jitter)
+        strbuf_json(o, "{'share': %g, 'one_replica': %g, 'slowest_replica': %g},\n", x->jitter_share, x->jitter_mean,
+                    x->jitter_slowest);
+    else
         strbuf_text(o, "null,\n");
-    }
 }
 
 static void changes_json(const struct explanation *x, struct strbuf *o)
@@ -89,7 +73,7 @@ static void changes_json(const struct explanation *x, struct strbuf *o)
     strbuf_text(o, " \"changes\": [");
     for (size_t i = 0; i < x->changes.n; i++) {
         strbuf_text(o, i ? ",\n  {" : "\n  {");
-        text(o, "change", x->changes.at[i].what, ", ");
+        strbuf_json(o, "'change': %s, ", x->changes.at[i].what);
         candidate_json(x->job, &x->changes.at[i].candidate, o);
         strbuf_text(o, "}");
     }
@@ -98,35 +82,31 @@ static void changes_json(const struct explanation *x, struct strbuf *o)
 
 static void search_json(const struct job *job, const struct search_result *r, struct strbuf *o)
 {
-    strbuf_printf(
-        o, " \"search\": {\"space\": %llu, \"evaluated\": %llu, \"pruned\": %llu, \"budget\": %llu, \"spent\": %llu, ",
-        (unsigned long long)r->space, (unsigned long long)r->evaluated, (unsigned long long)r->pruned,
-        (unsigned long long)r->budget, (unsigned long long)r->spent);
-    strbuf_text(o, "\"branches_removed\": {");
-    for (uint32_t i = 0; i < NREMOVALS; i++)
-        strbuf_printf(o, "%s\"%s\": %llu", i ? ", " : "", removal_names[i], (unsigned long long)r->removed[i]);
+    strbuf_json(o,
+                " 'search': {'space': %lu, 'evaluated': %lu, 'pruned': %lu, 'budget': %lu, 'spent': %lu, "
+                "'branches_removed': {",
+                r->space, r->evaluated, r->pruned, r->budget, r->spent);
+    for (uint32_t i = 0; i < NREMOVALS; i++) {
+        strbuf_text(o, i ? ", " : "");
+        strbuf_json(o, "%s: %lu", removal_names[i], r->removed[i]);
+    }
     strbuf_text(o, "}, \"given_up\": ");
     if (r->given_up > 0) {
-        strbuf_text(o, "{");
-        strbuf_json_key(o, "faster", r->given_up, ", ");
+        strbuf_json(o, "{'faster': %g, ", r->given_up);
         candidate_json(job, &r->fastest, o);
         strbuf_text(o, "}");
     } else {
         strbuf_text(o, "null");
     }
-    strbuf_text(o, ", ");
-    strbuf_json_key(o, "gap", r->gap, "}}\n");
+    strbuf_json(o, ", 'gap': %g}}\n", r->gap);
 }
 
 void explain_json(const struct explanation *x, FILE *out)
 {
     struct strbuf o = {0};
-    strbuf_text(&o, "{\"schema\": 1,\n ");
-    text(&o, "model", x->job->model.name, ", ");
-    text(&o, "cluster", x->topo->name ? x->topo->name : "", ", ");
-    text(&o, "profile", x->job->wishes.profile_name, ",\n");
-    strbuf_printf(&o, " \"feasible\": %s, ", x->cost ? "true" : "false");
-    text(&o, "reason", x->reason, ",\n");
+    strbuf_json(&o, "{'schema': 1,\n 'model': %s, 'cluster': %s, 'profile': %s,\n 'feasible': %d, 'reason': %s,\n",
+                x->job->model.name, x->topo->name ? x->topo->name : "", x->job->wishes.profile_name, x->cost != NULL,
+                x->reason);
     if (x->cost) {
         struct candidate shown = x->chosen;
         shown.estimate = x->shown;

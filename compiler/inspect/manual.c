@@ -121,44 +121,20 @@ bool manual_isa(FILE *out, const char *filter)
     return any;
 }
 
-static void json_member(struct strbuf *b, const char *name, const char *value)
-{
-    strbuf_printf(b, "\"%s\": ", name);
-    strbuf_json_string(b, value);
-}
-
 static void json_row(struct strbuf *b, enum op op, const struct isa_info *info)
 {
-    strbuf_text(b, "    {");
-    json_member(b, "name", info->name);
-    strbuf_printf(b, ", \"number\": %u, ", op);
-    json_member(b, "queue", isa_queue_name(info->queue));
-    strbuf_text(b, ", ");
-    json_member(b, "unit", isa_unit_name(info->unit));
-    strbuf_text(b, ",\n     ");
-    json_member(b, "meaning", info->meaning);
-    strbuf_text(b, ",\n     \"operands\": [");
+    strbuf_json(b, "    {'name': %s, 'number': %u, 'queue': %s, 'unit': %s,\n     'meaning': %s,\n     'operands': [",
+                info->name, op, isa_queue_name(info->queue), isa_unit_name(info->unit), info->meaning);
     for (size_t k = 0; k < info->noperands; k++) {
         const struct isa_operand *o = &info->operand[k];
-        strbuf_text(b, k ? ",\n       {" : "\n       {");
-        json_member(b, "name", o->name);
-        strbuf_text(b, ", ");
-        json_member(b, "mark", mark_words(o->mark));
-        strbuf_printf(b, ", \"optional\": %s, ", o->optional ? "true" : "false");
-        json_member(b, "dtype", dtype_words(o->dtype));
-        strbuf_text(b, ", ");
-        json_member(b, "rows", o->rows);
-        strbuf_text(b, ", ");
-        json_member(b, "cols", o->cols);
-        strbuf_char(b, '}');
+        strbuf_text(b, k ? "," : "");
+        strbuf_json(b, "\n       {'name': %s, 'mark': %s, 'optional': %d, 'dtype': %s, 'rows': %s, 'cols': %s}",
+                    o->name, mark_words(o->mark), o->optional, dtype_words(o->dtype), o->rows, o->cols);
     }
     strbuf_text(b, "],\n     \"attributes\": [");
     for (size_t k = 0; k < info->nattrs; k++) {
-        strbuf_text(b, k ? ", {" : "{");
-        json_member(b, "name", info->attr[k].name);
-        strbuf_text(b, ", ");
-        json_member(b, "kind", attr_words(info->attr[k].kind));
-        strbuf_char(b, '}');
+        strbuf_text(b, k ? ", " : "");
+        strbuf_json(b, "{'name': %s, 'kind': %s}", info->attr[k].name, attr_words(info->attr[k].kind));
     }
     strbuf_text(b, "]}");
 }

@@ -204,26 +204,23 @@ static void print_json(const struct plan *p, FILE *out, struct arena *a, uint32_
             continue;
         const struct sim_role *role = &p->timeline->roles[r];
         struct bill bill = make_bill(a, p->train[r], role, false);
-        strbuf_printf(&b, "%s\n  {\"role\": %u, \"first_rank\": %u, \"arena_bytes\": %llu, \"live_peak_bytes\": %llu, ",
-                      comma, r, show_first_rank(p, r), (unsigned long long)bill.arena_bytes,
-                      (unsigned long long)role->peak_live_bytes);
-        strbuf_text(&b, "\"live_peak_s\": ");
-        strbuf_json_number(&b, (double)(role->peak_ns - role->begin_ns) / 1e9);
-        strbuf_text(&b, ", \"items\": [");
+        strbuf_text(&b, comma);
+        strbuf_json(&b,
+                    "\n  {'role': %u, 'first_rank': %u, 'arena_bytes': %lu, 'live_peak_bytes': %lu, 'live_peak_s': %g, "
+                    "'items': [",
+                    r, show_first_rank(p, r), bill.arena_bytes, role->peak_live_bytes,
+                    (double)(role->peak_ns - role->begin_ns) / 1e9);
         for (size_t i = 0; i < bill.lines.n; i++) {
-            strbuf_text(&b, i ? ", {\"name\": " : "{\"name\": ");
-            strbuf_json_string(&b, bill.lines.at[i].name);
-            strbuf_printf(&b, ", \"persistent\": %s, \"bytes\": %llu}", bill.lines.at[i].step ? "false" : "true",
-                          (unsigned long long)bill.lines.at[i].bytes);
+            const struct line *l = &bill.lines.at[i];
+            strbuf_text(&b, i ? ", " : "");
+            strbuf_json(&b, "{'name': %s, 'persistent': %d, 'bytes': %lu}", l->name, !l->step, l->bytes);
         }
-        strbuf_printf(&b, "], \"not_live_bytes\": %llu, \"live\": [", (unsigned long long)bill.rest_bytes);
+        strbuf_json(&b, "], 'not_live_bytes': %lu, 'live': [", bill.rest_bytes);
         uint32_t n = 0;
         const struct live_point *points = with_points ? simulate_memory(a, p->train[r], role, &n) : NULL;
-        for (uint32_t i = 0; i < n; i++) {
-            strbuf_text(&b, i ? ", [" : "[");
-            strbuf_json_number(&b, (double)(points[i].at_ns - role->begin_ns) / 1e9);
-            strbuf_printf(&b, ", %llu]", (unsigned long long)points[i].bytes);
-        }
+        for (uint32_t i = 0; i < n; i++)
+            strbuf_json(&b, i ? ", [%g, %lu]" : "[%g, %lu]", (double)(points[i].at_ns - role->begin_ns) / 1e9,
+                        points[i].bytes);
         strbuf_text(&b, "]}");
         comma = ",";
     }

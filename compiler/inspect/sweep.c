@@ -89,14 +89,9 @@ static void row_json(struct arena *a, const struct list *lists, uint32_t nlists,
                      const char *estimate, struct strbuf *o)
 {
     strbuf_text(o, "{\"schema\": 1, \"sweep\": {");
-    for (uint32_t i = 0; i < nlists; i++) {
-        strbuf_text(o, i ? ", " : "");
-        strbuf_json_string(o, lists[i].key);
-        strbuf_text(o, ": ");
-        strbuf_json_string(o, row->value[i]);
-    }
-    strbuf_text(o, "}, \"why\": ");
-    row->why ? strbuf_json_string(o, row->why) : strbuf_text(o, "null");
+    for (uint32_t i = 0; i < nlists; i++)
+        strbuf_json(o, i ? ", %s: %s" : "%s: %s", lists[i].key, row->value[i]);
+    strbuf_json(o, "}, 'why': %s", row->why);
     char *line = arena_strdup(a, estimate); /* line ends stand between tokens only: strings have theirs escaped */
     for (char *p = line; *p; p++)
         *p = *p == '\n' ? ' ' : *p;

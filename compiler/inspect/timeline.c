@@ -354,53 +354,38 @@ static void print_table(FILE *out, const struct plan *p, const struct show_optio
 
 /* --- JSON --- */
 
-static void json_seconds(struct strbuf *b, const char *key, int64_t ns)
+static double seconds(int64_t ns)
 {
-    strbuf_printf(b, "\"%s\": ", key);
-    strbuf_json_number(b, (double)ns / 1e9);
+    return (double)ns / 1e9;
 }
 
 static void json_causes(struct strbuf *b, const int64_t *idle)
 {
     static const char *const keys[NIDLE] = {"warmup_s", "cooldown_s", "exposed_comm_s", "wait_s", "imbalance_s"};
-    strbuf_text(b, "\"idle\": {");
-    for (int k = 0; k < NIDLE; k++) {
-        strbuf_text(b, k ? ", " : "");
-        json_seconds(b, keys[k], idle[k]);
-    }
+    for (int k = 0; k < NIDLE; k++)
+        strbuf_json(b, k ? ", %s: %g" : "'idle': {%s: %g", keys[k], seconds(idle[k]));
     strbuf_text(b, "}");
 }
 
 static void json_role(struct strbuf *b, struct arena *a, const struct plan *p, uint32_t r)
 {
     const struct sim_role *role = &p->timeline->roles[r];
-    strbuf_printf(b, "{\"role\": %u, \"first_rank\": %u, ", r, show_first_rank(p, r));
-    json_seconds(b, "begin_s", role->begin_ns);
-    strbuf_text(b, ", ");
-    json_seconds(b, "end_s", role->end_ns);
-    strbuf_text(b, ", ");
-    json_seconds(b, "busy_s", role->busy_ns);
-    strbuf_text(b, ", ");
+    strbuf_json(b, "{'role': %u, 'first_rank': %u, 'begin_s': %g, 'end_s': %g, 'busy_s': %g, ", r,
+                show_first_rank(p, r), seconds(role->begin_ns), seconds(role->end_ns), seconds(role->busy_ns));
     json_causes(b, role->idle_ns);
     strbuf_text(b, ", \"waited_s\": [");
-    for (uint32_t q = 0; q < p->nroles; q++) {
-        strbuf_text(b, q ? ", " : "");
-        strbuf_json_number(b, (double)role->waited_ns[q] / 1e9);
-    }
+    for (uint32_t q = 0; q < p->nroles; q++)
+        strbuf_json(b, q ? ", %g" : "%g", seconds(role->waited_ns[q]));
     strbuf_text(b, "],\n   \"blocks\": [");
     uint32_t n;
     const struct show_block *blocks = show_blocks(a, p->train[r], role, &n);
     for (uint32_t i = 0; i < n; i++) {
         strbuf_printf(b, "%s{\"action\": \"%c\"", i ? ", " : "", blocks[i].action ? blocks[i].action : '-');
         if (blocks[i].stage != NONE)
-            strbuf_printf(b, ", \"stage\": %u", blocks[i].stage);
+            strbuf_json(b, ", 'stage': %u", blocks[i].stage);
         if (blocks[i].microbatch != NONE)
-            strbuf_printf(b, ", \"microbatch\": %u", blocks[i].microbatch);
-        strbuf_text(b, ", ");
-        json_seconds(b, "start_s", blocks[i].start_ns);
-        strbuf_text(b, ", ");
-        json_seconds(b, "end_s", blocks[i].end_ns);
-        strbuf_text(b, "}");
+            strbuf_json(b, ", 'microbatch': %u", blocks[i].microbatch);
+        strbuf_json(b, ", 'start_s': %g, 'end_s': %g}", seconds(blocks[i].start_ns), seconds(blocks[i].end_ns));
     }
     strbuf_text(b, "]}");
 }
@@ -409,13 +394,8 @@ static void timeline_json(const struct plan *p, FILE *out, struct arena *a, uint
 {
     const struct predicted f = plan_predicted(p);
     struct strbuf b = {0};
-    strbuf_text(&b, "{\"schema\": 1, \"step_time_s\": ");
-    strbuf_json_number(&b, f.step_time_s);
-    strbuf_text(&b, ", \"bubble_fraction\": ");
-    strbuf_json_number(&b, f.bubble_fraction);
-    strbuf_text(&b, ", \"exposed_comm_fraction\": ");
-    strbuf_json_number(&b, f.exposed_comm_fraction);
-    strbuf_text(&b, ", ");
+    strbuf_json(&b, "{'schema': 1, 'step_time_s': %g, 'bubble_fraction': %g, 'exposed_comm_fraction': %g, ",
+                f.step_time_s, f.bubble_fraction, f.exposed_comm_fraction);
     json_causes(&b, p->timeline->idle_ns);
     strbuf_text(&b, ", \"roles\": [");
     const char *comma = "\n  ";

@@ -180,16 +180,11 @@ static void write_tail(struct writer *w)
     strbuf_text(b, "\n],\n\"displayTimeUnit\":\"ms\",\n");
     if (w->nranks == 1)
         strbuf_printf(b, "\"distributedInfo\":{\"rank\":%u,\"world_size\":%u},\n", w->ranks[0], w->p->mesh.nranks);
-    strbuf_text(b, "\"otherData\":{\"producer\":\"llmc\",\"simulated\":true,\"model\":");
-    strbuf_json_string(b, w->p->job->model.name);
-    strbuf_text(b, ",\"step_time_s\":");
-    strbuf_json_number(b, f.step_time_s);
-    strbuf_text(b, ",\"bubble_fraction\":");
-    strbuf_json_number(b, f.bubble_fraction);
-    strbuf_text(b, ",\"exposed_comm_fraction\":");
-    strbuf_json_number(b, f.exposed_comm_fraction);
-    strbuf_printf(b, ",\"peak_memory_bytes\":%llu,\"peak_memory_rank\":%u}}\n", (unsigned long long)f.peak_memory_bytes,
-                  f.peak_memory_rank);
+    strbuf_json(b,
+                "'otherData':{'producer':'llmc','simulated':true,'model':%s,'step_time_s':%g,'bubble_fraction':%g,"
+                "'exposed_comm_fraction':%g,'peak_memory_bytes':%lu,'peak_memory_rank':%u}}\n",
+                w->p->job->model.name, f.step_time_s, f.bubble_fraction, f.exposed_comm_fraction, f.peak_memory_bytes,
+                f.peak_memory_rank);
     fputs(b->text, w->out);
 }
 

@@ -151,15 +151,13 @@ static void print_json(const struct plan *p, FILE *out, struct arena *a, uint32_
         struct flows f = collect(a, p, r);
         for (size_t k = 0; k < f.of.n; k++) {
             const struct flow *flow = &f.of.at[k];
-            strbuf_printf(&b, "%s\n  {\"role\": %u, \"op\": \"%s\", \"queue\": \"%s\", \"group\": ", comma, r,
-                          isa_info(flow->op)->name, isa_queue_name((enum queue)flow->queue));
-            strbuf_json_string(&b, transfer_group(a, p, &flow->each, r));
-            strbuf_printf(&b, ", \"members\": %u, \"tier\": ", flow->each.members);
-            strbuf_json_string(&b, transfer_tier(p, &flow->each));
-            strbuf_printf(&b, ", \"count\": %u, \"bytes\": %llu, \"time_s\": ", flow->count,
-                          (unsigned long long)flow->bytes);
-            strbuf_json_number(&b, (double)flow->ns / 1e9);
-            strbuf_text(&b, "}");
+            strbuf_text(&b, comma);
+            strbuf_json(&b,
+                        "\n  {'role': %u, 'op': %s, 'queue': %s, 'group': %s, 'members': %u, 'tier': %s, 'count': %u, "
+                        "'bytes': %lu, 'time_s': %g}",
+                        r, isa_info(flow->op)->name, isa_queue_name((enum queue)flow->queue),
+                        transfer_group(a, p, &flow->each, r), flow->each.members, transfer_tier(p, &flow->each),
+                        flow->count, flow->bytes, (double)flow->ns / 1e9);
             comma = ",";
         }
     }

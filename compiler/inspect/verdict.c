@@ -33,40 +33,24 @@ void verdict_print(const struct verdict *v, const struct origin *o, FILE *out)
         origin_print(o, out);
 }
 
-static void number_or_null(struct strbuf *b, const char *key, uint32_t v)
+/* a number, or null */
+static void json_index(struct strbuf *b, const char *key, uint32_t v)
 {
-    if (v == NONE)
-        strbuf_printf(b, "\"%s\": null, ", key);
-    else
-        strbuf_printf(b, "\"%s\": %u, ", key, v);
-}
-
-static void text_or_null(struct strbuf *b, const char *key, const char *text)
-{
-    strbuf_printf(b, "\"%s\": ", key);
-    if (text)
-        strbuf_json_string(b, text);
-    else
-        strbuf_text(b, "null");
-    strbuf_text(b, ", ");
+    strbuf_json(b, v == NONE ? "%s: null, " : "%s: %u, ", key, v);
 }
 
 void origin_json(const struct origin *o, struct strbuf *b)
 {
-    strbuf_printf(b, ", \"origin\": {\"holds\": %s, ", o->ndifferences ? "false" : "true");
-    text_or_null(b, "compiler", o->version);
-    strbuf_printf(b, "\"files\": %u, \"differences\": [", o->nfiles);
+    strbuf_json(b, ", 'origin': {'holds': %d, 'compiler': %s, 'files': %u, 'differences': [", !o->ndifferences,
+                o->version, o->nfiles);
     for (uint32_t i = 0; i < o->ndifferences; i++) {
         const struct difference *x = &o->differences[i];
-        strbuf_printf(b, "%s\n {", i ? "," : "");
-        text_or_null(b, "file", x->file);
-        text_or_null(b, "key", x->key);
-        number_or_null(b, "role", x->role);
-        strbuf_printf(b, "\"evaluation\": %s, ", x->evaluation ? "true" : "false");
-        number_or_null(b, "instruction", x->instruction);
-        strbuf_text(b, "\"message\": ");
-        strbuf_json_string(b, x->message);
-        strbuf_char(b, '}');
+        strbuf_text(b, i ? "," : "");
+        strbuf_json(b, "\n {'file': %s, 'key': %s, ", x->file, x->key);
+        json_index(b, "role", x->role);
+        strbuf_json(b, "'evaluation': %d, ", x->evaluation);
+        json_index(b, "instruction", x->instruction);
+        strbuf_json(b, "'message': %s}", x->message);
     }
     strbuf_text(b, "]}");
 }
@@ -74,20 +58,16 @@ void origin_json(const struct origin *o, struct strbuf *b)
 void verdict_json(const struct verdict *v, const struct origin *o, FILE *out)
 {
     struct strbuf b = {0};
-    bool holds = !v->nviolations && !(o && o->ndifferences);
-    strbuf_printf(&b,
-                  "{\"schema\": 1, \"holds\": %s, \"certificate\": %s, \"instructions\": %" PRIu64
-                  ", \"ranks\": %" PRIu64 ", \"violations\": [",
-                  holds ? "true" : "false", v->certificate ? "true" : "false", v->checked_insns, v->checked_ranks);
+    strbuf_json(&b, "{'schema': 1, 'holds': %d, 'certificate': %d, 'instructions': %lu, 'ranks': %lu, 'violations': [",
+                !v->nviolations && !(o && o->ndifferences), v->certificate, v->checked_insns, v->checked_ranks);
     for (uint32_t i = 0; i < v->nviolations; i++) {
         const struct violation *x = &v->violations[i];
-        strbuf_printf(&b, "%s\n {\"property\": %u, \"role\": %u, ", i ? "," : "", x->property, x->role);
-        number_or_null(&b, "rank", x->rank);
-        strbuf_printf(&b, "\"evaluation\": %s, ", x->evaluation ? "true" : "false");
-        number_or_null(&b, "instruction", x->insn);
-        strbuf_text(&b, "\"message\": ");
-        strbuf_json_string(&b, x->message);
-        strbuf_char(&b, '}');
+        strbuf_text(&b, i ? "," : "");
+        strbuf_json(&b, "\n {'property': %u, 'role': %u, ", x->property, x->role);
+        json_index(&b, "rank", x->rank);
+        strbuf_json(&b, "'evaluation': %d, ", x->evaluation);
+        json_index(&b, "instruction", x->insn);
+        strbuf_json(&b, "'message': %s}", x->message);
     }
     strbuf_char(&b, ']');
     if (o)

@@ -186,70 +186,65 @@ static void nodes_json(const struct decision *d, struct strbuf *out)
     for (uint32_t i = 0, n; i < d->nnodes; i += n) {
         for (n = 1; i + n < d->nnodes && d->nodes[i + n] == d->nodes[i] + n;)
             n++;
-        strbuf_printf(out, "%s[%u, %u]", i ? ", " : "", d->nodes[i], n);
+        strbuf_json(out, i ? ", [%u, %u]" : "[%u, %u]", d->nodes[i], n);
     }
+    strbuf_text(out, "]");
+}
+
+/* those of the n words whose bit is set */
+static void words_json(const char *const *words, int n, uint32_t bits, struct strbuf *out)
+{
+    const char *separator = "[";
+    for (int i = 0; i < n; i++)
+        if (bits & 1u << i) {
+            strbuf_text(out, separator);
+            strbuf_json_string(out, words[i]);
+            separator = ", ";
+        }
+    strbuf_text(out, *separator == '[' ? "[]" : "]");
+}
+
+static void recompute_json(const struct decision *d, struct strbuf *out)
+{
+    strbuf_json(out, "'recompute': %s, 'recompute_detail': ", recompute_names[d->recompute]);
+    words_json(recompute_part_names, 8, d->parts, out);
+    if (d->recompute_layers)
+        strbuf_json(out, ", 'recompute_layers': %u", d->recompute_layers);
+    uint32_t spared = 0;
+    for (uint32_t s = 0; s < d->nstages; s++)
+        spared += d->stages[s].spared;
+    if (!spared || d->recompute_layers)
+        return;
+    for (uint32_t s = 0; s < d->nstages; s++) /* layers run again, by stage */
+        strbuf_json(out, s ? ", %u" : ", 'recompute_stages': [%u", d->stages[s].count - d->stages[s].spared);
     strbuf_text(out, "]");
 }
 
 void decision_json(const struct job *job, const struct decision *d, struct strbuf *out)
 {
+    static const char *const offloads[] = {"optimizer", "activations"}; /* by bit of enum offload_part */
     struct arena *a = arena_new();
-    strbuf_printf(out,
-                  "{\"tp\": %u, \"sp\": %s, \"cp\": %u, \"pp\": %u, \"vpp\": %u, \"dp\": %u, \"ep\": %u, \"etp\": %u, "
-                  "\"zero\": %u, \"shard\": %u, \"microbatch\": %u, \"microbatches\": %u, \"recompute\": \"%s\", "
-                  "\"recompute_detail\": [",
-                  d->tp, d->sp ? "true" : "false", d->cp, d->pp, d->vpp, d->dp, d->ep, d->etp, d->zero, d->shard,
-                  d->microbatch, d->microbatches, recompute_names[d->recompute]);
-    const char *separator = "";
-    for (int i = 0; i < 8; i++)
-        if (d->parts & 1u << i) {
-            strbuf_printf(out, "%s\"%s\"", separator, recompute_part_names[i]);
-            separator = ", ";
-        }
-    strbuf_text(out, "], ");
-    if (d->recompute_layers)
-        strbuf_printf(out, "\"recompute_layers\": %u, ", d->recompute_layers);
-    uint32_t spared = 0;
-    for (uint32_t s = 0; s < d->nstages; s++)
-        spared += d->stages[s].spared;
-    if (spared && !d->recompute_layers) { /* layers run again, by stage */
-        strbuf_text(out, "\"recompute_stages\": [");
-        for (uint32_t s = 0; s < d->nstages; s++)
-            strbuf_printf(out, "%s%u", s ? ", " : "", d->stages[s].count - d->stages[s].spared);
-        strbuf_text(out, "], ");
-    }
-    strbuf_printf(out, "\"schedule\": \"%s\", \"schedule_group\": ", schedule_name(d->schedule));
-    if (d->schedule_group)
-        strbuf_printf(out, "%u", d->schedule_group);
-    else
-        strbuf_text(out, "null");
-    if (d->folds)
-        strbuf_text(out, ", \"folded\": true");
-    strbuf_text(out, ", \"layout\": ");
-    strbuf_json_string(out, decision_layout(a, d));
-    strbuf_text(out, ", \"context\": ");
-    if (d->cp > 1)
-        strbuf_json_string(out, context_names[d->context]);
-    else
-        strbuf_text(out, "null");
-    strbuf_text(out, ", \"order\": [");
-    for (int i = 0; i < NAXES; i++)
-        strbuf_printf(out, "%s\"%s\"", i ? ", " : "", axis_names[d->order[i]]);
-    strbuf_printf(
-        out, "], \"offload\": [%s%s%s], \"prefetch\": ", job->wishes.offload & OFFLOAD_OPTIMIZER ? "\"optimizer\"" : "",
-        job->wishes.offload == (OFFLOAD_OPTIMIZER | OFFLOAD_ACTIVATIONS) ? ", " : "",
-        job->wishes.offload & OFFLOAD_ACTIVATIONS ? "\"activations\"" : "");
-    if (d->prefetch)
-        strbuf_printf(out, "%u", d->prefetch);
-    else
-        strbuf_text(out, "null");
+    strbuf_json(out,
+                "{'tp': %u, 'sp': %d, 'cp': %u, 'pp': %u, 'vpp': %u, 'dp': %u, 'ep': %u, 'etp': %u, 'zero': %u, "
+                "'shard': %u, 'microbatch': %u, 'microbatches': %u, ",
+                d->tp, d->sp, d->cp, d->pp, d->vpp, d->dp, d->ep, d->etp, d->zero, d->shard, d->microbatch,
+                d->microbatches);
+    recompute_json(d, out);
+    strbuf_json(out, ", 'schedule': %s, 'schedule_group': ", schedule_name(d->schedule));
+    strbuf_json(out, d->schedule_group ? "%u" : "null", d->schedule_group);
+    strbuf_text(out, d->folds ? ", \"folded\": true" : "");
+    strbuf_json(out, ", 'layout': %s, 'context': %s, 'order': [%s, %s, %s, %s], 'offload': ", decision_layout(a, d),
+                d->cp > 1 ? context_names[d->context] : NULL, axis_names[d->order[0]], axis_names[d->order[1]],
+                axis_names[d->order[2]], axis_names[d->order[3]]);
+    words_json(offloads, 2, job->wishes.offload, out);
+    strbuf_json(out, d->prefetch ? ", 'prefetch': %u" : ", 'prefetch': null", d->prefetch);
     if (d->ep_nodes > 1)
-        strbuf_printf(out, ", \"expert_nodes\": %u", d->ep_nodes);
+        strbuf_json(out, ", 'expert_nodes': %u", d->ep_nodes);
     if (d->room > 0)
         strbuf_printf(out, ", \"expert_room\": %.17g", d->room);
     if (decision_skews(job, d))
         strbuf_text(out, ", \"post_validation\": true");
-    strbuf_printf(out, ", \"node_type\": %u, \"nodes\": ", d->type);
+    strbuf_json(out, ", 'node_type': %u, 'nodes': ", d->type);
     nodes_json(d, out);
     strbuf_text(out, "}");
     arena_free(a);

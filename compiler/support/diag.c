@@ -392,12 +392,7 @@ static void json_place(struct strbuf *out, struct span at)
     uint32_t line = 0, column = 0;
     if (at.source)
         source_position(at.source, at.start, &line, &column);
-    strbuf_text(out, "\"file\": ");
-    if (at.source)
-        strbuf_json_string(out, at.source->name);
-    else
-        strbuf_text(out, "null");
-    strbuf_printf(out, ", \"line\": %u, \"column\": %u", line, column);
+    strbuf_json(out, "{'file': %s, 'line': %u, 'column': %u", at.source ? at.source->name : NULL, line, column);
 }
 
 /* `fix` is the help, else what stands beside the caret; the other of the two goes to the notes. */
@@ -406,35 +401,19 @@ static void json_message(struct strbuf *out, const struct message *m)
     const char *caret = m->caret;
     if (caret && !strncmp(caret, "help: ", 6))
         caret += 6;
-    const char *fix = m->help ? m->help : caret;
-    strbuf_text(out, "{");
     json_place(out, m->at);
-    strbuf_printf(out, ", \"length\": %u, \"severity\": \"%s\", \"code\": ", m->at.source ? m->at.length : 0,
-                  m->severity == SEVERITY_ERROR ? "error" : "warning");
-    strbuf_json_string(out, m->code);
-    strbuf_text(out, ", \"message\": ");
-    strbuf_json_string(out, m->text);
-    strbuf_text(out, ", \"notes\": [");
+    strbuf_json(out, ", 'length': %u, 'severity': %s, 'code': %s, 'message': %s, 'notes': [",
+                m->at.source ? m->at.length : 0, m->severity == SEVERITY_ERROR ? "error" : "warning", m->code, m->text);
     if (m->note) {
-        strbuf_text(out, "{");
         json_place(out, m->note_at);
-        strbuf_text(out, ", \"message\": ");
-        strbuf_json_string(out, m->note);
-        strbuf_text(out, "}");
+        strbuf_json(out, ", 'message': %s}", m->note);
     }
     if (caret && m->help) {
-        strbuf_text(out, m->note ? ", {" : "{");
+        strbuf_text(out, m->note ? ", " : "");
         json_place(out, m->at);
-        strbuf_text(out, ", \"message\": ");
-        strbuf_json_string(out, caret);
-        strbuf_text(out, "}");
+        strbuf_json(out, ", 'message': %s}", caret);
     }
-    strbuf_text(out, "], \"fix\": ");
-    if (fix)
-        strbuf_json_string(out, fix);
-    else
-        strbuf_text(out, "null");
-    strbuf_text(out, "}");
+    strbuf_json(out, "], 'fix': %s}", m->help ? m->help : caret);
 }
 
 void diag_print_json(const struct diag *d, FILE *out)

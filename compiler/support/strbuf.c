@@ -168,9 +168,28 @@ void strbuf_json_number(struct strbuf *b, double v)
     strbuf_text(b, text);
 }
 
-void strbuf_json_key(struct strbuf *b, const char *key, double v, const char *after)
+void strbuf_json(struct strbuf *b, const char *fmt, ...)
 {
-    strbuf_printf(b, "\"%s\": ", key);
-    strbuf_json_number(b, v);
-    strbuf_text(b, after);
+    va_list ap;
+    va_start(ap, fmt);
+    for (size_t n = strcspn(fmt, "%'"); strbuf_bytes(b, fmt, n), *(fmt += n); n = strcspn(++fmt, "%'")) {
+        if (*fmt == '\'') {
+            strbuf_char(b, '"');
+            continue;
+        }
+        bool wide = *++fmt == 'l';
+        fmt += strspn(fmt, "l");
+        const char *text = *fmt == 's' ? va_arg(ap, const char *) : NULL;
+        if (text)
+            strbuf_json_string(b, text);
+        else if (*fmt == 's')
+            strbuf_text(b, "null");
+        else if (*fmt == 'g')
+            strbuf_json_number(b, va_arg(ap, double));
+        else if (*fmt == 'd')
+            strbuf_text(b, va_arg(ap, int) ? "true" : "false");
+        else
+            strbuf_printf(b, "%llu", wide ? va_arg(ap, unsigned long long) : va_arg(ap, unsigned));
+    }
+    va_end(ap);
 }

@@ -23,8 +23,9 @@ void strbuf_printf(struct strbuf *b, const char *fmt, ...) __attribute__((format
  * possible; further lines start at `indent` */
 void strbuf_wrap(struct strbuf *b, const char *s, size_t column, size_t indent, size_t width);
 
-/* "key": v, then what follows */
-void strbuf_json_key(struct strbuf *b, const char *key, double v, const char *after);
+/* A piece of JSON, with ' for ": %s is a string with its quotes, or null; %g a number as strbuf_json_number() writes
+ * it; %d a truth value; %u, %lu and %llu are whole numbers. */
+void strbuf_json(struct strbuf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* s as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD */
 void strbuf_json_string(struct strbuf *b, const char *s);
 /* a double as JSON: shortest form that reads back equal, null for nan and inf */

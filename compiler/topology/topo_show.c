@@ -213,105 +213,46 @@ void topo_print(const struct topo *t, FILE *out)
 
 /* ---- JSON: base units, unit in the key ---- */
 
-static void key(struct strbuf *b, const char *name)
-{
-    if (b->length && !strchr("{[", b->text[b->length - 1]))
-        strbuf_text(b, ", ");
-    if (*name) {
-        strbuf_json_string(b, name);
-        strbuf_text(b, ": ");
-    }
-}
-
-static void put_number(struct strbuf *b, const char *name, double v)
-{
-    key(b, name);
-    strbuf_json_number(b, v);
-}
-
-static void put_count(struct strbuf *b, const char *name, uint64_t v)
-{
-    key(b, name);
-    strbuf_printf(b, "%" PRIu64, v);
-}
-
-static void put_text(struct strbuf *b, const char *name, const char *v)
-{
-    key(b, name);
-    if (v)
-        strbuf_json_string(b, v);
-    else
-        strbuf_text(b, "null");
-}
-
-static void put_bool(struct strbuf *b, const char *name, bool v)
-{
-    key(b, name);
-    strbuf_text(b, v ? "true" : "false");
-}
-
-static void open_with(struct strbuf *b, const char *name, char bracket)
-{
-    key(b, name);
-    strbuf_char(b, bracket);
-}
-
 static void json_type(struct strbuf *b, const struct topo_node_type *type)
 {
     const struct topo_gpu *gpu = &type->gpu;
-    open_with(b, "", '{');
-    put_text(b, "id", type->id);
-    put_count(b, "nodes", type->nnodes);
-    put_count(b, "gpus_per_node", type->gpus);
-    open_with(b, "gpu", '{');
-    put_text(b, "model", gpu->model);
-    put_bool(b, "in_catalogue", gpu->known);
-    put_count(b, "memory_bytes", gpu->memory_bytes);
-    put_count(b, "reserve_bytes", gpu->reserve_bytes);
-    put_number(b, "memory_bytes_s", gpu->memory_bytes_s);
-    open_with(b, "dense_peak_flop_s", '{');
+    strbuf_json(b,
+                "{'id': %s, 'nodes': %u, 'gpus_per_node': %u, 'gpu': {'model': %s, 'in_catalogue': %d, "
+                "'memory_bytes': %lu, 'reserve_bytes': %lu, 'memory_bytes_s': %g, 'dense_peak_flop_s': {",
+                type->id, type->nnodes, type->gpus, gpu->model, gpu->known, gpu->memory_bytes, gpu->reserve_bytes,
+                gpu->memory_bytes_s);
+    const char *format = "%s: %g";
     for (int i = 0; i < NTOPO_DTYPES; i++)
-        if (gpu->peak_flop_s[i] > 0)
-            put_number(b, topo_dtype_words[i], gpu->peak_flop_s[i]);
-    strbuf_text(b, "}}");
-    open_with(b, "scale_up", '{');
-    put_text(b, "kind", topo_scale_up_words[type->scale_up.kind]);
-    put_number(b, "bytes_s_per_gpu", type->scale_up.bytes_s);
-    put_count(b, "span_nodes", type->scale_up.span);
-    put_count(b, "domain_gpus", type->scale_up.gpus);
-    put_bool(b, "multicast", type->scale_up.multicast);
-    strbuf_char(b, '}');
-    open_with(b, "nics", '[');
-    for (uint32_t i = 0; i < type->nnics; i++) {
-        open_with(b, "", '{');
-        put_count(b, "count", type->nics[i].count);
-        put_number(b, "bytes_s", type->nics[i].bytes_s);
-        strbuf_char(b, '}');
-    }
-    strbuf_char(b, ']');
-    put_number(b, "nic_bytes_s_per_gpu", type->nic_bytes_s_per_gpu);
-    strbuf_char(b, '}');
+        if (gpu->peak_flop_s[i] > 0) {
+            strbuf_json(b, format, topo_dtype_words[i], gpu->peak_flop_s[i]);
+            format = ", %s: %g";
+        }
+    strbuf_json(b,
+                "}}, 'scale_up': {'kind': %s, 'bytes_s_per_gpu': %g, 'span_nodes': %u, 'domain_gpus': %u, "
+                "'multicast': %d}, 'nics': [",
+                topo_scale_up_words[type->scale_up.kind], type->scale_up.bytes_s, type->scale_up.span,
+                type->scale_up.gpus, type->scale_up.multicast);
+    for (uint32_t i = 0; i < type->nnics; i++)
+        strbuf_json(b, i ? ", {'count': %u, 'bytes_s': %g}" : "{'count': %u, 'bytes_s': %g}", type->nics[i].count,
+                    type->nics[i].bytes_s);
+    strbuf_json(b, "], 'nic_bytes_s_per_gpu': %g}", type->nic_bytes_s_per_gpu);
 }
 
 static void json_levels(struct strbuf *b, const struct topo *t)
 {
-    open_with(b, "levels", '[');
     for (uint32_t level = 0; level <= t->ntiers; level++) {
-        open_with(b, "", '{');
-        put_text(b, "name", topo_level_name(t, level));
-        put_count(b, "groups", level ? t->tiers[level - 1].ngroups : topo_ndomains(t));
-        put_count(b, "span_nodes", level ? t->tiers[level - 1].span : t->types[0].scale_up.span);
-        put_number(b, "oversubscription", level ? t->tiers[level - 1].oversubscription : 1);
-        open_with(b, "bytes_s_per_gpu", '{');
+        const struct topo_tier *tier = level ? &t->tiers[level - 1] : NULL;
+        strbuf_text(b, level ? ", " : "");
+        strbuf_json(b, "{'name': %s, 'groups': %u, 'span_nodes': %lu, 'oversubscription': %g, 'bytes_s_per_gpu': {",
+                    topo_level_name(t, level), tier ? tier->ngroups : topo_ndomains(t),
+                    tier ? tier->span : t->types[0].scale_up.span, tier ? tier->oversubscription : 1);
         for (uint32_t i = 0; i < t->ntypes; i++)
-            put_number(b, t->types[i].id, topo_level_bytes_s(t, i, level));
-        strbuf_char(b, '}');
-        open_with(b, "latency_s", '{');
+            strbuf_json(b, i ? ", %s: %g" : "%s: %g", t->types[i].id, topo_level_bytes_s(t, i, level));
+        strbuf_text(b, "}, \"latency_s\": {");
         for (uint32_t i = 0; i < t->ntypes; i++)
-            put_number(b, t->types[i].id, topo_level_latency_s(t, i, level));
+            strbuf_json(b, i ? ", %s: %g" : "%s: %g", t->types[i].id, topo_level_latency_s(t, i, level));
         strbuf_text(b, "}}");
     }
-    strbuf_char(b, ']');
 }
 
 /* nodes that are not simply healthy and usable */
@@ -319,50 +260,39 @@ static void json_nodes(struct strbuf *b, const struct topo *t)
 {
     static const char *const states[] = {
         [NODE_USABLE] = "usable", [NODE_EXCLUDED] = "excluded", [NODE_SPARE] = "spare"};
-    open_with(b, "marked_nodes", '[');
+    const char *comma = "";
     for (uint32_t i = 0; i < t->nnodes; i++) {
         const struct topo_node *node = &t->nodes[i];
         if (node->state == NODE_USABLE && !node->excluded_gpus && node->nic_factor >= 1 && node->compute_factor >= 1)
             continue;
-        open_with(b, "", '{');
-        put_text(b, "name", node->name);
-        put_text(b, "state", states[node->state]);
-        open_with(b, "excluded_gpus", '[');
-        for (uint32_t g = 0; g < TOPO_NODE_GPUS_MAX; g++)
+        strbuf_text(b, comma);
+        comma = ", ";
+        strbuf_json(b, "{'name': %s, 'state': %s, 'excluded_gpus': [", node->name, states[node->state]);
+        for (uint32_t g = 0, n = 0; g < TOPO_NODE_GPUS_MAX; g++)
             if (node->excluded_gpus >> g & 1)
-                put_count(b, "", g);
-        strbuf_char(b, ']');
-        put_number(b, "nic_factor", node->nic_factor);
-        put_number(b, "compute_factor", node->compute_factor);
-        put_text(b, "reason", node->reason);
-        strbuf_char(b, '}');
+                strbuf_json(b, n++ ? ", %u" : "%u", g);
+        strbuf_json(b, "], 'nic_factor': %g, 'compute_factor': %g, 'reason': %s}", node->nic_factor,
+                    node->compute_factor, node->reason);
     }
-    strbuf_char(b, ']');
 }
 
 void topo_print_json(const struct topo *t, FILE *out)
 {
     struct strbuf b = {0};
-    strbuf_char(&b, '{');
-    put_count(&b, "schema", 1);
-    put_text(&b, "name", t->name);
-    put_count(&b, "nodes", t->nnodes);
-    put_count(&b, "gpus", t->gpus);
-    put_count(&b, "usable_gpus", t->usable_gpus);
-    open_with(&b, "node_types", '[');
-    for (uint32_t i = 0; i < t->ntypes; i++)
+    strbuf_json(&b, "{'schema': 1, 'name': %s, 'nodes': %u, 'gpus': %lu, 'usable_gpus': %lu, 'node_types': [", t->name,
+                t->nnodes, t->gpus, t->usable_gpus);
+    for (uint32_t i = 0; i < t->ntypes; i++) {
+        strbuf_text(&b, i ? ", " : "");
         json_type(&b, &t->types[i]);
-    strbuf_char(&b, ']');
-    put_text(&b, "medium", t->medium);
-    put_count(&b, "rails", t->rails);
-    put_bool(&b, "cross_rail", t->cross_rail);
-    open_with(&b, "torus", '[');
+    }
+    strbuf_json(&b, "], 'medium': %s, 'rails': %u, 'cross_rail': %d, 'torus': [", t->medium, t->rails, t->cross_rail);
     for (uint32_t i = 0; i < t->torus_dims; i++)
-        put_count(&b, "", t->torus[i]);
-    strbuf_char(&b, ']');
+        strbuf_json(&b, i ? ", %u" : "%u", t->torus[i]);
+    strbuf_text(&b, "], \"levels\": [");
     json_levels(&b, t);
+    strbuf_text(&b, "], \"marked_nodes\": [");
     json_nodes(&b, t);
-    strbuf_text(&b, "}\n");
+    strbuf_text(&b, "]}\n");
     fputs(b.text, out);
     strbuf_free(&b);
 }

@@ -14,11 +14,8 @@ static void print_seats(const struct transition *t, const char *key, bool old, s
     strbuf_printf(out, "  \"%s\": [", key);
     for (uint32_t i = 0; i < t->ranks->nranks; i++) {
         uint32_t rank = old ? t->seats[i].from : t->seats[i].to;
-        strbuf_printf(out, i ? ", " : "");
-        if (rank == NONE)
-            strbuf_text(out, "-1");
-        else
-            strbuf_printf(out, "%u", rank);
+        strbuf_text(out, i ? ", " : "");
+        strbuf_json(out, rank == NONE ? "-1" : "%u", rank);
     }
     strbuf_text(out, "]");
 }
@@ -26,21 +23,16 @@ static void print_seats(const struct transition *t, const char *key, bool old, s
 void transition_json(const struct transition *t, struct strbuf *out)
 {
     struct transition_cost c = transition_cost(t);
-    strbuf_printf(out,
-                  "{\n  \"schema\": 1,\n  \"compiler\": \"" LLMC_VERSION
-                  "\",\n  \"from\": \"%s\",\n  \"to\": \"%s\",\n  \"lost_node\": ",
-                  t->from_hash, t->to_hash);
-    if (t->lost == NONE)
-        strbuf_text(out, "null");
-    else
-        strbuf_printf(out, "%u", t->lost);
-    strbuf_printf(out, ",\n  \"ranks\": %u,\n  \"roles\": %u,\n  \"predicted\": {\"seconds\": ", t->ranks->nranks,
-                  t->nroles);
-    strbuf_json_number(out, c.seconds);
-    strbuf_printf(out,
-                  ", \"messages\": %" PRIu64 ", \"bytes_within_nodes\": %" PRIu64 ", \"bytes_between_nodes\": %" PRIu64
-                  ", \"bytes_on_ranks\": %" PRIu64 ", \"peak_memory_bytes\": %" PRIu64 ", \"peak_memory_rank\": %u},\n",
-                  c.messages, c.near_bytes, c.far_bytes, c.local_bytes, c.peak_bytes, c.peak_rank);
+    strbuf_json(out, "{\n  'schema': 1,\n  'compiler': %s,\n  'from': %s,\n  'to': %s,\n  'lost_node': ", LLMC_VERSION,
+                t->from_hash, t->to_hash);
+    strbuf_json(out, t->lost == NONE ? "null" : "%u", t->lost);
+    strbuf_json(
+        out,
+        ",\n  'ranks': %u,\n  'roles': %u,\n  'predicted': {'seconds': %g, 'messages': %lu, "
+        "'bytes_within_nodes': %lu, 'bytes_between_nodes': %lu, 'bytes_on_ranks': %lu, 'peak_memory_bytes': %lu, "
+        "'peak_memory_rank': %u},\n",
+        t->ranks->nranks, t->nroles, c.seconds, c.messages, c.near_bytes, c.far_bytes, c.local_bytes, c.peak_bytes,
+        c.peak_rank);
     print_seats(t, "from_ranks", true, out);
     strbuf_text(out, ",\n");
     print_seats(t, "to_ranks", false, out);

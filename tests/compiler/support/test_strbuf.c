@@ -6,6 +6,8 @@
 
 #include <CUnit/CUnit.h>
 #include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,10 +81,16 @@ static void test_json_numbers(void)
         CU_ASSERT(!isfinite(cases[i].v) || fabs(strtod(b.text, NULL) - cases[i].v) <= 0);
         strbuf_free(&b);
     }
+}
+
+static void test_json(void)
+{
+    const char *none = getenv("");
     struct strbuf b = {0};
-    strbuf_json_key(&b, "a", 1.5, ", ");
-    strbuf_json_key(&b, "b", NAN, "}");
-    CU_ASSERT_STRING_EQUAL(b.text, "\"a\": 1.5, \"b\": null}");
+    strbuf_json(&b, "{'a': %g, 'b': %g, 'c': [%s, %s],\n", 1.5, NAN, "it's \"q\"", none);
+    strbuf_json(&b, " 'd': %d, %s: %u, 'f': %lu, 'g': %llu}", true, "e", UINT32_MAX, (unsigned long)7, UINT64_MAX + 0ULL);
+    CU_ASSERT_STRING_EQUAL(b.text, "{\"a\": 1.5, \"b\": null, \"c\": [\"it's \\\"q\\\"\", null],\n"
+                                   " \"d\": true, \"e\": 4294967295, \"f\": 7, \"g\": 18446744073709551615}");
     strbuf_free(&b);
 }
 
@@ -118,5 +126,6 @@ void suite_strbuf(void)
     CU_pSuite s = CU_add_suite("strbuf", NULL, NULL);
     CU_add_test(s, "JSON strings hold well-formed UTF-8 alone", test_json_strings);
     CU_add_test(s, "JSON numbers are the shortest that read back", test_json_numbers);
+    CU_add_test(s, "pieces of JSON", test_json);
     CU_add_test(s, "lines are filled by characters", test_wrap);
 }
