@@ -39,7 +39,7 @@ static enum status compile_searched(struct arena *a, struct diag *d, struct job 
     if (diag_errors(d) || !found->ncandidates)
         return STATUS_NO_PLAN;
     TRY(fit_plan(a, d, job, topo, found, top, o, out));
-    (*out)->search = compile_found(*out, found, top);
+    (*out)->search = compile_found(a, *out, found, top);
     (*out)->search.seconds = seconds;
     return STATUS_OK;
 }
@@ -61,7 +61,7 @@ enum status compile_best(struct arena *a, struct diag *d, struct job *job, struc
     return compile_searched(a, d, job, topo, o, out, result);
 }
 
-struct plan_search compile_found(const struct plan *p, const struct search_result *found, uint32_t top)
+struct plan_search compile_found(struct arena *a, const struct plan *p, const struct search_result *found, uint32_t top)
 {
     double own = fit_worth(p->job, 1e-9 * (double)p->timeline->step_ns, &p->decision);
     return (struct plan_search){.top = top,
@@ -70,6 +70,9 @@ struct plan_search compile_found(const struct plan *p, const struct search_resul
                                 .evaluated = found->evaluated,
                                 .pruned = found->pruned,
                                 .spent = found->spent,
-                                .refused = found->removed[REMOVED_EMIT],
+                                .refused = found->has_refused ? decision_text(a, p->job, &found->refused.decision)
+                                                              : NULL,
+                                .cannot = found->refused.cannot,
+                                .refused_s = found->refused.estimate.step_time_s,
                                 .gap = found->least < own ? 1 - found->least / own : 0};
 }

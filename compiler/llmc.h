@@ -20,6 +20,7 @@ enum status compile_best(struct arena *a, struct diag *d, struct job *job, struc
                          const struct compile_options *o, struct plan **plan, struct search_result **found);
 /* Returns the figures of the search that p comes from, which kept `top` candidates.  Their gap is the plan's own:
  * between its simulated step and the least that the search's bounds leave to any other decision. */
-struct plan_search compile_found(const struct plan *p, const struct search_result *found, uint32_t top);
+struct plan_search compile_found(struct arena *a, const struct plan *p, const struct search_result *found,
+                                 uint32_t top);
 
 #endif

@@ -15,20 +15,17 @@
 #include <string.h>
 #include <unistd.h>
 
-/* what the search would choose if everything that the language can say could be lowered */
+/* what the search would choose if everything that the language can say could be lowered, as far as it came to that */
 static void say_left_out(struct command *c, const struct job *job, const struct topo *topo, const struct plan *p)
 {
-    if (!p->search.refused)
-        return;
-    struct arena_mark mark = arena_mark(c->arena);
-    struct search_result *r = search(c->arena, diag_new(c->arena), job, topo, 1, c->options->budget, false);
+    const struct plan_search *x = &p->search;
     struct estimate chosen;
+    if (!x->refused)
+        return;
     cost_estimate(c->arena, cost_new(c->arena, job, topo, &p->decision), &chosen);
-    if (r->ncandidates && !r->candidates[0].emittable && r->candidates[0].estimate.step_time_s < chosen.step_time_s)
+    if (x->refused_s < chosen.step_time_s)
         fprintf(stderr, "left out: %s\n  would be %.1f %% faster by the same estimate, but %s cannot be emitted yet\n",
-                decision_text(c->arena, job, &r->candidates[0].decision),
-                100 * (chosen.step_time_s / r->candidates[0].estimate.step_time_s - 1), r->candidates[0].cannot);
-    arena_reset(c->arena, mark);
+                x->refused, 100 * (chosen.step_time_s / x->refused_s - 1), x->cannot);
 }
 
 /* how far the plan may be from the best one, where that is more than the model can tell, and what would close the gap

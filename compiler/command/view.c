@@ -53,7 +53,7 @@ static const struct search_result *search_again(struct command *c, struct plan *
 {
     uint32_t top = p->search.top ? p->search.top : 1;
     const struct search_result *r = search(c->arena, diag_new(c->arena), p->job, p->topo, top, p->search.budget, true);
-    p->search = compile_found(p, r, top);
+    p->search = compile_found(c->arena, p, r, top);
     return r;
 }
 

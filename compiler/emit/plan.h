@@ -23,8 +23,11 @@ enum { PLAN_MOST_TOP = 65536 };
 struct plan_search {
     uint32_t top; /* most candidates that it kept, up to PLAN_MOST_TOP */
     uint64_t budget, space, evaluated, pruned, spent;
-    uint64_t refused;    /* branches that fit in memory but cannot be emitted; not stored in the folder */
     double gap, seconds; /* seconds: printed on stdout only */
+    /* the best decision that was met and cannot be emitted, by the estimate, and what of it cannot; NULL: none; not
+     * stored in the folder */
+    const char *refused, *cannot;
+    double refused_s;
 };
 
 struct plan {

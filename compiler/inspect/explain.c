@@ -142,20 +142,21 @@ static void find_others(struct explanation *x)
     }
 }
 
-/* the best of what the choice left aside: of everything, for a plan; of what can be emitted, for an estimate
+/* The best of what the choice left aside: of what the search refused, for a plan; of what can be emitted, for an
+ * estimate.
  */
 static void find_left_out(struct explanation *x)
 {
-    if (!x->plan && x->chosen.emittable)
-        return;
-    const struct search_result *r = search(x->arena, diag_new(x->arena), x->job, x->topo, 1, x->budget,
-                                           x->plan == NULL);
-    if (!r->ncandidates)
-        return;
-    x->left_out = r->candidates[0];
-    x->has_left_out = x->plan
-                          ? !x->left_out.emittable && x->left_out.estimate.step_time_s < x->chosen.estimate.step_time_s
-                          : true;
+    const struct search_result *r = x->found;
+    if (x->plan) {
+        x->has_left_out = r->has_refused && r->refused.estimate.step_time_s < x->chosen.estimate.step_time_s;
+        x->left_out = r->refused;
+    } else if (!x->chosen.emittable) {
+        r = search(x->arena, diag_new(x->arena), x->job, x->topo, 1, x->budget, true);
+        x->has_left_out = r->ncandidates > 0;
+        if (r->ncandidates)
+            x->left_out = r->candidates[0];
+    }
 }
 
 bool explain_find(struct explanation *x, struct diag *d)

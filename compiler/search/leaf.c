@@ -254,6 +254,32 @@ void search_finish_leaf(struct searching *s, struct leaf *x)
     search_keep(s, found);
 }
 
+/* Keeps x, which fits but cannot be emitted, if it is better than what was kept.  That is for a message alone and
+ * decides nothing, so it does not count as work. */
+static void keep_refused(struct searching *s, const struct cost *c, const struct search_shape *h,
+                         const struct candidate *x, const char *why)
+{
+    struct search_result *r = s->result;
+    uint64_t spent = r->spent, simulated = r->simulated;
+    struct candidate found = *x;
+    double best = r->has_refused ? search_priced(s, &r->refused) : INFINITY;
+    found.cannot = why;
+    if (search_objective(s, search_leaf_bound_s(s, c, h), x->decision.gpus_used) <= best) {
+        struct cost own = *c;
+        found.decision.stages = s->scratch;
+        own.decision = &found.decision;
+        cost_set_shard(&own);
+        cost_memory(&own, &h->shape, &found.estimate);
+        if (search_time(s, &own, h, INFINITY, &found.estimate) && found.estimate.step_time_s <= search_limit_s(s) &&
+            (!r->has_refused || search_compare(s, &found, &r->refused) < 0)) {
+            r->has_refused = true;
+            search_copy(s, &found, &r->refused);
+        }
+    }
+    r->spent = spent;
+    r->simulated = simulated;
+}
+
 enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_shape *h, const struct decision *d,
                            const struct search_sparing *by, struct leaf *out)
 {
@@ -276,6 +302,8 @@ enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_sh
     if (s->emit_only && !decision_emittable(s->arena, s->job, &x->decision, &why)) {
         s->cannot = why;
         r->removed[REMOVED_EMIT]++;
+        if (s->keeps_refused)
+            keep_refused(s, c, h, x, why);
         return LEAF_OUT;
     }
     out->bound = search_objective(s, search_leaf_bound_s(s, c, h), d->gpus_used);

@@ -28,6 +28,7 @@ struct searching *search_leftover(struct searching *s)
                             .job = job,
                             .topo = s->topo,
                             .emit_only = s->emit_only,
+                            .keeps_refused = s->keeps_refused,
                             .top = s->top,
                             .budget = s->budget,
                             .most = s->most,

@@ -56,7 +56,7 @@ static double price(const struct searching *s, const struct candidate *c)
            (d->recompute == RECOMPUTE_NONE ? 0 : RECOMPUTE_PRICE) + MEMORY_PRICE * fmin(1, used);
 }
 
-static double objective(const struct searching *s, const struct candidate *c)
+double search_priced(const struct searching *s, const struct candidate *c)
 {
     return search_objective(s, c->estimate.step_time_s, c->decision.gpus_used) * (1 + price(s, c));
 }
@@ -91,9 +91,9 @@ static void tie_values(const struct decision *d, uint32_t out[NTIES])
     out[NTIES - 1] = out[NTIES - 1] * 256 + order;
 }
 
-static int compare_candidates(const struct searching *s, const struct candidate *x, const struct candidate *y)
+int search_compare(const struct searching *s, const struct candidate *x, const struct candidate *y)
 {
-    double a = objective(s, x), b = objective(s, y);
+    double a = search_priced(s, x), b = search_priced(s, y);
     if (a != b)
         return a < b ? -1 : 1;
     uint32_t u[NTIES], v[NTIES];
@@ -107,15 +107,15 @@ static int compare_candidates(const struct searching *s, const struct candidate 
 
 double search_worst(const struct searching *s)
 {
-    return s->result->ncandidates < s->top ? INFINITY : objective(s, &s->result->candidates[s->top - 1]);
+    return s->result->ncandidates < s->top ? INFINITY : search_priced(s, &s->result->candidates[s->top - 1]);
 }
 
 double search_best(const struct searching *s)
 {
-    return s->result->ncandidates ? objective(s, &s->result->candidates[0]) : INFINITY;
+    return s->result->ncandidates ? search_priced(s, &s->result->candidates[0]) : INFINITY;
 }
 
-static void copy_candidate(struct searching *s, const struct candidate *c, struct candidate *own)
+void search_copy(struct searching *s, const struct candidate *c, struct candidate *own)
 {
     *own = *c;
     own->decision.stages = ARENA_ARRAY(s->arena, struct stage, c->decision.nstages);
@@ -127,7 +127,7 @@ static void note_fastest(struct searching *s, const struct candidate *c)
     struct candidate *f = &s->result->fastest;
     if (!f->decision.nstages || search_objective(s, c->estimate.step_time_s, c->decision.gpus_used) <
                                     search_objective(s, f->estimate.step_time_s, f->decision.gpus_used))
-        copy_candidate(s, c, f);
+        search_copy(s, c, f);
 }
 
 void search_keep(struct searching *s, const struct candidate *c)
@@ -136,7 +136,7 @@ void search_keep(struct searching *s, const struct candidate *c)
     uint32_t at = r->ncandidates;
     note_fastest(s, c);
     while (at > 0) {
-        int order = compare_candidates(s, c, &r->candidates[at - 1]);
+        int order = search_compare(s, c, &r->candidates[at - 1]);
         if (order == 0)
             return; /* already found by the dive */
         if (order > 0)
@@ -147,7 +147,7 @@ void search_keep(struct searching *s, const struct candidate *c)
         return;
     uint32_t moved = (r->ncandidates < s->top ? r->ncandidates : s->top - 1) - at;
     memmove(&r->candidates[at + 1], &r->candidates[at], moved * sizeof *c);
-    copy_candidate(s, c, &r->candidates[at]);
+    search_copy(s, c, &r->candidates[at]);
     if (r->ncandidates < s->top)
         r->ncandidates++;
 }
@@ -225,6 +225,7 @@ static void certify(struct searching *s)
     if (!r->ncandidates)
         return;
     const struct candidate *x = &r->candidates[0];
+    r->has_refused &= search_compare(s, &r->refused, x) < 0;
     double best = search_objective(s, x->estimate.step_time_s, x->decision.gpus_used);
     const struct candidate *y = &r->fastest;
     double seen = fmin(best, search_objective(s, y->estimate.step_time_s, y->decision.gpus_used));
@@ -335,6 +336,7 @@ static struct searching *search_anything(struct searching *s)
                             .job = s->job,
                             .topo = s->topo,
                             .emit_only = s->emit_only,
+                            .keeps_refused = s->keeps_refused,
                             .anything = true,
                             .top = s->top,
                             .budget = s->budget,
@@ -355,6 +357,7 @@ struct search_result *search(struct arena *a, struct diag *d, const struct job *
                             .job = job,
                             .topo = topo,
                             .emit_only = emit_only,
+                            .keeps_refused = emit_only,
                             .top = top ? top : 1,
                             .budget = first,
                             .most = most,

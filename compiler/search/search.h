@@ -47,6 +47,10 @@ struct search_result {
      * the first is simpler. */
     double gap, given_up;
     struct candidate fastest;
+    /* search() with emit_only: of the decisions that fit but cannot be emitted the best one that was met, if it is
+     * better than all candidates */
+    bool has_refused;
+    struct candidate refused;
     /* lower bound on the objective of any decision, in seconds or GPU-seconds, by estimates and of what was compiled */
     double least;
     double seconds;

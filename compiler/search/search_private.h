@@ -146,6 +146,7 @@ struct searching {
     const struct job *job;
     const struct topo *topo;
     bool emit_only, anything; /* struct space */
+    bool keeps_refused;       /* the result's `refused` is wanted */
     uint32_t top;
     /* budget, most: work allowed in general, and while the gap is wide (0: as budget) */
     uint64_t budget, most, memory_limit;
@@ -206,6 +207,10 @@ double search_worst(const struct searching *s);
 double search_best(const struct searching *s);
 /* keeps a complete, feasible and timed decision if it is among the best */
 void search_keep(struct searching *s, const struct candidate *c);
+/* a candidate's objective with what its departures from the plain layout must gain; which of two comes first (< 0) */
+double search_priced(const struct searching *s, const struct candidate *c);
+int search_compare(const struct searching *s, const struct candidate *x, const struct candidate *y);
+void search_copy(struct searching *s, const struct candidate *c, struct candidate *own); /* its stages as well */
 uint64_t search_dimension_value(const struct decision *d, enum dimension k);
 
 /* branch.c: the tree of meshes, families and leaves, best bound first, after a dive (dive.c) */
