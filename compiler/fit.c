@@ -363,12 +363,9 @@ static void try_smaller(struct fitting *f, uint32_t top)
  * shards. */
 static void wish_for(struct wishes *w, const struct decision *d, struct schedule_wish *schedule)
 {
-    const uint32_t degrees[NDEGREES] = {
-        [DEG_TP] = d->tp, [DEG_CP] = d->cp, [DEG_PP] = d->pp,   [DEG_VPP] = d->vpp,
-        [DEG_DP] = d->dp, [DEG_EP] = d->ep, [DEG_ETP] = d->etp, [DEG_MICROBATCH] = d->microbatch};
-    for (uint32_t k = 0; k < NDEGREES; k++)
-        if (degrees[k])
-            w->degree[k] = (struct wish){.relation = REL_EQ, .value = degrees[k]};
+    for (enum degree k = 0; k < NDEGREES; k++)
+        if (k != DEG_ZERO && k != DEG_SHARD && k != DEG_GPUS)
+            w->degree[k] = (struct wish){.relation = REL_EQ, .value = decision_degree(d, k)};
     *schedule = (struct schedule_wish){.kind = d->schedule, .group = d->schedule_group};
     w->schedules = schedule;
     w->nschedules = d->pp > 1;

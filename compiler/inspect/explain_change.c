@@ -16,29 +16,42 @@
 #define NODES_BUDGET 20000 /* is there any plan at all? */
 #define MOST_NODES (1u << 17)
 
+/* n items, with room for `more` behind them */
+static void *own_list(struct arena *a, const void *list, size_t n, size_t more, size_t size)
+{
+    void *copy = arena_array(a, n + more ? n + more : 1, size);
+    if (n)
+        memcpy(copy, list, n * size);
+    return copy;
+}
+
+struct topo *explain_topo(struct arena *a, const struct topo *t, uint32_t more)
+{
+    struct topo *copy = ARENA_NEW(a, struct topo);
+    *copy = *t;
+    copy->types = own_list(a, t->types, t->ntypes, 0, sizeof *t->types);
+    copy->nodes = own_list(a, t->nodes, t->nnodes, more, sizeof *t->nodes);
+    copy->tiers = own_list(a, t->tiers, t->ntiers, 0, sizeof *t->tiers);
+    copy->measured = own_list(a, t->measured, t->nmeasured, 0, sizeof *t->measured);
+    return copy;
+}
+
 /* the cluster with n more nodes of a type behind its last one; NULL where that has no meaning */
 static struct topo *with_nodes(struct arena *a, const struct topo *t, uint32_t type, uint32_t n)
 {
     const struct topo_node_type *y = &t->types[type];
     if (t->torus_dims || y->nic_bytes_s_per_gpu <= 0 || t->nnodes + (uint64_t)n > MOST_NODES)
         return NULL;
-    struct topo *copy = ARENA_NEW(a, struct topo);
-    *copy = *t;
-    copy->types = ARENA_ARRAY(a, struct topo_node_type, t->ntypes);
-    memcpy(copy->types, t->types, t->ntypes * sizeof *t->types);
+    struct topo *copy = explain_topo(a, t, n);
     copy->types[type].nnodes += n;
     for (uint32_t i = type + 1; i < t->ntypes; i++)
         copy->types[i].first_domain += (n + y->scale_up.span - 1) / y->scale_up.span;
     copy->nnodes += n;
-    copy->nodes = ARENA_ARRAY(a, struct topo_node, copy->nnodes);
-    memcpy(copy->nodes, t->nodes, t->nnodes * sizeof *t->nodes);
     for (uint32_t i = 0; i < n; i++)
         copy->nodes[t->nnodes + i] = (struct topo_node){
             .name = "one more", .type = type, .ordinal = y->nnodes + i, .nic_factor = 1, .compute_factor = 1};
-    copy->tiers = ARENA_ARRAY(a, struct topo_tier, t->ntiers ? t->ntiers : 1);
     for (uint32_t i = 0; i < t->ntiers; i++) {
         struct topo_tier *tier = &copy->tiers[i];
-        *tier = t->tiers[i];
         if (i + 1 == t->ntiers && tier->span < copy->nnodes)
             tier->span = copy->nnodes;
         if (!tier->group_of)
@@ -55,10 +68,7 @@ static struct topo *with_nodes(struct arena *a, const struct topo *t, uint32_t t
 
 static struct topo *without_node(struct arena *a, const struct topo *t, uint32_t node)
 {
-    struct topo *copy = ARENA_NEW(a, struct topo);
-    *copy = *t;
-    copy->nodes = ARENA_ARRAY(a, struct topo_node, t->nnodes);
-    memcpy(copy->nodes, t->nodes, t->nnodes * sizeof *t->nodes);
+    struct topo *copy = explain_topo(a, t, 0);
     copy->nodes[node].state = NODE_EXCLUDED;
     copy->usable_gpus -= t->types[t->nodes[node].type].gpus;
     return copy;
@@ -72,10 +82,7 @@ static struct topo *with_node_back(struct arena *a, const struct topo *t, uint32
         const struct topo_node *node = &t->nodes[i];
         if (node->type != type || (node->state == NODE_USABLE && !node->excluded_gpus))
             continue;
-        struct topo *copy = ARENA_NEW(a, struct topo);
-        *copy = *t;
-        copy->nodes = ARENA_ARRAY(a, struct topo_node, t->nnodes);
-        memcpy(copy->nodes, t->nodes, t->nnodes * sizeof *t->nodes);
+        struct topo *copy = explain_topo(a, t, 0);
         copy->nodes[i].state = NODE_USABLE;
         copy->nodes[i].excluded_gpus = 0;
         copy->usable_gpus += t->types[type].gpus;
@@ -298,10 +305,7 @@ static void rescue_by_memory(struct explanation *x)
     const struct search_result *r = x->found;
     if (!r || !r->has_closest || x->job->wishes.memory)
         return;
-    struct topo *t = ARENA_NEW(x->arena, struct topo);
-    *t = *x->topo;
-    t->types = ARENA_ARRAY(x->arena, struct topo_node_type, t->ntypes);
-    memcpy(t->types, x->topo->types, t->ntypes * sizeof *t->types);
+    struct topo *t = explain_topo(x->arena, x->topo, 0);
     struct topo_gpu *gpu = &t->types[r->closest.decision.type].gpu;
     double gib = 1024.0 * 1024 * 1024;
     uint64_t has = gpu->memory_bytes;

@@ -66,6 +66,8 @@ void explain_shifts(struct explanation *x);
 void explain_jitter(struct explanation *x);
 /* explain_change.c: more or fewer nodes; what would make an impossible request possible */
 void explain_nodes(struct explanation *x);
+/* a cluster whose types, nodes (with room for so many more), tiers and curves may be changed */
+struct topo *explain_topo(struct arena *a, const struct topo *t, uint32_t more);
 void explain_rescue(struct explanation *x);
 
 /* Computes everything for x's job, topo, plan and budget; false: no plan fits, and x says what would change that. */

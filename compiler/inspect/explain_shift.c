@@ -17,23 +17,6 @@
 
 enum shift_kind { SHIFT_COMPUTE, SHIFT_MEMORY, SHIFT_SCALE_UP, SHIFT_NIC, SHIFT_TIER, SHIFT_NODE };
 
-static struct topo *topo_copy(struct arena *a, const struct topo *t)
-{
-    struct topo *copy = ARENA_NEW(a, struct topo);
-    *copy = *t;
-    copy->types = ARENA_ARRAY(a, struct topo_node_type, t->ntypes);
-    memcpy(copy->types, t->types, t->ntypes * sizeof *t->types);
-    copy->nodes = ARENA_ARRAY(a, struct topo_node, t->nnodes);
-    memcpy(copy->nodes, t->nodes, t->nnodes * sizeof *t->nodes);
-    copy->tiers = ARENA_ARRAY(a, struct topo_tier, t->ntiers ? t->ntiers : 1);
-    if (t->ntiers)
-        memcpy(copy->tiers, t->tiers, t->ntiers * sizeof *t->tiers);
-    copy->measured = ARENA_ARRAY(a, struct topo_measured, t->nmeasured ? t->nmeasured : 1);
-    if (t->nmeasured)
-        memcpy(copy->measured, t->measured, t->nmeasured * sizeof *t->measured);
-    return copy;
-}
-
 static void scale_curve(struct arena *a, struct topo_measured *m, double factor)
 {
     struct topo_point *points = ARENA_ARRAY(a, struct topo_point, m->npoints ? m->npoints : 1);
@@ -93,7 +76,7 @@ static void scale_type(struct arena *a, struct topo_node_type *y, enum shift_kin
 static const struct topo *shifted(struct arena *a, const struct topo *t, enum shift_kind kind, uint32_t which,
                                   double factor)
 {
-    struct topo *copy = topo_copy(a, t);
+    struct topo *copy = explain_topo(a, t, 0);
     for (uint32_t i = 0; i < t->ntypes; i++)
         scale_type(a, &copy->types[i], kind, factor);
     for (uint32_t i = 0; i < t->nmeasured; i++)

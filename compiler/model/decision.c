@@ -488,6 +488,17 @@ bool decision_emittable(struct arena *a, const struct job *job, const struct dec
     return emittable_mesh(a, job, d, why) && emittable_size(a, job, d, why);
 }
 
+uint32_t decision_degree(const struct decision *d, enum degree which)
+{
+    const uint32_t value[NDEGREES] = {[DEG_TP] = d->tp,         [DEG_CP] = d->cp,
+                                      [DEG_PP] = d->pp,         [DEG_VPP] = d->vpp,
+                                      [DEG_DP] = d->dp,         [DEG_EP] = d->ep,
+                                      [DEG_ETP] = d->etp,       [DEG_ZERO] = d->zero,
+                                      [DEG_SHARD] = d->shard,   [DEG_MICROBATCH] = d->microbatch,
+                                      [DEG_GPUS] = d->gpus_used};
+    return value[which];
+}
+
 void decision_spare(struct decision *d)
 {
     for (uint32_t s = 0; s < d->nstages; s++) {

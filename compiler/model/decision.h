@@ -145,6 +145,9 @@ extern const char *const recompute_part_names[8]; /* by bit */
 extern const char *const context_names[];         /* by enum context_kind */
 extern const char *const axis_names[NAXES];       /* "tp" "cp" "dp" "pp" */
 
+/* what it has where the plan block wishes for a degree */
+uint32_t decision_degree(const struct decision *d, enum degree which);
+
 /* for people: "tp 8 sp, pp 16, dp 128, zero 1, microbatch 1 x 16, 1f1b, recompute none"; lines: from a column to the
  * 110th */
 char *decision_text(struct arena *a, const struct job *job, const struct decision *d);

@@ -70,24 +70,14 @@ static void disobeys(struct obeying *b, const char *key, const char *word, const
 static void obey_degrees(struct obeying *b)
 {
     const struct decision *d = &b->plan->decision;
-    const uint32_t values[NDEGREES] = {[DEG_TP] = d->tp,
-                                       [DEG_CP] = d->cp,
-                                       [DEG_PP] = d->pp,
-                                       [DEG_VPP] = d->vpp,
-                                       [DEG_DP] = d->dp,
-                                       [DEG_EP] = d->ep,
-                                       [DEG_ETP] = d->etp,
-                                       [DEG_ZERO] = d->zero,
-                                       [DEG_SHARD] = d->shard,
-                                       [DEG_GPUS] = d->gpus_used,
-                                       [DEG_MICROBATCH] = d->microbatch};
     for (int i = 0; i < NDEGREES; i++) {
         struct wish wish = b->plan->job->wishes.degree[i];
         if (i == DEG_GPUS && wish.relation == REL_EQ) /* leftover GPUs give way: the search, run again, says which */
             wish.relation = REL_LE;
-        if (!space_wants(&wish, values[i]))
+        uint32_t value = decision_degree(d, (enum degree)i);
+        if (!space_wants(&wish, value))
             disobeys(b, i == DEG_GPUS ? "cluster.gpus_used" : arena_printf(b->arena, "decision.%s", degree_names[i]),
-                     degree_names[i], "%u", values[i]);
+                     degree_names[i], "%u", value);
     }
 }
 

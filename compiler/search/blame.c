@@ -110,17 +110,6 @@ static void blame_memory(struct searching *s, struct diag *d)
     strbuf_free(&help);
 }
 
-static uint64_t degree_value(const struct decision *d, uint32_t which)
-{
-    const uint32_t v[NDEGREES] = {[DEG_TP] = d->tp,         [DEG_CP] = d->cp,
-                                  [DEG_PP] = d->pp,         [DEG_VPP] = d->vpp,
-                                  [DEG_DP] = d->dp,         [DEG_EP] = d->ep,
-                                  [DEG_ETP] = d->etp,       [DEG_ZERO] = d->zero,
-                                  [DEG_SHARD] = d->shard,   [DEG_MICROBATCH] = d->microbatch,
-                                  [DEG_GPUS] = d->gpus_used};
-    return v[which];
-}
-
 struct suspect {
     uint32_t which;
     const char *name;
@@ -160,8 +149,8 @@ static uint32_t find_suspects(struct searching *s, struct suspect *out, uint32_t
             continue;
         const struct search_result *r = trial->result;
         uint64_t value = which >= NDEGREES ? 0
-                         : r->ncandidates  ? degree_value(&r->candidates[0].decision, which)
-                         : r->has_closest  ? degree_value(&r->closest.decision, which)
+                         : r->ncandidates  ? decision_degree(&r->candidates[0].decision, which)
+                         : r->has_closest  ? decision_degree(&r->closest.decision, which)
                                            : 0;
         struct suspect x = {which, name, at, value, trial->space.tp};
         if (plans_appear(trial))
