@@ -54,29 +54,19 @@ static void role(struct arena *a, const struct plan *p, uint32_t r, struct strbu
     const struct report_transfers t = report_transfers(a, p, r);
     uint32_t n;
     const char *const *classes = report_memory_classes(a, p->train[r], &n);
-    strbuf_printf(out, "%s\n {\"first_rank\": %u, \"ranks\": %u, \"layers\": ", r ? "," : "", show_first_rank(p, r),
-                  p->mesh.nranks / p->nroles);
-    strbuf_json_string(out, show_layers(a, p, r));
-    strbuf_printf(out, ", \"begin_ns\": %lld, \"busy_ns\": %lld, \"peak_ns\": %lld, \"live_peak_bytes\": %llu",
-                  (long long)s->begin_ns, (long long)s->busy_ns, (long long)s->peak_ns,
-                  (unsigned long long)s->peak_live_bytes);
-    strbuf_printf(out, ", \"arena_bytes\": %llu",
-                  (unsigned long long)(p->train[r]->arena_bytes - program_host_bytes(p->train[r])));
+    strbuf_json(out, "\n {'first_rank': %u, 'ranks': %u, 'layers': %s, ", show_first_rank(p, r),
+                p->mesh.nranks / p->nroles, show_layers(a, p, r));
+    strbuf_printf(out, "\"begin_ns\": %lld, \"busy_ns\": %lld", (long long)s->begin_ns, (long long)s->busy_ns);
+    strbuf_json(out, ", 'arena_bytes': %lu", p->train[r]->arena_bytes - program_host_bytes(p->train[r]));
     numbers(out, "idle_ns", s->idle_ns, NIDLE);
     numbers(out, "waited_ns", s->waited_ns, p->nroles);
     strbuf_text(out, ",\n  \"transfers\": [");
-    for (uint32_t k = 0; k < t.n; k++) {
-        strbuf_text(out, k ? ", {\"group\": " : "{\"group\": ");
-        strbuf_json_string(out, transfer_group(a, p, &t.list[k], r));
-        strbuf_text(out, ", \"tier\": ");
-        strbuf_json_string(out, transfer_tier(p, &t.list[k]));
-        strbuf_printf(out, ", \"members\": %u}", t.list[k].members);
-    }
+    for (uint32_t k = 0; k < t.n; k++)
+        strbuf_json(out, k ? ", {'group': %s, 'tier': %s, 'members': %u}" : "{'group': %s, 'tier': %s, 'members': %u}",
+                    transfer_group(a, p, &t.list[k], r), transfer_tier(p, &t.list[k]), t.list[k].members);
     strbuf_text(out, "], \"classes\": [");
-    for (uint32_t k = 0; k < n; k++) {
-        strbuf_text(out, k ? ", " : "");
-        strbuf_json_string(out, classes[k]);
-    }
+    for (uint32_t k = 0; k < n; k++)
+        strbuf_json(out, k ? ", %s" : "%s", classes[k]);
     strbuf_text(out, "]}");
 }
 
@@ -85,6 +75,7 @@ static void roles(const struct plan *p, struct strbuf *out)
     strbuf_printf(out, ",\n\"step_ns\": %lld, \"roles\": [", (long long)p->timeline->step_ns);
     for (uint32_t r = 0; r < p->nroles; r++) {
         struct arena *a = arena_new();
+        strbuf_text(out, r ? "," : "");
         role(a, p, r, out);
         arena_free(a);
     }
@@ -105,31 +96,23 @@ static void places(const struct plan *p, struct strbuf *out)
         if (m->size[digit] <= 1)
             continue;
         mesh_mask_text(m, AXIS_BIT(digit), " x ", name, sizeof name);
-        strbuf_printf(out, "%s{\"name\": ", comma);
-        strbuf_json_string(out, name);
-        strbuf_printf(out, ", \"size\": %u, \"pp\": %s}", m->size[digit], m->home[digit] == AXIS_PP ? "true" : "false");
+        strbuf_text(out, comma);
+        strbuf_json(out, "{'name': %s, 'size': %u, 'pp': %d}", name, m->size[digit], m->home[digit] == AXIS_PP);
         comma = ", ";
     }
-    uint32_t gpus = t->types[d->type].gpus, nnodes = (m->nranks + gpus - 1) / gpus;
-    strbuf_printf(out, "],\n\"gpus_per_node\": %u, \"nodes\": [", gpus);
+    const struct topo_node_type *type = &t->types[d->type];
+    uint32_t nnodes = (m->nranks + type->gpus - 1) / type->gpus;
+    strbuf_json(out, "],\n'gpus_per_node': %u, 'nodes': [", type->gpus);
     for (uint32_t i = 0, n; i < nnodes; i += n) {
         for (n = 1; i + n < nnodes && d->nodes[i + n] == d->nodes[i] + n;)
             n++;
         strbuf_printf(out, "%s[%u, %u]", i ? ", " : "", d->nodes[i], n);
     }
-    strbuf_printf(out, "], \"cluster_nodes\": %u, \"scale_up_gpus\": %u, \"scale_up_bytes_s\": ", t->nnodes,
-                  t->types[d->type].scale_up.gpus);
-    strbuf_json_number(out, t->types[d->type].scale_up.bytes_s);
-    strbuf_text(out, ", \"nic_bytes_s\": ");
-    strbuf_json_number(out, t->types[d->type].nic_bytes_s_per_gpu);
-    strbuf_text(out, ", \"tiers\": [");
-    for (uint32_t i = 0; i < t->ntiers; i++) {
-        strbuf_text(out, i ? ", {\"name\": " : "{\"name\": ");
-        strbuf_json_string(out, t->tiers[i].name);
-        strbuf_printf(out, ", \"span\": %llu, \"oversubscription\": ", (unsigned long long)t->tiers[i].span);
-        strbuf_json_number(out, t->tiers[i].oversubscription);
-        strbuf_text(out, "}");
-    }
+    strbuf_json(out, "], 'cluster_nodes': %u, 'scale_up_bytes_s': %g, 'nic_bytes_s': %g, 'tiers': [", t->nnodes,
+                type->scale_up.bytes_s, type->nic_bytes_s_per_gpu);
+    for (uint32_t i = 0; i < t->ntiers; i++)
+        strbuf_json(out, i ? ", {'name': %s, 'span': %lu}" : "{'name': %s, 'span': %lu}", t->tiers[i].name,
+                    t->tiers[i].span);
     strbuf_text(out, "]");
 }
 
@@ -158,17 +141,13 @@ static void candidates(const struct report_plan *p, struct strbuf *out)
     strbuf_text(out, ",\n\"candidates\": [");
     for (uint32_t i = 0; i < f->ncandidates; i++) {
         const struct candidate *c = &f->candidates[i];
-        strbuf_text(out, i ? ",\n {\"decision\": " : "\n {\"decision\": ");
-        strbuf_json_string(out, decision_text(a, p->plan->job, &c->decision));
-        strbuf_text(out, ", \"step_time_s\": ");
-        strbuf_json_number(out, c->estimate.step_time_s);
-        strbuf_printf(out, ", \"peak_memory_bytes\": %llu, \"emittable\": %s}",
-                      (unsigned long long)c->estimate.peak_bytes, c->emittable ? "true" : "false");
+        strbuf_text(out, i ? ",\n " : "\n ");
+        strbuf_json(out, "{'decision': %s, 'step_time_s': %g, 'peak_memory_bytes': %lu}",
+                    decision_text(a, p->plan->job, &c->decision), c->estimate.step_time_s, c->estimate.peak_bytes);
     }
-    strbuf_printf(out, "],\n\"memory_limit_bytes\": %llu, \"branches_removed\": {",
-                  (unsigned long long)f->memory_limit_bytes);
+    strbuf_json(out, "],\n'memory_limit_bytes': %lu, 'branches_removed': {", f->memory_limit_bytes);
     for (uint32_t i = 0; i < NREMOVALS; i++)
-        strbuf_printf(out, "%s\"%s\": %llu", i ? ", " : "", removal_names[i], (unsigned long long)f->removed[i]);
+        strbuf_json(out, i ? ", %s: %lu" : "%s: %lu", removal_names[i], f->removed[i]);
     strbuf_text(out, "}");
     arena_free(a);
 }
@@ -177,23 +156,20 @@ static void names(struct strbuf *out)
 {
     strbuf_text(out, ",\n\"ops\": [");
     for (uint32_t op = 0; op < NOPS; op++)
-        strbuf_printf(out, "%s\"%s\"", op ? ", " : "", isa_info((enum op)op)->name);
+        strbuf_json(out, op ? ", %s" : "%s", isa_info((enum op)op)->name);
     strbuf_text(out, "], \"queues\": [");
     for (uint32_t q = 0; q < NQUEUES; q++)
-        strbuf_printf(out, "%s\"%s\"", q ? ", " : "", isa_queue_name((enum queue)q));
+        strbuf_json(out, q ? ", %s" : "%s", isa_queue_name((enum queue)q));
     strbuf_text(out, "], \"causes\": [");
     for (uint32_t k = 0; k < NIDLE; k++)
-        strbuf_printf(out, "%s\"%s\"", k ? ", " : "", idle_names[k]);
+        strbuf_json(out, k ? ", %s" : "%s", idle_names[k]);
     strbuf_text(out, "]");
 }
 
 void report_data(const struct report_plan *p, struct strbuf *out)
 {
     struct arena *a = arena_new();
-    strbuf_text(out, "{\"name\": ");
-    strbuf_json_string(out, p->name);
-    strbuf_text(out, ", \"decision_text\": ");
-    strbuf_json_string(out, decision_text(a, p->plan->job, &p->plan->decision));
+    strbuf_json(out, "{'name': %s, 'decision_text': %s", p->name, decision_text(a, p->plan->job, &p->plan->decision));
     arena_free(a);
     view(p, "show", out, show_summary);
     view(p, "memory", out, show_memory);
