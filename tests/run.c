@@ -1,6 +1,7 @@
 /* Entry of all tests: every suite of suites.def, or those whose name contains argv[1], or where that is =NAME
  * the one suite of that name.  Where there are several, each runs in a process of its own, LLMC_JOBS of them at a
  * time, and what it prints comes out once it has ended: a suite that crashes is a failure, and the others go on.
+ * Behind them stands what the longest took: seconds of a clock, and on cores with all processes waited for.
  * The last line counts tests, not assertions: "N passed, N failed", and ", N skipped" behind it where there are
  * such.  Exit 1 on any failure, and where no test ran. */
 
@@ -13,7 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SUITE(name) void suite_##name(void);
@@ -87,12 +90,54 @@ struct child {
     pid_t pid; /* 0: the place is free */
     unsigned suite;
     FILE *output;
+    double began_s;
 };
+
+struct took {
+    double wall_s, cores_s; /* 0: did not run */
+};
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static double cores_s(const struct rusage *u)
+{
+    return (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) +
+           (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec) * 1e-6;
+}
+
+/* The suites that held cores longest, and the sums of all. */
+static void print_times(const struct took *took)
+{
+    enum { LONGEST = 10 };
+    double wall = 0, cores = 0;
+    bool printed[NSUITES] = {false};
+    for (unsigned i = 0; i < NSUITES; i++) {
+        wall += took[i].wall_s;
+        cores += took[i].cores_s;
+    }
+    printf("\n%-24s %10s %10s\n", "longest suites", "seconds", "on cores");
+    for (unsigned k = 0; k < LONGEST; k++) {
+        unsigned most = 0;
+        for (unsigned i = 1; i < NSUITES; i++)
+            if (printed[most] || (!printed[i] && took[i].cores_s > took[most].cores_s))
+                most = i;
+        if (printed[most] || took[most].wall_s <= 0)
+            break;
+        printed[most] = true;
+        printf("%-24s %10.1f %10.1f\n", suites[most].name, took[most].wall_s, took[most].cores_s);
+    }
+    printf("%-24s %10.1f %10.1f\n\n", "all suites", wall, cores);
+}
 
 /* Begins a suite; its counts go to memory that both processes have. */
 static void start(struct child *x, unsigned suite, struct counts *out)
 {
-    *x = (struct child){.suite = suite, .output = tmpfile()};
+    *x = (struct child){.suite = suite, .output = tmpfile(), .began_s = now_s()};
     fflush(stdout);
     x->pid = x->output ? fork() : -1;
     if (x->pid < 0) {
@@ -128,7 +173,8 @@ static void finish(struct child *x, int status, struct counts *c, struct counts 
     bool fails = !c->ended || status;
     print_output(x->output, fails);
     if (fails) {
-        printf("\nsuite %s did not end well: %s %d\n", suites[x->suite].name, WIFSIGNALED(status) ? "signal" : "exit status",
+        printf("\nsuite %s did not end well: %s %d\n", suites[x->suite].name,
+               WIFSIGNALED(status) ? "signal" : "exit status",
                WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
         c->failed += !c->failed;
     }
@@ -151,6 +197,7 @@ static struct counts run_all(const bool *wanted, unsigned jobs)
 {
     struct counts all = {.ended = true};
     struct child *children = calloc(jobs, sizeof *children);
+    struct took took[NSUITES] = {{0}};
     struct counts *of = mmap(NULL, sizeof *of * NSUITES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (!children || of == MAP_FAILED)
         return (struct counts){0};
@@ -164,12 +211,15 @@ static struct counts run_all(const bool *wanted, unsigned jobs)
             continue;
         }
         int status;
-        struct child *x = child_of(children, jobs, wait(&status));
+        struct rusage used;
+        struct child *x = child_of(children, jobs, wait4(-1, &status, 0, &used));
         if (!x)
             continue;
+        took[x->suite] = (struct took){now_s() - x->began_s, cores_s(&used)};
         finish(x, status, &of[x->suite], &all);
         running--;
     }
+    print_times(took);
     free(children);
     munmap(of, sizeof *of * NSUITES);
     return all;
