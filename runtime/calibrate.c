@@ -209,25 +209,35 @@ struct round_times {
     double seconds[CALIBRATE_MOST_ITEMS][ROUNDS];
 };
 
-/* would the item take too long, by what the last one of its kind took? */
-static bool too_long(const struct calibrate_list *l, uint32_t item, const double *guess)
+/* seconds that the item would take, by what the last one of its kind took or would have taken; 0 = unknown */
+static double foresee(const struct calibrate_list *l, uint32_t item, const double *guess)
 {
     const struct calibrate_item *x = &l->items[item];
-    for (uint32_t i = item; i-- > 0 && x->kind != CALIBRATE_STREAM;)
-        if (l->items[i].kind == x->kind && guess[i] > 0)
-            return guess[i] * calibrate_flop(l, x) / calibrate_flop(l, &l->items[i]) >
-                   CALIBRATE_MOST_CALLS * PATIENCE_S;
-    return false;
+    for (uint32_t i = item; i-- > 0;) {
+        const struct calibrate_item *y = &l->items[i];
+        if (y->kind != x->kind || y->op != x->op || guess[i] == 0)
+            continue;
+        return fabs(guess[i]) * (x->kind == CALIBRATE_STREAM
+                                     ? calibrate_stream_bytes(l, x) / calibrate_stream_bytes(l, y)
+                                     : calibrate_flop(l, x) / calibrate_flop(l, y));
+    }
+    return 0;
 }
 
-/* The first round: what runs here, and how long that takes, of two calls the shorter; 0 = it does not, or would take
- * too long. */
+/* The first round: what runs here, and how long that takes, of two calls the shorter unless the first leaves no doubt;
+ * 0 = it does not, and negative = it takes too long. */
 static void try_items(struct machine *m, const struct calibrate_list *l, double *guess)
 {
     for (uint32_t i = 0; i < l->nitems; i++) {
-        guess[i] = too_long(l, i, guess) ? 0 : time_item(m, l, &l->items[i], 1, true);
-        if (guess[i] > 0)
-            guess[i] = fmin(guess[i], time_item(m, l, &l->items[i], 1, false));
+        double most = PATIENCE_S * (l->items[i].kind == CALIBRATE_PRODUCT ? CALIBRATE_MOST_CALLS : 1);
+        guess[i] = foresee(l, i, guess);
+        if (guess[i] <= most) {
+            guess[i] = time_item(m, l, &l->items[i], 1, true);
+            if (guess[i] > 0 && guess[i] <= 10 * most)
+                guess[i] = fmin(guess[i], time_item(m, l, &l->items[i], 1, false));
+        }
+        if (guess[i] > most)
+            guess[i] = -guess[i];
     }
 }
 

@@ -15,7 +15,8 @@
 enum { RANKS = 4, NODE = 2 };
 
 /* exit status of a rank: 0 = fine */
-static int rank_body(const struct cuda_plugin *cuda, const struct nccl_functions *nccl, struct calibrate_group g, FILE *out)
+static int rank_body(const struct cuda_plugin *cuda, const struct nccl_functions *nccl, struct calibrate_group g,
+                     FILE *out)
 {
     char complaints[500];
     struct error error;
@@ -89,11 +90,12 @@ static void test_alone(void)
 
 /* ---- kernels ---- */
 
-/* A device on which nothing runs: products come to 1e13 operations a second and all else to a millisecond, give or take a
- * quarter, and one time in sixteen a hundred times as much. */
+/* A device on which nothing runs: products come to 1e13 operations a second and all else to a millisecond, give or take
+ * a quarter, and one time in sixteen a hundred times as much. */
 static struct {
     int major, minor;
     uint64_t state, calls;
+    double other_s;            /* of what is no product */
     double total, before, now; /* seconds of all that was launched; at the last two events */
     size_t bytes;              /* of an address without memory behind it */
 } slow;
@@ -132,7 +134,7 @@ static const char *slow_launch(enum op op, const struct cuda_call *c)
     bool nt = op == OP_MATMUL_NT, nn = op == OP_MATMUL_NN;
     const struct view *a = &c->args->operand[OPND(MATMUL_NT, a)], *y = &c->args->operand[OPND(MATMUL_NT, c)];
     bool product = nt || nn || op == OP_MATMUL_TN;
-    slow.total += product ? 2.0 * y->rows * y->cols * (nt || nn ? a->cols : a->rows) / 1e13 : 1e-3;
+    slow.total += product ? 2.0 * y->rows * y->cols * (nt || nn ? a->cols : a->rows) / 1e13 : slow.other_s;
     return NULL;
 }
 
@@ -209,6 +211,7 @@ static void test_kernels(void)
 {
     static const int devices[][2] = {{8, 0}, {8, 6}, {8, 9}, {9, 0}, {10, 0}};
     static char text[1 << 16], file[1 << 17];
+    slow.other_s = 1e-3;
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
         slow.major = devices[i][0];
         slow.minor = devices[i][1];
@@ -228,6 +231,21 @@ static void test_kernels(void)
         check_measured(t, i >= 2);
         arena_free(a);
     }
+}
+
+/* what would take too long, by what the size before took, is left out */
+static void test_patience(void)
+{
+    static char text[1 << 16];
+    unsigned kernels = 0, points = 0;
+    slow.other_s = 0.05;
+    CU_ASSERT_FATAL(measure_kernels(text, sizeof text));
+    for (const char *at = text; (at = strstr(at, "<kernel ")); at++)
+        kernels++;
+    for (const char *at = text; (at = strstr(at, "<point size")); at++)
+        points++;
+    CU_ASSERT_EQUAL(kernels, 2 * 25);
+    CU_ASSERT_EQUAL(points, kernels);
 }
 
 /* a device too small to measure on: said in words, and all that was made before is given back */
@@ -254,5 +272,6 @@ void suite_calibrate(void)
     CU_add_test(s, "curves of collectives by four ranks on two nodes", test_curves);
     CU_add_test(s, "one rank sends to itself", test_alone);
     CU_add_test(s, "rates of kernels", test_kernels);
+    CU_add_test(s, "what would take too long", test_patience);
     CU_add_test(s, "a device without room", test_no_room);
 }
