@@ -5,6 +5,7 @@
  *   final weights 1e-5 in norm over all and 1e-4 per tensor (key biases of GPT-2 apart, see e2e.h).
  * Each layout then runs again with its queues taken in an adversarial order: log and weights must be the same bytes. */
 
+#include "tests/draws.h"
 #include "tests/e2e/e2e.h"
 
 #include <CUnit/CUnit.h>
@@ -156,13 +157,13 @@ static void check_model(const char *model, unsigned most_tp, uint64_t seed)
     snprintf(name, sizeof name, "layouts/%s-alone", model);
     e2e_folder(alone, name);
     CU_ASSERT_FATAL(plan_and_train(alone, model, "--set gpus=1"));
-    int n = e2e_quick() ? QUICK_LAYOUTS : LAYOUTS;
-    for (int i = 0; i < n; i++) {
+    uint32_t n = test_draws(LAYOUTS, QUICK_LAYOUTS);
+    for (uint32_t i = 0; i < n; i++) {
         struct layout l = draw_layout(&seed, most_tp);
         print_layout(&l, layout, sizeof layout);
-        snprintf(name, sizeof name, "layouts/%s-%d", model, i);
+        snprintf(name, sizeof name, "layouts/%s-%u", model, i);
         e2e_folder(folder, name);
-        snprintf(name, sizeof name, "layouts/%s-%d-again", model, i);
+        snprintf(name, sizeof name, "layouts/%s-%u-again", model, i);
         e2e_folder(again, name);
         bool ran = plan_and_train(folder, model, layout);
         CU_ASSERT(ran);
@@ -173,7 +174,7 @@ static void check_model(const char *model, unsigned most_tp, uint64_t seed)
         compare_tensors(folder, alone, "weights/model.safetensors", 1e-4, 1e-5, layout);
         /* every fourth as it was; the others in an adversarial order */
         snprintf(plan, sizeof plan, "%s/plan", folder);
-        snprintf(options, sizeof options, "--shuffle-queues %d", i + 1);
+        snprintf(options, sizeof options, "--shuffle-queues %u", i + 1);
         CU_ASSERT(train(again, plan, model, i % 4 == 3 ? "" : options));
         check_repeated(folder, again, layout);
     }
