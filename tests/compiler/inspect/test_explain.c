@@ -34,20 +34,21 @@ static struct asked ask(const char *model, const char *cluster, const char *cons
     return q;
 }
 
+/* in some the schedule is pinned: where it is open, a search synthesises schedules for seconds */
 static const struct {
-    const char *model, *cluster, *sets[3];
+    const char *model, *cluster, *sets[4];
     uint32_t nsets;
 } requests[] = {
     {"plans/llama3-8b/model.llm", "topologies/h100x8.xml", {0}, 0},
-    {"plans/llama3-8b/model.llm", "tests/cases/explain/seven.xml", {"pp=7", "zero=1"}, 2},
+    {"plans/llama3-8b/model.llm", "tests/cases/explain/seven.xml", {"pp=7", "zero=1", "schedule=zb_h1"}, 3},
     {"plans/llama3-8b/model.llm", "tests/cases/explain/slow-spine.xml", {"tp=2", "pp=4", "schedule=1f1b"}, 3},
     {"plans/mixtral-8x7b/model.llm", "topologies/dgx-h100-superpod.xml", {"gpus=64", "pp=4", "tp=1"}, 3},
     {"plans/tiny-llama/model.llm", "topologies/cpu8.xml", {0}, 0},
-    {"plans/gpt3-175b/model.llm", "topologies/a100-1024.xml", {"tp=8", "pp=16", "zero=1"}, 3},
+    {"plans/gpt3-175b/model.llm", "topologies/a100-1024.xml", {"tp=8", "pp=16", "zero=1", "schedule=1f1b"}, 4},
     {"plans/gpt3-175b/model.llm",
      "topologies/a100-1024.xml",
-     {"profile=\"megatron-core\"", "pp=16", "zero=1"},
-     3},
+     {"profile=\"megatron-core\"", "pp=16", "zero=1", "schedule=interleaved"},
+     4},
     {"plans/llama3-8b/model.llm", "topologies/h100x8.xml", {"profile=\"torch-fsdp\""}, 1},
 };
 #define NREQUESTS (sizeof requests / sizeof *requests)
@@ -308,9 +309,9 @@ static const struct {
     uint32_t nsets;
     const char *change; /* one that must be named */
 } rescues[] = {
-    {"plans/llama3-405b/model.llm", "topologies/h100x8.xml", {0}, 0, "nodes instead of 1"},
-    {"plans/llama3-8b/model.llm", "topologies/h100x8.xml", {"step_time=5s"}, 1, "without 'step_time'"},
-    {"plans/llama3-8b/model.llm", "topologies/h100x8.xml", {"tp=16"}, 1, "without 'tp'"},
+    {"plans/llama3-405b/model.llm", "topologies/h100x8.xml", {"schedule=1f1b"}, 1, "nodes instead of 1"},
+    {"plans/llama3-8b/model.llm", "topologies/h100x8.xml", {"step_time=5s", "schedule=1f1b"}, 2, "without 'step_time'"},
+    {"plans/llama3-8b/model.llm", "topologies/h100x8.xml", {"tp=16", "schedule=1f1b"}, 2, "without 'tp'"},
     {"plans/llama3-8b/model.llm",
      "topologies/h100x8.xml",
      {"memory=8GiB", "tp=1", "zero=0"},
@@ -357,24 +358,26 @@ static void test_rescue(void)
 /* one machine more lets the batch divide: it must be told, and be true */
 static void test_nodes(void)
 {
-    struct asked q = ask("plans/llama3-8b/model.llm", "tests/cases/explain/excluded.xml", NULL, 0);
+    static const char *const pin = "schedule=1f1b";
+    struct asked q = ask("plans/llama3-8b/model.llm", "tests/cases/explain/excluded.xml", &pin, 1);
     char *text = explained(&q, false, false, STATUS_OK);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "with m3 back (GPU 5 off the bus), 64 GPUs: "));
     free(text);
     arena_free(q.a);
-    q = ask("plans/llama3-8b/model.llm", "tests/cases/explain/seven.xml", NULL, 0);
+    q = ask("plans/llama3-8b/model.llm", "tests/cases/explain/seven.xml", &pin, 1);
     text = explained(&q, false, false, STATUS_OK);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "1 node more, 64 GPUs: "));
     free(text);
     arena_free(q.a);
 }
 
-static enum status swept(struct asked *q, const char *const *sweeps, uint32_t n, bool json, char **text)
+/* pin: a set, or NULL */
+static enum status swept(struct asked *q, const char *pin, const char *const *sweeps, uint32_t n, bool json, char **text)
 {
     size_t size = 0;
     FILE *out = open_memstream(text, &size);
-    struct sweep_options o = {
-        .model = "plans/llama3-8b/model.llm", .sweeps = sweeps, .nsweeps = n, .budget = 5000, .json = json};
+    struct sweep_options o = {.model = "plans/llama3-8b/model.llm", .sets = &pin, .nsets = pin != NULL, .sweeps = sweeps,
+                              .nsweeps = n, .budget = 5000, .json = json};
     enum status s = sweep(q->a, q->d, q->topo, &o, out);
     fclose(out);
     return s;
@@ -385,7 +388,7 @@ static void test_sweep(void)
     struct asked q = ask("plans/llama3-8b/model.llm", "topologies/h100x8.xml", NULL, 0);
     static const char *const two[] = {"tp=[1, 2, 16]", "microbatch=1,2"};
     char *text, *rest, *line;
-    CU_ASSERT_EQUAL(swept(&q, two, 2, false, &text), STATUS_OK);
+    CU_ASSERT_EQUAL(swept(&q, "schedule=1f1b", two, 2, false, &text), STATUS_OK);
     rest = text;
     const char *plan = NULL;
     for (int i = 0; (line = strsep(&rest, "\n")) && i < 7; i++) {
@@ -397,7 +400,7 @@ static void test_sweep(void)
         CU_ASSERT(none || i == 0 || !strncmp(line + (plan - text), "  tp ", 5)); /* columns are aligned */
     }
     free(text);
-    CU_ASSERT_EQUAL(swept(&q, two, 2, true, &text), STATUS_OK);
+    CU_ASSERT_EQUAL(swept(&q, "schedule=1f1b", two, 2, true, &text), STATUS_OK);
     rest = text;
     for (int i = 0; i < 6; i++) {
         json_t *o = json_loads((line = strsep(&rest, "\n")) ? line : "", JSON_REJECT_DUPLICATES, NULL);
@@ -431,7 +434,7 @@ static void test_sweep_memory(void)
     struct asked q = ask("plans/llama3-8b/model.llm", "topologies/h100x8.xml", NULL, 0);
     static const char *const memory = "memory=1GiB,60GiB";
     char *text;
-    CU_ASSERT_EQUAL(swept(&q, &memory, 1, false, &text), STATUS_OK);
+    CU_ASSERT_EQUAL(swept(&q, NULL, &memory, 1, false, &text), STATUS_OK);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n1GiB        -  needs 18.8GiB of 1GiB\n60GiB "));
     free(text);
     arena_free(q.a);
@@ -457,7 +460,8 @@ static void test_sweep_refused(void)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct asked q = ask("plans/llama3-8b/model.llm", "topologies/h100x8.xml", NULL, 0);
         char *text;
-        enum status s = swept(&q, &cases[i].list, 1, false, &text);
+        bool open = !strncmp(cases[i].list, "schedule", 8);
+        enum status s = swept(&q, open ? NULL : "schedule=1f1b", &cases[i].list, 1, false, &text);
         if (s != cases[i].status)
             printf("\n    --sweep %s: status %d\n", cases[i].list, (int)s);
         CU_ASSERT_EQUAL(s, cases[i].status);
