@@ -7,6 +7,7 @@
  * Left out, with a line, where cuDNN isn't, where it is of another version than the rule, or where a real driver is. */
 
 #include "kernels/cuda/cudnn_attention.h"
+#include "tests/draws.h"
 #include "tests/skip.h"
 
 #include <CUnit/CUnit.h>
@@ -178,8 +179,8 @@ static bool in_full(const struct form *f)
 
 static void look_at_all(const struct cudnn_functions *f, void *const *properties, struct tally *t)
 {
-    bool quick = getenv("LLMC_QUICK") && *getenv("LLMC_QUICK");
-    uint32_t every = setting("CUDNN_SHAPES", quick ? 1000 : 100, 1), plans = setting("CUDNN_PLANS", quick ? 2 : 6, UINT32_MAX);
+    uint32_t every = setting("CUDNN_SHAPES", test_draws_usual(100, 400, 1000), 1);
+    uint32_t plans = setting("CUDNN_PLANS", test_draws_usual(6, 2, 2), UINT32_MAX);
     bool full = plans == UINT32_MAX;
     for (uint32_t i = 0; i < FORMS / (every ? every : 1); i++) {
         struct form form = form_at(drawn(i));
