@@ -236,9 +236,10 @@ coverage:
 # what tests/gpu/run uses without a GPU; a sanitizer's run goes without
 DRY := $(if $(SAN)$(FUZZ),,$(B)/tests/fake/llmrun-fake.so $(B)/tests/gpu/kernels-emulated $(B)/tests/gpu/products-emulated)
 
-# the tests drive the real binaries and check the tree itself; they learn from the environment what was built and how
+# the tests drive the real binaries and check the tree itself; they learn from the environment what was built and how.
+# One suite more at a time than there are cores: some wait for processes to die, disks and links
 run-tests: all $(B)/tests/run $(B)/tests/bench/accuracy $(BENCHES:%=$(B)/tests/bench/%) $(B)/tests/fake/libcuda.so $(DRY)
-	$(Q)LLMC_BUILD=$(B) LLMC_JOBS=$(or $(JOBS),$(shell nproc)) LLMC_QUICK=$(QUICK) LLMC_DRAWS=$(DRAWS) LLMC_PLUGIN=$(PLUGIN) \
+	$(Q)LLMC_BUILD=$(B) LLMC_JOBS=$(or $(JOBS),$(shell echo $$(($$(nproc) + 1)))) LLMC_QUICK=$(QUICK) LLMC_DRAWS=$(DRAWS) LLMC_PLUGIN=$(PLUGIN) \
 	LLMC_CC='$(CC) $(filter-out $(SANITIZE),$(CFLAGS))' $(B)/tests/run $(SUITE)
 
 # a thousand and more drawn layouts against one rank: LAYOUTS of each of three models, a sixteenth as many of the others; in

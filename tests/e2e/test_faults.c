@@ -242,8 +242,9 @@ static void test_mpirun(void)
 {
     expect("command -v mpirun >/dev/null && test -e ${R}-mpi.so || { echo 'there is no Open MPI'; exit 77; }; "
            "mpirun --oversubscribe --bind-to none -n 4 $R $D/p --transport mpi --data $D/t.bin --steps 1000000 --quiet --log $D/end.jsonl & "
-           "P=$!; for i in $(seq 300); do test -s $D/end.jsonl && break; sleep 0.05; done; K=$(pgrep -P $P); kill -9 $P; sleep 5; "
-           "test $(echo $K | wc -w) -ge 4 || exit 8; for k in $K; do gone $k || exit 9; done; true",
+           "P=$!; for i in $(seq 300); do test -s $D/end.jsonl && break; sleep 0.05; done; K=$(pgrep -P $P); kill -9 $P; "
+           "test $(echo $K | wc -w) -ge 4 || exit 8; for i in $(seq 50); do left=; for k in $K; do gone $k || left=$k; done; "
+           "test -z \"$left\" && break; sleep 0.1; done; test -z \"$left\" || exit 9",
            0, "");
 }
 
