@@ -9,6 +9,7 @@
 #include "compiler/emit/plan.h"
 
 #include "compiler/schedule/schedule.h"
+#include "compiler/support/parallel.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/vec.h"
 #include "runtime/file.h"
@@ -29,24 +30,63 @@ struct emitter {
     struct strbuf manifest;
 };
 
-static enum status emit(struct emitter *e, const char *name, const void *bytes, size_t n, struct error *error)
+static enum status emit_hashed(struct emitter *e, const char *name, const void *bytes, size_t n, const char *hex,
+                               struct error *error)
 {
-    char hex[65];
-    hash_sha256(bytes, n, hex);
     strbuf_printf(&e->manifest, "%s  %s\n", hex, name);
     return e->take(e->context, &(struct plan_file){name, bytes, n}, error);
 }
 
-static enum status emit_program(struct emitter *e, const struct program *p, struct error *error)
+static enum status emit(struct emitter *e, const char *name, const void *bytes, size_t n, struct error *error)
 {
+    char hex[65];
+    hash_sha256(bytes, n, hex);
+    return emit_hashed(e, name, bytes, n, hex, error);
+}
+
+/* ---- programs: encoded and hashed on all cores, some at a time, and taken in their order ---- */
+
+enum { AT_ONCE = 16 };
+struct encoded {
+    const struct program *program;
     uint8_t *bytes;
     size_t n;
+    char hex[65];
+    enum status status;
+};
+
+static void encode_one(void *context, uint32_t i)
+{
+    struct encoded *x = (struct encoded *)context + i;
+    x->status = program_encode(x->program, &x->bytes, &x->n);
+    if (x->status == STATUS_OK)
+        hash_sha256(x->bytes, x->n, x->hex);
+}
+
+static enum status emit_encoded(struct emitter *e, const struct encoded *x, struct error *error)
+{
     char name[64];
-    if (program_encode(p, &bytes, &n) != STATUS_OK)
-        return error_set(error, STATUS_BUG, "the program of role %u cannot be encoded", p->role);
-    snprintf(name, sizeof name, "programs/%s%u.bin", p->evaluation ? "eval-" : "", p->role);
-    enum status s = emit(e, name, bytes, n, error);
-    free(bytes);
+    if (x->status != STATUS_OK)
+        return error_set(error, STATUS_BUG, "the program of role %u cannot be encoded", x->program->role);
+    snprintf(name, sizeof name, "programs/%s%u.bin", x->program->evaluation ? "eval-" : "", x->program->role);
+    return emit_hashed(e, name, x->bytes, x->n, x->hex, error);
+}
+
+static enum status emit_programs(struct emitter *e, const struct program *const *programs, uint32_t n,
+                                 struct error *error)
+{
+    enum status s = STATUS_OK;
+    for (uint32_t done = 0; done < n && s == STATUS_OK; done += AT_ONCE) {
+        struct encoded some[AT_ONCE] = {0};
+        uint32_t count = n - done < AT_ONCE ? n - done : AT_ONCE;
+        for (uint32_t i = 0; i < count; i++)
+            some[i].program = programs[done + i];
+        parallel_each(count, encode_one, some);
+        for (uint32_t i = 0; i < count; i++) {
+            s = s == STATUS_OK ? emit_encoded(e, &some[i], error) : s;
+            free(some[i].bytes);
+        }
+    }
     return s;
 }
 
@@ -119,10 +159,15 @@ static enum status emit_ranks(struct emitter *e, const struct ranks *ranks, stru
 static enum status emit_all(struct emitter *e, const struct plan *p, struct error *error)
 {
     TRY(emit_inputs(e, p, error));
+    struct arena *a = arena_new();
+    const struct program **all = ARENA_ARRAY(a, const struct program *, 2 * (size_t)p->nroles);
     for (uint32_t r = 0; r < p->nroles; r++) {
-        TRY(emit_program(e, p->train[r], error));
-        TRY(emit_program(e, p->eval[r], error));
+        all[2 * r] = p->train[r];
+        all[2 * r + 1] = p->eval[r];
     }
+    enum status s = emit_programs(e, all, 2 * p->nroles, error);
+    arena_free(a);
+    TRY(s);
     TRY(emit_ranks(e, p->ranks, error));
     return e->take(e->context, &(struct plan_file){"MANIFEST", e->manifest.text, e->manifest.length}, error);
 }
@@ -140,8 +185,7 @@ enum status plan_emit_files(const struct plan_file *text, struct program *const 
 {
     struct emitter e = {.take = take, .context = context};
     enum status s = emit(&e, text->name, text->bytes, text->size, error);
-    for (uint32_t i = 0; i < nprograms && s == STATUS_OK; i++)
-        s = emit_program(&e, programs[i], error);
+    s = s == STATUS_OK ? emit_programs(&e, (const struct program *const *)programs, nprograms, error) : s;
     s = s == STATUS_OK ? emit_ranks(&e, ranks, error) : s;
     s = s == STATUS_OK ? take(context, &(struct plan_file){"MANIFEST", e.manifest.text, e.manifest.length}, error) : s;
     strbuf_free(&e.manifest);
