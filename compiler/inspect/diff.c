@@ -62,8 +62,8 @@ static enum status add_event(struct diff *d, const char *path, const json_t *eve
     double at = json_number_value(json_object_get(event, "ts")),
            length = json_number_value(json_object_get(event, "dur"));
     double core = json_number_value(json_object_get(event, "tdur"));
-    if (!phase || strcmp(phase, "X") != 0)
-        return STATUS_OK;
+    if (!phase || strcmp(phase, "X") != 0 || (queue && (!strcmp(queue, "action") || !strcmp(queue, "idle"))))
+        return STATUS_OK; /* of a predicted timeline: no instruction */
     if (!name || !queue || !json_is_integer(seq) || !json_is_integer(pid) || json_integer_value(pid) < 0 ||
         !isfinite(at) || !isfinite(length) || length < 0 || !isfinite(core) || core < 0)
         return refuse(d, path, "an event lacks its rank, queue, number or time");

@@ -4,16 +4,18 @@
  * Every event is one line.  All members of a role take the same times, so a rank's events are its role's with
  * its own peers.  The k-th send to a peer meets the k-th receive from this rank; both ends of an arrow get
  * the same id, made from the two ranks and k, so that no table of pairs is kept.  Output grows with ranks
- * times instructions: about 200 bytes each. */
+ * times instructions: about 250 bytes each. */
 
 #include "compiler/inspect/trace.h"
 #include "compiler/inspect/show.h"
+#include "compiler/inspect/traffic.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/vec.h"
 
 #include <stdlib.h>
 
 #define ACTIONS_THREAD 0u /* queue q is thread q + 1 */
+#define IDLE_THREAD (NQUEUES + 1u)
 
 struct writer {
     const struct plan *p;
@@ -88,14 +90,78 @@ static void write_actions(struct writer *w, uint32_t rank, uint32_t role)
                 show_block_name(w->arena, &b[i]), rank, ACTIONS_THREAD);
         print_time(w->out, "ts", b[i].start_ns);
         print_time(w->out, "dur", b[i].end_ns - b[i].start_ns);
-        if (b[i].stage != NONE)
+        if (b[i].other)
+            fprintf(w->out, ",\"args\":{\"stage\":%u,\"other_stage\":%u}", b[i].stage, b[i].other_stage);
+        else if (b[i].stage != NONE)
             fprintf(w->out, ",\"args\":{\"stage\":%u}", b[i].stage);
         fputc('}', w->out);
     }
 }
 
-static void write_insn(struct writer *w, uint32_t rank, const struct program *p, const struct sim_role *r, uint32_t i)
+/* Idle time of the compute queue by its cause, and what it waited for. */
+static void write_idles(struct writer *w, uint32_t rank, uint32_t role)
 {
+    const struct program *p = w->p->train[role];
+    const struct sim_role *r = &w->p->timeline->roles[role];
+    if (r->nidles)
+        name_thread(w, rank, IDLE_THREAD, "idle");
+    for (uint32_t i = 0; i < r->nidles; i++) {
+        const struct sim_idle *d = &r->idles[i];
+        begin_event(w);
+        fprintf(w->out, "{\"ph\":\"X\",\"cat\":\"idle\",\"name\":\"%s\",\"pid\":%u,\"tid\":%u", idle_names[d->cause],
+                rank, IDLE_THREAD);
+        print_time(w->out, "ts", d->start_ns);
+        print_time(w->out, "dur", d->end_ns - d->start_ns);
+        fprintf(w->out, ",\"args\":{\"because_of_role\":%u", d->who);
+        if (d->on != NONE)
+            fprintf(w->out, ",\"waited_for\":\"%s\",\"waited_for_seq\":%u", isa_info(p->insns[d->on].op)->name,
+                    p->insns[d->on].seq);
+        fputs("}}", w->out);
+    }
+}
+
+enum { MEMORY_STEPS = 1000 }; /* a change of live bytes is written from a thousandth of the arena on */
+
+static void write_memory(struct writer *w, uint32_t rank, uint32_t role)
+{
+    const struct program *p = w->p->train[role];
+    const struct sim_role *r = &w->p->timeline->roles[role];
+    uint32_t n;
+    uint64_t told = UINT64_MAX, least = p->arena_bytes / MEMORY_STEPS;
+    const struct live_point *points = simulate_memory(w->arena, p, r, &n);
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t change = points[i].bytes > told ? points[i].bytes - told : told - points[i].bytes;
+        if (i && i + 1 < n && change < least && points[i].bytes != r->peak_live_bytes)
+            continue;
+        told = points[i].bytes;
+        begin_event(w);
+        fprintf(w->out, "{\"ph\":\"C\",\"name\":\"live bytes\",\"pid\":%u", rank);
+        print_time(w->out, "ts", points[i].at_ns);
+        fprintf(w->out, ",\"args\":{\"bytes\":%llu}}", (unsigned long long)told);
+    }
+}
+
+/* what an instruction moves, with whom, over which level of the cluster, and how fast */
+static void write_transfer(struct writer *w, uint32_t role, uint32_t i)
+{
+    struct transfer t;
+    if (!transfer_of(w->p, role, i, &t))
+        return;
+    struct arena_mark mark = arena_mark(w->arena);
+    const struct sim_interval *s = &w->p->timeline->roles[role].insns[i];
+    strbuf_clear(&w->text);
+    strbuf_json(&w->text, ",'bytes':%lu,'group':%s,'members':%u,'tier':%s", t.bytes,
+                transfer_group(w->arena, w->p, &t, role), t.members, transfer_tier(w->p, &t));
+    if (s->end_ns > s->start_ns)
+        strbuf_json(&w->text, ",'bytes_s':%g", 1e9 * (double)t.bytes / (double)(s->end_ns - s->start_ns));
+    fputs(w->text.text, w->out);
+    arena_reset(w->arena, mark);
+}
+
+static void write_insn(struct writer *w, uint32_t rank, uint32_t role, uint32_t i)
+{
+    const struct program *p = w->p->train[role];
+    const struct sim_role *r = &w->p->timeline->roles[role];
     const struct insn *n = &p->insns[i];
     const char *op = isa_info(n->op)->name;
     begin_event(w);
@@ -116,6 +182,7 @@ static void write_insn(struct writer *w, uint32_t rank, const struct program *p,
         fprintf(w->out, ",\"stage\":%u", n->stage);
     if (n->line)
         fprintf(w->out, ",\"line\":%u", n->line);
+    write_transfer(w, role, i);
     fputs("}}", w->out);
 }
 
@@ -161,7 +228,7 @@ static void write_queue(struct writer *w, uint32_t rank, uint32_t role, enum que
         if (!named)
             name_thread(w, rank, q + 1u, isa_queue_name(q));
         named = true;
-        write_insn(w, rank, p, r, i);
+        write_insn(w, rank, role, i);
         uint32_t peer = peer_of(w->p, rank, p, n);
         if (peer == NONE)
             continue;
@@ -177,6 +244,7 @@ static void write_tail(struct writer *w)
 {
     const struct predicted f = plan_predicted(w->p);
     struct strbuf *b = &w->text;
+    strbuf_clear(b);
     strbuf_text(b, "\n],\n\"displayTimeUnit\":\"ms\",\n");
     if (w->nranks == 1)
         strbuf_printf(b, "\"distributedInfo\":{\"rank\":%u,\"world_size\":%u},\n", w->ranks[0], w->p->mesh.nranks);
@@ -211,6 +279,8 @@ void trace_write(const struct plan *p, const uint32_t *ranks, uint32_t nranks, F
         uint32_t role = p->ranks->ranks[w.ranks[i]].role;
         name_process(&w, w.ranks[i], role);
         write_actions(&w, w.ranks[i], role);
+        write_idles(&w, w.ranks[i], role);
+        write_memory(&w, w.ranks[i], role);
         for (int q = 0; q < NQUEUES; q++)
             write_queue(&w, w.ranks[i], role, (enum queue)q);
         arena_reset(w.arena, mark);

@@ -3,9 +3,10 @@
 
 /* `llmc trace`: the simulated step as Chrome trace JSON, for ui.perfetto.dev and chrome://tracing.
  *
- * One process per rank (pid = rank), one thread per queue and one for whole actions; "X" events of a thread do not
- * overlap and ascend in time; a flow arrow ("s", "f") per send whose receiver is written, too.  Times are in
- * microseconds with three decimals, so nanoseconds are exact.  otherData holds the figures of plan.json. */
+ * One process per rank (pid = rank), one thread per queue, one for whole actions and one for idle time by its cause; a
+ * counter of live bytes. "X" events of a thread do not overlap and ascend in time; a flow arrow ("s", "f") per send
+ * whose receiver is written, too.  Times are in microseconds with three decimals, so nanoseconds are exact.  otherData
+ * holds the figures of plan.json. */
 
 #include "compiler/emit/plan.h"
 

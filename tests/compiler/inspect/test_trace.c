@@ -5,6 +5,7 @@
 
 #include "compiler/inspect/diff.h"
 #include "compiler/inspect/trace.h"
+#include "compiler/inspect/traffic.h"
 
 #include <CUnit/Basic.h>
 #include <jansson.h>
@@ -95,6 +96,8 @@ static void check_event(struct check *c, const json_t *e)
         check_slice(c, e);
     } else if (strcmp(ph, "s") == 0 || strcmp(ph, "f") == 0) {
         check_flow(c, e, *ph == 's');
+    } else if (strcmp(ph, "C") == 0) {
+        CU_ASSERT(json_is_integer(json_object_get(json_object_get(e, "args"), "bytes")));
     } else {
         CU_FAIL("unknown phase");
     }
@@ -166,6 +169,9 @@ static void test_one_rank(void)
     json_t *root = load(p, &rank, 1);
     struct check c = validate(root);
     uint32_t role = p->ranks->ranks[rank].role, nblocks = 0;
+    const struct sim_role *r = &p->timeline->roles[role];
+    double idle_us[NIDLE] = {0};
+    json_int_t most = 0, moved = 0, bytes = 0;
     CU_ASSERT_EQUAL(c.nflows, 0);
     const json_t *info = json_object_get(root, "distributedInfo"),
                  *events = json_object_get(root, "traceEvents");
@@ -173,9 +179,28 @@ static void test_one_rank(void)
     CU_ASSERT_EQUAL(json_integer_value(json_object_get(info, "world_size")), 8);
     for (size_t i = 0; i < json_array_size(events); i++) {
         const char *cat = json_string_value(json_object_get(json_array_get(events, i), "cat"));
+        const json_t *e = json_array_get(events, i), *args = json_object_get(e, "args");
+        json_int_t n = json_integer_value(json_object_get(args, "bytes"));
         nblocks += cat && strcmp(cat, "action") == 0;
+        for (int k = 0; cat && k < NIDLE; k++)
+            if (!strcmp(cat, "idle") && !strcmp(json_string_value(json_object_get(e, "name")), idle_names[k]))
+                idle_us[k] += json_number_value(json_object_get(e, "dur"));
+        if (!cat)
+            most = n > most ? n : most; /* the counter */
+        else
+            moved += n;
     }
-    CU_ASSERT_EQUAL(c.nslices, p->train[role]->ninsns + nblocks);
+    CU_ASSERT_EQUAL(c.nslices, p->train[role]->ninsns + nblocks + r->nidles);
+    CU_ASSERT_EQUAL(most, r->peak_live_bytes);
+    for (uint32_t i = 0; i < p->train[role]->ninsns; i++) {
+        struct transfer t;
+        bytes += transfer_of(p, role, i, &t) ? (json_int_t)t.bytes : 0;
+    }
+    CU_ASSERT_EQUAL(moved, bytes);
+    for (int k = 0; k < NIDLE; k++) {
+        int64_t ns = k == IDLE_IMBALANCE ? 0 : r->idle_ns[k] + (k == IDLE_WAIT ? r->idle_ns[IDLE_IMBALANCE] : 0);
+        CU_ASSERT_DOUBLE_EQUAL(1e3 * idle_us[k], (double)ns, 1);
+    }
     json_decref(root);
     plan_close(p);
     arena_free(a);
