@@ -9,6 +9,7 @@ Errors of a page, and what it writes to the console as an error, are in b.errors
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 import tempfile
@@ -16,9 +17,22 @@ import time
 from pathlib import Path
 
 
+LIMIT_S = 120  # for an answer of the browser, on machines with other work
+
+
 def find():
     """path of a Chromium, or None"""
     return next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
+
+
+def starts():
+    """Is there a Chromium that starts here?  It does not in every container."""
+    try:
+        with Browser() as b:
+            return b.run("1 + 1") == 2
+    except (RuntimeError, OSError, TypeError) as e:
+        print(e)
+        return False
 
 
 class Browser:
@@ -56,9 +70,10 @@ class Browser:
 
     def receive(self):
         while b"\0" not in self.pending:
-            more = os.read(self.source, 1 << 20)
+            ready, _, _ = select.select([self.source], [], [], LIMIT_S)
+            more = os.read(self.source, 1 << 20) if ready else b""
             if not more:
-                raise RuntimeError("the browser has ended")
+                raise RuntimeError("the browser has ended" if ready else f"the browser says nothing for {LIMIT_S} s")
             self.pending += more
         one, self.pending = self.pending.split(b"\0", 1)
         message = json.loads(one)

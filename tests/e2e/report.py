@@ -4,7 +4,7 @@
     report.py --llmc LLMC --work DIR [--shots DIR] PLAN [PLAN]
 
 Makes the page of the plans (folders), reads its numbers back, and clicks, zooms and moves in it.  Exit 1 with a line for
-each thing that is wrong, 77 where there is no Chromium."""
+each thing that is wrong, 77 where no Chromium starts."""
 
 import argparse
 import json
@@ -162,8 +162,8 @@ def main():
     a.add_argument("--shots")
     a.add_argument("plans", nargs="+")
     o = a.parse_args()
-    if not browser.find():
-        print("there is no chromium")
+    if not browser.starts():
+        print("there is no chromium that starts here")
         return 77
     page = Path(o.work) / "report.html"
     subprocess.run([o.llmc, "report", *o.plans, "-o", str(page)], check=True)

@@ -21,7 +21,7 @@ static void page(const char *dir, const char *plans, const char *script)
              plans);
     int code = e2e_shell(dir, all);
     if (code == 77)
-        test_skip("there is no chromium, which is in the package chromium");
+        test_skip("there is no chromium that starts here; it is in the package chromium");
     else
         CU_ASSERT_EQUAL(code, 0);
     char said[2048];
