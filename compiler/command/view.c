@@ -3,6 +3,7 @@
 #include "compiler/command/command.h"
 
 #include "compiler/execute/execute.h"
+#include "compiler/inspect/compare.h"
 #include "compiler/inspect/diff.h"
 #include "compiler/inspect/show.h"
 #include "compiler/inspect/trace.h"
@@ -170,9 +171,14 @@ enum status command_trace(struct command *c)
 
 enum status command_diff(struct command *c)
 {
-    struct plan *p;
+    struct plan *p, *other;
     struct error error = {""};
+    struct stat target;
     TRY(command_open(c, 0, &p));
+    if (!stat(c->options->args[1], &target) && S_ISDIR(target.st_mode)) {
+        TRY(command_open(c, 1, &other));
+        return compare_plans(c->arena, p, other, c->options->json, stdout) ? STATUS_NO_PLAN : STATUS_OK;
+    }
     enum status st = diff_trace(c->arena, p, c->options->args[1], c->options->json, stdout, &error);
     return st == STATUS_OK ? st : command_fail(c, st, error.text);
 }

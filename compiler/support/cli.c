@@ -63,6 +63,9 @@ static const char explain_more[] =
 static const char report_more[] =
     "FILE is one HTML file that needs no network: the timeline to zoom and click, memory over the step, traffic,\n"
     "where the ranks are, what was proved, and what the search compared.\n";
+static const char diff_more[] =
+    "Of two plans: what was decided otherwise, what comes of it in time, memory, idle time and traffic, and whose\n"
+    "programs differ; exit code 1 if anything does.\n";
 static const char transition_more[] =
     "FROM and TO are plans of the same job; degrees, ZeRO, experts' placement, schedule and number of ranks\n"
     "may differ. 'llmrun FROM DIR TO --at N' trains N steps by the first plan, moves weights and moments in\n"
@@ -85,7 +88,8 @@ static const struct command commands[] = {
     {"report", "DIR [DIR] -o FILE", "a plan, or two side by side, as a page for any browser", 1, 2, "output",
      report_more},
     {"trace", "DIR -o FILE", "predicted timeline for Perfetto or chrome://tracing", 1, 1, "output ranks times", NULL},
-    {"diff", "DIR TRACE", "a trace that llmrun wrote against the predicted timeline", 2, 2, "json", NULL},
+    {"diff", "DIR DIR | DIR TRACE", "two plans; or a trace that llmrun wrote against the predicted timeline", 2, 2,
+     "json", diff_more},
     {"transition", "FROM TO -o DIR", "the proved programs that move a job's state from one plan to another", 2, 2,
      "output lost check json force", transition_more},
     {"topo show", "CLUSTER", "the cluster as resolved, with bandwidth per tier", 1, 1, "json", NULL},

@@ -207,7 +207,7 @@ static void test_failures(void)
         {"$L tokens nofile -o $D/t", 3, "nofile"},
         {"$L tokens topologies -o $D/t", 3, "llmc: topologies: it is a folder, not a file"},
         {"$L diff $D/p nofile", 3, "llmc: nofile: No such file or directory"},
-        {"$L diff $D/p $D/p", 3, "/p: it is a folder, not a file"},
+        {"$L diff $D/p topologies", 3, "topologies/MANIFEST is missing: this is no plan folder"},
         {"$L show nodir", 3, "nodir/MANIFEST is missing: this is no plan folder"},
         {"$L check ''", 3, "llmc: the folder's name is empty"},
         {"$R '' --data $M", 3, "the folder's name is empty"},

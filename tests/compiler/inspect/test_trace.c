@@ -191,7 +191,7 @@ static void test_one_rank(void)
             moved += n;
     }
     CU_ASSERT_EQUAL(c.nslices, p->train[role]->ninsns + nblocks + r->nidles);
-    CU_ASSERT_EQUAL(most, r->peak_live_bytes);
+    CU_ASSERT_EQUAL((uint64_t)most, r->peak_live_bytes);
     for (uint32_t i = 0; i < p->train[role]->ninsns; i++) {
         struct transfer t;
         bytes += transfer_of(p, role, i, &t) ? (json_int_t)t.bytes : 0;
