@@ -171,7 +171,7 @@ static void test_inputs(void)
         {"imports/dumps/pair.xml", "$L topo show $D/imports/cluster.xml", "error: cannot read '",
          "': ", false},
         {"x", "$L estimate $D/m.llm $C --set 'schedule=\"x\"'", "error: cannot read '", "': ", false},
-        {"x", "$L diff $D/p $X", "llmc: ", ": ", false},
+        {"x", "$L diff $D/p $X", "llmc: ", ": ", true}, /* a folder is read as another plan */
         {"x", "$R $D/p --steps 1 --data $X", "llmrun: ", ": ", false},
         {"x", "$R $D/p --steps 1 --data $D/t --eval $X", "llmrun: ", ": ", false},
         {"pair.idx", "cp $D/t $D/pair.bin; $R $D/p --steps 1 --data $D/pair.bin", "llmrun: ", ": ", false},
