@@ -167,7 +167,7 @@ $(B)/tests/fuzz/all.a: $(LIB_O) $(RUN_O)
 	$(Q)echo "  AR  $@"; mkdir -p $(@D); rm -f $@; ar qcs $@ $^
 $(B)/tests/fuzz/fuzz_program: $(B)/tests/runtime/program_parse.o $(B)/tests/runtime/program_scan.o
 $(B)/tests/fuzz/%: $(B)/tests/fuzz/%.o $(B)/tests/fuzz/common.o $(B)/tests/fuzz/all.a
-	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -fsanitize=fuzzer -Wl$(comma)--as-needed -o $@ $^ $(LIBS) $(RUNLIBS)
+	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -fsanitize=fuzzer -Wl$(comma)--as-needed -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS) $(RUNLIBS)
 
 # kernels: loops over rows become vector code only so; results stay those of IEEE arithmetic in the order written
 $(B)/kernels/%.o: OPT += -O3 -fno-trapping-math -fno-math-errno
