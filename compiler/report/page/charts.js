@@ -8,7 +8,6 @@ const hue = k => HUES[k % HUES.length];
 
 function tiles(plan, other) {
   const p = plan.show.predicted, q = other?.show.predicted;
-  const fullest = Math.max(...plan.roles.map(r => r.arena_bytes));
   const rows = [["step", "step_time_s", v => seconds(v * 1e9), 1], ["tokens/s/GPU", "tokens_per_s_per_gpu", v => v.toPrecision(4), -1],
     ["MFU", "mfu", v => (100 * v).toFixed(1) + " %", -1], ["bubble", "bubble_fraction", v => (100 * v).toFixed(2) + " %", 1],
     ["exposed transfers", "exposed_comm_fraction", v => (100 * v).toFixed(2) + " %", 1],
@@ -18,7 +17,7 @@ function tiles(plan, other) {
     return element("div", { className: "tile" + (worse ? " worse" : ""), title: key },
       element("b", { "data-key": key, "data-value": p[key] }, text(p[key])), element("span", {}, name));
   }), element("div", { className: "tile" }, element("b", {}, plan.show.cluster.gpus_used.toLocaleString("en")),
-    element("span", {}, "GPUs of " + plan.show.cluster.name)), element("span", { hidden: true, "data-key": "arena", "data-value": fullest }));
+    element("span", {}, "GPUs of " + plan.show.cluster.name)));
 }
 
 function header(plans) {
