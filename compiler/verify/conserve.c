@@ -412,13 +412,20 @@ static void interpret(struct arena *a, const struct plan *p, int kind, struct ve
     arena_free(scratch);
 }
 
-void verify_conserve(struct arena *a, const struct plan *p, struct verdict *v)
+static void interpret_all(struct arena *a, const struct plan *p, int kind, struct verdict *v)
 {
-    for (int kind = 0; kind < NPROGRAM_KINDS; kind++) {
-        bool all = true;
-        for (uint32_t r = 0; r < p->nroles; r++)
-            all = all && prove_program(p, r, kind);
-        if (all)
-            interpret(a, p, kind, v);
-    }
+    for (uint32_t r = 0; r < p->nroles; r++)
+        if (!prove_program(p, r, kind))
+            return;
+    interpret(a, p, kind, v);
+}
+
+void verify_training(struct arena *a, const struct plan *p, struct verdict *v)
+{
+    interpret_all(a, p, PROGRAM_TRAIN, v);
+}
+
+void verify_evaluation(struct arena *a, const struct plan *p, struct verdict *v)
+{
+    interpret_all(a, p, PROGRAM_EVAL, v);
 }

@@ -35,7 +35,8 @@
  * (7).
  *
  * Cost: linear in the instructions of all roles, plus a few operations per rank.  Scratch is freed per role.
- * Interpreting values takes most of it, so the other properties are proved meanwhile on another core.
+ * Interpreting values takes most of it: those of the training step, those of evaluation and the other properties are
+ * proved side by side.
  */
 
 #include "compiler/verify/prove.h"
@@ -78,10 +79,11 @@ static void verify_expressible(struct arena *a, const struct plan *p, struct ver
 
 /* ---- properties that are proved side by side ---- */
 
-/* None reads what another has found, and none but the first asks for matching and order.  The longest comes first. */
+/* None reads what another has found, and only conservation's two ask for matching and order.  The longest come first.
+ */
 static void (*const apart[])(struct arena *a, const struct plan *p, struct verdict *v) = {
-    verify_conserve, verify_race, verify_defined, verify_memory, verify_placement};
-enum { NAPART = sizeof apart / sizeof *apart };
+    verify_training, verify_evaluation, verify_race, verify_defined, verify_memory, verify_placement};
+enum { NAPART = sizeof apart / sizeof *apart, NCONSERVE = 2 };
 
 struct proofs {
     const struct plan *plan;
@@ -102,10 +104,10 @@ static void prove_one(void *context, uint32_t i)
 
 static void prove_apart(struct arena *a, const struct plan *p, struct verdict *v)
 {
-    struct proofs x = {.plan = p, .first = prove_count(v, 2) || prove_count(v, 3)};
+    struct proofs x = {.plan = p, .first = prove_count(v, 2) || prove_count(v, 3) ? NCONSERVE : 0};
     parallel_each(NAPART - x.first, prove_one, &x);
-    for (uint32_t n = 1; n <= NAPART; n++) { /* conservation last: what it reports may follow from the others */
-        uint32_t i = n % NAPART;
+    for (uint32_t n = 0; n < NAPART; n++) { /* conservation last: what it reports may follow from the others */
+        uint32_t i = (n + NCONSERVE) % NAPART;
         if (i < x.first)
             continue;
         for (uint32_t k = 0; k < x.at[i].verdict.nviolations; k++)

@@ -38,7 +38,9 @@ void verify_carried(struct arena *a, const struct plan *p, struct verdict *v); /
 void verify_precision(struct arena *a, const struct plan *p, struct verdict *v);
 void verify_skew(struct arena *a, const struct plan *p, struct verdict *v); /* parts of properties 2, 4 and 7 */
 void verify_memory(struct arena *a, const struct plan *p, struct verdict *v);
-void verify_conserve(struct arena *a, const struct plan *p, struct verdict *v);
+/* conservation, of the training step and of evaluation */
+void verify_training(struct arena *a, const struct plan *p, struct verdict *v);
+void verify_evaluation(struct arena *a, const struct plan *p, struct verdict *v);
 void verify_placement(struct arena *a, const struct plan *p, struct verdict *v);
 
 #endif

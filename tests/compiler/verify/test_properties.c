@@ -279,7 +279,8 @@ static void test_no_words(void)
     struct verdict v = {0};
     p->job->model.predict = 1;
     p->job->model.positions = 8;
-    verify_conserve(a, p, &v);
+    verify_training(a, p, &v);
+    verify_evaluation(a, p, &v);
     CU_ASSERT_EQUAL_FATAL(v.nviolations, 2);
     for (uint32_t i = 0; i < 2; i++) {
         CU_ASSERT_EQUAL(v.violations[i].evaluation, i == 1);
