@@ -34,27 +34,13 @@ struct plan *compile_lowered(struct arena *a, struct job *job, struct topo *topo
     return p;
 }
 
-/* Places the buffers of all programs.  Only the memory of the fullest role decides whether a plan fits, so where a
- * role already takes no more than an earlier one, its live ranges are not placed one by one. */
-static void place_roles(struct arena *a, struct plan *p)
-{
-    uint64_t peak = 0;
-    for (uint32_t r = 0; r < p->nroles; r++) {
-        place_within(a, p->train[r], 0, 0, peak + program_host_bytes(p->train[r]));
-        uint64_t host_bytes = program_host_bytes(p->train[r]), bytes = p->train[r]->arena_bytes - host_bytes;
-        peak = bytes > peak ? bytes : peak;
-        if (p->eval[r])
-            place_within(a, p->eval[r], host_bytes, 0, peak + host_bytes);
-    }
-}
-
 struct plan *compile_decision(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
                               const struct compile_options *o, const char **why)
 {
     struct cost *cost;
     struct plan *p = compile_lowered(a, job, topo, decision, o, false, &cost);
     compile_progress(o, "placing buffers");
-    place_roles(a, p);
+    place_roles(a, p->train, p->eval, p->nroles, PLACE_FOR_USE);
     p->ranks = plan_ranks(p);
     compile_progress(o, "simulating");
     p->timeline = simulate(a, cost, (const struct program *const *)p->train, p->nroles, why);

@@ -83,10 +83,9 @@ enum { ROOM_TRIES = 3 };
 
 /* Returns the peak in bytes with that capacity for expert rows.  With many microbatches, only `fill` of them per
  * pipeline rank are lowered: the buffers are as many as with all of them, up to what the ends of the step leave
- * allocated, so a caller who accepts a plan by this figure checks the plan's own peak.  A role that takes no more
- * than an earlier one is not placed more tightly, and roles after one that exceeds `limit` are skipped. */
+ * allocated, so a caller who accepts a plan by this figure checks the plan's own peak. */
 static double peak_of_room(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
-                           double room, uint32_t fill, uint64_t limit, const struct compile_options *o)
+                           double room, uint32_t fill, const struct compile_options *o)
 {
     struct arena_mark mark = arena_mark(a);
     struct decision d = *decision;
@@ -97,12 +96,8 @@ static double peak_of_room(struct arena *a, struct job *job, struct topo *topo, 
     if (schedule_unsupported(a, &d)) /* a schedule whose microbatches come in whole groups */
         d.microbatches = decision->microbatches;
     struct plan *p = compile_lowered(a, job, topo, &d, o, true, &cost);
-    uint64_t peak = 0;
-    for (uint32_t r = 0; r < p->nroles && peak <= limit; r++) {
-        place_within(a, p->train[r], 0, peak + program_host_bytes(p->train[r]), 0);
-        uint64_t bytes = role_bytes(p, r);
-        peak = bytes > peak ? bytes : peak;
-    }
+    place_roles(a, p->train, NULL, p->nroles, PLACE_FOR_PEAK);
+    uint64_t peak = fit_peak_bytes(p);
     plan_close(p);
     arena_reset(a, mark);
     return (double)peak;
@@ -114,7 +109,7 @@ static struct plan *compile_within(struct arena *a, struct job *job, struct topo
                                    uint64_t limit, const struct compile_options *o, uint64_t *placed, const char **why)
 {
     if (d->microbatches > LONG * d->pp) {
-        *placed = (uint64_t)peak_of_room(a, job, topo, d, d->room, LONG_FILL, UINT64_MAX, o);
+        *placed = (uint64_t)peak_of_room(a, job, topo, d, d->room, LONG_FILL, o);
         if (*placed > limit)
             return NULL;
     }
@@ -139,12 +134,12 @@ static struct plan *fit_room(struct arena *a, struct job *job, struct topo *topo
 {
     struct decision d = *decision;
     double enough = cost_may_be_tight(job, decision) ? 0 : usual > 1 ? COST_NEARLY_USUAL * usual : INFINITY;
-    double least = isfinite(enough) ? peak_of_room(a, job, topo, decision, 1, FILL, limit, o) : INFINITY;
+    double least = isfinite(enough) ? peak_of_room(a, job, topo, decision, 1, FILL, o) : INFINITY;
     if (least > (double)limit)
         return NULL;
     if (!(usual > 1)) {
         usual = 1.5;
-        peak = peak_of_room(a, job, topo, decision, usual, FILL, UINT64_MAX, o);
+        peak = peak_of_room(a, job, topo, decision, usual, FILL, o);
     }
     if (peak <= least)
         return NULL;
@@ -250,7 +245,7 @@ struct plan *fit_decision(struct arena *a, struct job *job, struct topo *topo, c
     uint64_t limit = decision_memory_bytes(job, topo, &roomy);
     struct plan *p = NULL;
     *why = NULL;
-    *placed = bounds ? (uint64_t)peak_of_room(a, job, topo, decision, roomy.room, FILL, UINT64_MAX, o) : 0;
+    *placed = bounds ? (uint64_t)peak_of_room(a, job, topo, decision, roomy.room, FILL, o) : 0;
     if (*placed <= limit)
         p = compile_within(a, job, topo, &roomy, limit, o, placed, why);
     if (!p && *why)

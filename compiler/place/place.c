@@ -13,6 +13,8 @@
 
 #include "compiler/place/place_private.h"
 
+#include "compiler/support/parallel.h"
+
 #include <string.h>
 
 /* a finer granularity is used if it saves more than 1/WORTH of the arena; lives are tried one by one if MUCH times
@@ -61,46 +63,20 @@ static struct packing pack(struct arena *a, const struct lives *l, const struct 
     return x;
 }
 
-/* Places step buffers from `floor` on; returns the end of the last one.  It need not be lower than `enough`, nor, by
- * placing lives one by one, than `usual`.  Whatever may be live at the same time conflicts, so no packing ends below
- * `bound`. */
-static uint64_t place_step(struct arena *a, struct program *p, uint64_t floor, uint64_t enough, uint64_t usual)
-{
-    const struct lives *l = place_lives(a, p);
-    enough = enough > floor ? enough - floor : 0;
-    usual = usual > floor ? usual - floor : 0;
-    uint64_t bound = most_live(a, l, false);
-    struct packing best = pack(a, l, place_buffers_whole(a, l, p), false, bound, enough);
-    uint64_t worth = (floor + best.top) / WORTH;
-    bool whole = true;
-    for (int lives = 0; lives < 2; lives++) {
-        uint64_t good = lives && usual > enough ? usual : enough;
-        if (best.top <= good || best.top - bound <= (lives ? MUCH * worth : worth))
-            continue;
-        uint64_t want = good < best.top - worth ? good : best.top - worth - 1;
-        struct packing x = pack(a, l, lives ? place_lives_apart(a, l, bound) : place_parts_apart(a, l), lives, bound,
-                                want);
-        if (x.top >= best.top || best.top - x.top <= worth)
-            continue;
-        best = x;
-        whole = false;
-    }
-    if (whole)
-        place_settle_buffers(p, l, best.offset, floor);
-    else
-        place_settle_lives(a, p, l, best.items, best.offset, floor);
-    return floor + best.top;
-}
-
-static uint64_t place_kept(struct program *p, uint64_t host_bytes)
+/* Host memory comes first, where both programs of a rank expect it; returns its end. */
+static uint64_t place_host(struct program *p)
 {
     uint64_t top = 0;
-    for (uint32_t b = 0; b < p->nbuffers; b++) /* host memory comes first, where both programs of a rank expect it */
+    for (uint32_t b = 0; b < p->nbuffers; b++)
         if (p->buffers[b].host) {
             p->buffers[b].offset = top;
             top = place_align(top + p->buffers[b].bytes);
         }
-    top = top > host_bytes ? top : host_bytes;
+    return top;
+}
+
+static uint64_t place_kept(struct program *p, uint64_t top)
+{
     for (uint32_t b = 0; b < p->nbuffers; b++)
         if (!p->buffers[b].host && p->buffers[b].kind != BUFFER_STEP) {
             p->buffers[b].offset = top;
@@ -109,19 +85,172 @@ static uint64_t place_kept(struct program *p, uint64_t host_bytes)
     return top;
 }
 
-void place_within(struct arena *a, struct program *p, uint64_t host_bytes, uint64_t enough, uint64_t usual)
+/* A program on its way.  Whatever may be live at the same time conflicts, so no packing of its step buffers takes less
+ * than `bound` bytes.  Arenas begin with host memory, which is compared with nothing: other sizes are of the device's
+ * part alone. */
+struct placing {
+    struct arena *arena; /* of everything that is needed only while it is placed */
+    struct program *program;
+    const struct lives *lives;
+    uint64_t host, floor; /* bytes; floor: end of host memory and kept buffers */
+    uint64_t bound;
+    struct packing best;
+    bool whole, tight; /* best: of whole buffers; has been tried with lives one by one */
+};
+
+static uint64_t device_bytes(const struct placing *x, uint64_t step)
 {
-    struct arena_mark mark = arena_mark(a);
+    return x->floor - x->host + step;
+}
+
+static void begin(struct placing *x)
+{
+    struct program *p = x->program;
     p->nplaces = 0;
     for (uint32_t b = 0; b < p->nbuffers; b++)
         p->buffers[b].scattered = false;
-    p->arena_bytes = place_step(a, p, place_kept(p, host_bytes), enough, usual);
-    arena_reset(a, mark);
+    uint64_t own = place_host(p);
+    x->floor = place_kept(p, own > x->host ? own : x->host);
+    x->lives = place_lives(x->arena, p);
+    x->bound = most_live(x->arena, x->lives, false);
+}
+
+/* Packs at a finer granularity, where the program takes more than `enough` bytes and that may save something. */
+static void refine(struct placing *x, bool lives, uint64_t enough)
+{
+    struct arena *a = x->arena;
+    uint64_t worth = (x->floor + x->best.top) / WORTH, top = x->best.top;
+    enough = enough > device_bytes(x, 0) ? enough - device_bytes(x, 0) : 0;
+    if (top <= enough || top - x->bound <= (lives ? MUCH * worth : worth))
+        return;
+    uint64_t want = enough < top - worth ? enough : top - worth - 1;
+    struct packing finer = pack(a, x->lives,
+                                lives ? place_lives_apart(a, x->lives, x->bound) : place_parts_apart(a, x->lives),
+                                lives, x->bound, want);
+    if (finer.top >= top || top - finer.top <= worth)
+        return;
+    x->best = finer;
+    x->whole = false;
+}
+
+static void loosely(struct placing *x, uint64_t enough)
+{
+    const struct items *whole = place_buffers_whole(x->arena, x->lives, x->program);
+    uint64_t step = enough > device_bytes(x, 0) ? enough - device_bytes(x, 0) : 0;
+    x->best = pack(x->arena, x->lives, whole, false, x->bound, step);
+    x->whole = true;
+    refine(x, false, enough);
+}
+
+static void tightly(struct placing *x, uint64_t enough)
+{
+    refine(x, true, enough);
+    x->tight = true;
+}
+
+static void settle(const struct placing *x)
+{
+    if (x->whole)
+        place_settle_buffers(x->program, x->lives, x->best.offset, x->floor);
+    else
+        place_settle_lives(x->arena, x->program, x->lives, x->best.items, x->best.offset, x->floor);
+    x->program->arena_bytes = x->floor + x->best.top;
 }
 
 void place_program(struct arena *a, struct program *p, uint64_t host_bytes)
 {
-    place_within(a, p, host_bytes, 0, 0);
+    struct arena_mark mark = arena_mark(a);
+    struct placing x = {.arena = a, .program = p, .host = host_bytes};
+    begin(&x);
+    loosely(&x, 0);
+    tightly(&x, 0);
+    settle(&x);
+    arena_reset(a, mark);
+}
+
+/* ---- all programs of a plan ---- */
+
+struct placings {
+    struct placing *at, **some;
+    enum place_for purpose;
+    uint64_t least; /* bytes that the fullest program needs at least */
+};
+
+static void begin_one(void *context, uint32_t i)
+{
+    struct placings *all = context;
+    all->at[i].arena = arena_new();
+    begin(&all->at[i]);
+}
+
+static void loosely_one(void *context, uint32_t i)
+{
+    struct placings *all = context;
+    loosely(&all->at[i], all->purpose == PLACE_FOR_PEAK ? all->least : 0);
+}
+
+static void tightly_one(void *context, uint32_t i)
+{
+    struct placings *all = context;
+    tightly(all->some[i], all->least);
+}
+
+static void settle_one(void *context, uint32_t i)
+{
+    struct placings *all = context;
+    settle(&all->at[i]);
+    arena_free(all->at[i].arena);
+}
+
+/* Lists the programs that take most, if that is more than the least; returns how many they are. */
+static uint32_t find_fullest(struct placings *all, uint32_t n)
+{
+    uint64_t most = all->least;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct placing *x = &all->at[i];
+        uint64_t bytes = device_bytes(x, x->best.top);
+        if (bytes > most)
+            count = 0;
+        else if (bytes < most || !count)
+            continue;
+        most = bytes;
+        all->some[count++] = x;
+    }
+    return count;
+}
+
+static bool any_tight(struct placing *const *x, uint32_t n)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < n; i++)
+        any |= x[i]->tight;
+    return any;
+}
+
+void place_roles(struct arena *a, struct program *const *train, struct program *const *eval, uint32_t nroles,
+                 enum place_for purpose)
+{
+    struct arena_mark mark = arena_mark(a);
+    struct placings all = {ARENA_ARRAY(a, struct placing, 2 * (size_t)nroles),
+                           ARENA_ARRAY(a, struct placing *, 2 * (size_t)nroles), purpose, 0};
+    uint32_t n = 0;
+    for (uint32_t r = 0; r < nroles; r++) {
+        uint64_t host = place_host(train[r]);
+        all.at[n++] = (struct placing){.program = train[r], .host = host};
+        if (eval && eval[r])
+            all.at[n++] = (struct placing){.program = eval[r], .host = host};
+    }
+    parallel_each(n, begin_one, &all);
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t bytes = device_bytes(&all.at[i], all.at[i].bound);
+        all.least = bytes > all.least ? bytes : all.least;
+    }
+    parallel_each(n, loosely_one, &all);
+    for (uint32_t fullest; (fullest = find_fullest(&all, n)) && !any_tight(all.some, fullest);)
+        parallel_each(fullest, tightly_one, &all);
+    parallel_each(n, settle_one, &all);
+    arena_reset(a, mark);
 }
 
 struct place_peak place_peak(struct arena *a, const struct program *p)

@@ -16,9 +16,14 @@
 #include "runtime/program.h"
 
 void place_program(struct arena *a, struct program *p, uint64_t host_bytes);
-/* The same where an arena of `enough` bytes is as good as any smaller one.  Live ranges are placed one by one only
- * if the arena would otherwise take more than `usual` bytes. */
-void place_within(struct arena *a, struct program *p, uint64_t host_bytes, uint64_t enough, uint64_t usual);
+
+/* Places the programs of all roles, side by side; eval and each of its programs may be NULL.  Only the memory of the
+ * fullest role decides whether a plan fits, so live ranges are placed one by one in those programs alone that would
+ * otherwise take most.  PLACE_FOR_PEAK: where only the peak is asked for, nothing is placed more tightly than the
+ * bytes that some role needs in any placement. */
+enum place_for { PLACE_FOR_USE, PLACE_FOR_PEAK };
+void place_roles(struct arena *a, struct program *const *train, struct program *const *eval, uint32_t nroles,
+                 enum place_for purpose);
 
 /* How many bytes of device memory a program's buffers need, persistent ones included.  sure: a lower bound for every
  * placement: the most bytes that are live at a compute instruction in every run that queue order and waits allow.

@@ -65,24 +65,23 @@ struct plans {
     bool excused[64];           /* rows of refusals_unreached[] whose format the source has */
 };
 
-/* every buffer on bytes of its own, behind what outlives the step: what an altered operand reads was not overwritten by a
- * buffer that placement put there */
-static void lay_apart(struct program *p)
+/* every buffer on bytes of its own, first host memory, then what outlives the step, then the rest: what an altered operand
+ * reads was not overwritten by a buffer that placement put there */
+static void lay_apart(struct program *p, uint64_t host_bytes)
 {
     uint64_t end = 0;
-    for (uint32_t b = 0; b < p->nbuffers; b++)
-        if (p->buffers[b].kind != BUFFER_STEP || p->buffers[b].host)
-            end = p->buffers[b].offset + p->buffers[b].bytes > end ? p->buffers[b].offset + p->buffers[b].bytes : end;
-    end = (end + 255) / 256 * 256;
     p->nplaces = 0;
-    for (uint32_t b = 0; b < p->nbuffers; b++) {
-        struct buffer *x = &p->buffers[b];
-        if (x->kind != BUFFER_STEP || x->host)
-            continue;
-        x->scattered = false;
-        x->place = 0;
-        x->offset = end;
-        end = (end + x->bytes + 255) / 256 * 256;
+    for (int round = 0; round < 3; round++) {
+        for (uint32_t b = 0; b < p->nbuffers; b++) {
+            struct buffer *x = &p->buffers[b];
+            if (round != (x->host ? 0 : x->kind == BUFFER_STEP ? 2 : 1))
+                continue;
+            x->scattered = false;
+            x->place = 0;
+            x->offset = end;
+            end = (end + x->bytes + 255) / 256 * 256;
+        }
+        end = end > host_bytes ? end : host_bytes;
     }
     p->arena_bytes = end;
 }
@@ -99,9 +98,8 @@ static struct plan *base_plan(struct arena *a, int k)
             struct program *q = *from[i];
             *from[i] = *to[i];
             *to[i] = q;
-            place_within(a, q, i ? program_host_bytes(p->train[r]) : 0, UINT64_MAX, 0);
             program_unshare(q);
-            lay_apart(q);
+            lay_apart(q, i ? program_host_bytes(p->train[r]) : 0);
         }
     }
     plan_close(lowered);
@@ -140,7 +138,8 @@ static const char *said(struct arena *a, const struct plan *p, enum by by)
         verify_carried(a, p, v);
         break;
     case BY_VALUES:
-        verify_conserve(a, p, v);
+        verify_training(a, p, v);
+        verify_evaluation(a, p, v);
         break;
     case BY_REFERENCE:
         reference_new(a, p->job, &p->decision, &cannot);
