@@ -145,25 +145,11 @@ struct estimate {
     uint64_t allocator_bytes, communicator_bytes, context_bytes; /* as the profile's software stack takes them */
 };
 void cost_estimate(struct arena *a, const struct cost *c, struct estimate *e);
-/* How a profile's software stack runs a program's instructions: work of the host, and the shares of transfers that
- * it hides. */
-struct cost_stack {
-    const struct cost *c;
-    struct mesh mesh;
-    double (*stage_s)[8]; /* by stage: seconds of the kernels of its F, B, I and W; then those of the copies of
-                           * activations to host memory and back */
-    double (*own_s)[8],
-        (*factor)[8]; /* by stage: seconds of the program's own instructions; the factor by which they are stretched */
-    uint32_t (*nactions)[4];
-    double slow, experts;      /* the factor for the slowest node alone; that of transfers of rows to experts */
-    double held;               /* the share of a transfer between stages during which the sender computes nothing */
-    double tp, cp, ep, shards; /* factors on the time of transfers among the ranks of one stage */
-    double step_s;             /* seconds per step of host work and of data-parallel transfers that are not hidden */
-};
-struct cost_stack *cost_stack_new(struct arena *a, const struct cost *c);
-/* Nanoseconds of all instructions of a program as the stack runs them, or each by itself where s is NULL.  A SEND
- * holds up its rank's kernels for its share of the transfer: the last kernel before it is lengthened by that much. */
-void cost_program_ns(struct arena *a, const struct cost *c, struct cost_stack *s, const struct program *p, int64_t *ns);
+/* Stores in ns[r] the nanoseconds of all instructions of the r-th of n programs, as the profile's software stack runs
+ * them; under unit costs, those of each by itself.  A SEND holds up its rank's kernels for its share of the transfer:
+ * the last kernel before it is lengthened by that much. */
+void cost_programs_ns(struct arena *a, const struct cost *c, const struct program *const *programs, uint32_t n,
+                      int64_t *const *ns);
 /* By how many uses ahead parameters should be prefetched under ZeRO 3; 0 where nothing is gathered. */
 uint32_t cost_prefetch(struct arena *a, const struct cost *c);
 /* Capacity of the blocks of experts' rows where the job does not say it, as a multiple of the mean; 0: room for all

@@ -9,10 +9,27 @@
 
 #include "compiler/cost/cost_private.h"
 
+#include "compiler/support/parallel.h"
+
 #include <math.h>
 #include <string.h>
 
 static const char kinds[] = "FBIW";
+
+/* How a profile's software stack runs instructions: work of the host, and the shares of transfers that it hides. */
+struct stack {
+    const struct cost *c;
+    struct mesh mesh;
+    double (*stage_s)[8];      /* by stage: seconds of the kernels of its F, B, I and W; then those of the copies of
+                                * activations to host memory and back */
+    double slow;               /* the factor for the slowest node alone */
+    double held;               /* the share of a transfer between stages during which the sender computes nothing */
+    double tp, cp, ep, shards; /* factors on the time of transfers among the ranks of one stage */
+    double step_s;             /* seconds per step of host work and of data-parallel transfers that are not hidden */
+    /* of one program, whose stack is a copy of the others': by stage, the factor by which its instructions are
+     * stretched; the factor of transfers of rows to experts */
+    double (*factor)[8], experts;
+};
 
 /* Seconds of the kernels of the stage's actions of each kind, for one microbatch, followed by those of copies to
  * host memory and back. Transfers that other stacks repeat in recomputation and the program does not count as
@@ -47,17 +64,14 @@ static void stage_seconds(const struct cost *c, const struct cost_shape *s, uint
     }
 }
 
-struct cost_stack *cost_stack_new(struct arena *a, const struct cost *c)
+static struct stack *new_stack(struct arena *a, const struct cost *c)
 {
     const struct decision *d = c->decision;
     const struct profile *p = c->profile;
-    struct cost_stack *x = ARENA_NEW(a, struct cost_stack);
+    struct stack *x = ARENA_NEW(a, struct stack);
     struct pipeline_times times;
-    *x = (struct cost_stack){.c = c, .mesh = decision_mesh(c->job, d)};
+    *x = (struct stack){.c = c, .mesh = decision_mesh(c->job, d)};
     x->stage_s = arena_array(a, d->nstages, sizeof *x->stage_s);
-    x->factor = arena_array(a, d->nstages, sizeof *x->factor);
-    x->own_s = arena_array(a, d->nstages, sizeof *x->own_s);
-    x->nactions = arena_array(a, d->nstages, sizeof *x->nactions);
     struct arena_mark mark = arena_mark(a);
     struct cost_kinds layers = cost_kinds_new(a, &c->job->model);
     struct cost_shape s;
@@ -144,7 +158,7 @@ static bool of_others(const struct program *p, const struct insn *n)
 }
 
 /* Does it transfer rows to or from experts, or their counts and weights? */
-static bool among_experts(const struct cost_stack *s, const struct program *p, const struct insn *n)
+static bool among_experts(const struct stack *s, const struct program *p, const struct insn *n)
 {
     const uint32_t *dim = s->mesh.dim;
     uint32_t mask = group_mask(p, n);
@@ -157,7 +171,7 @@ static bool among_experts(const struct cost_stack *s, const struct program *p, c
 
 /* Other stacks than llmrun send rows to experts in other ways than the program: the time that they would take for
  * all forward passes, as a multiple of the program's. */
-static double experts_factor(const struct cost_stack *s, const struct program *p, const int64_t *alone_ns)
+static double experts_factor(const struct stack *s, const struct program *p, const int64_t *alone_ns)
 {
     const struct job *job = s->c->job;
     struct cost_exchange to, from;
@@ -174,32 +188,33 @@ static double experts_factor(const struct cost_stack *s, const struct program *p
 }
 
 /* Sets the factors between the program's own seconds and those of the stack, by stage and kind. */
-static void fit(struct cost_stack *s, const struct program *p, const int64_t *alone_ns)
+static void fit(struct arena *a, struct stack *s, const struct program *p, const int64_t *alone_ns)
 {
     uint32_t nstages = s->c->decision->nstages;
+    double(*own_s)[8] = arena_array(a, nstages, sizeof *own_s); /* seconds of the program's own instructions */
+    uint32_t(*nactions)[4] = arena_array(a, nstages, sizeof *nactions);
     bool own = s->c->profile->allocator < 0.5 && s->c->profile->host_op_us <= 0;
     struct cost_actions actions = {0};
-    memset(s->own_s, 0, nstages * sizeof *s->own_s);
-    memset(s->nactions, 0, nstages * sizeof *s->nactions);
+    s->factor = arena_array(a, nstages, sizeof *s->factor);
     for (uint32_t i = 0; i < p->ninsns && !own; i++) {
         const struct insn *n = &p->insns[i];
         uint32_t kind = kind_of(p, n);
         if (kind == 8 || n->stage >= nstages)
             continue;
-        s->own_s[n->stage][kind] += 1e-9 * (double)alone_ns[i];
-        s->nactions[n->stage][kind % 4] += kind < 4 && cost_starts_action(&actions, n);
+        own_s[n->stage][kind] += 1e-9 * (double)alone_ns[i];
+        nactions[n->stage][kind % 4] += kind < 4 && cost_starts_action(&actions, n);
     }
     for (uint32_t i = 0; i < nstages; i++)
         for (int k = 0; k < 8; k++) {
-            double slow = k < 4 ? s->slow : 1, own_s = s->own_s[i][k];
-            s->factor[i][k] = own_s > 0 ? slow * s->nactions[i][k % 4] * s->stage_s[i][k] / own_s : slow;
+            double slow = k < 4 ? s->slow : 1, seconds = own_s[i][k];
+            s->factor[i][k] = seconds > 0 ? slow * nactions[i][k % 4] * s->stage_s[i][k] / seconds : slow;
         }
     s->experts = own ? 1 : experts_factor(s, p, alone_ns);
 }
 
 /* Factor of an all-gather: under fp8 other stacks convert what products gather before it travels (Transformer
  * Engine), llmrun afterwards. */
-static double halved(const struct cost_stack *s, const struct program *p, const struct insn *n, uint32_t mask)
+static double halved(const struct stack *s, const struct program *p, const struct insn *n, uint32_t mask)
 {
     const struct operand *y = &p->operands[n->operand + OPND(ALL_GATHER, y)];
     double bytes = (double)y->rows * y->cols * isa_dtype_bytes((enum dtype)y->dtype);
@@ -210,7 +225,7 @@ static double halved(const struct cost_stack *s, const struct program *p, const 
 
 /* Factor of transfers of weights among the ranks that share them; other stacks than llmrun use buckets of one size
  * (moves.c). */
-static double weights_seen(const struct cost_stack *s, const struct program *p, const struct insn *n, uint32_t mask)
+static double weights_seen(const struct stack *s, const struct program *p, const struct insn *n, uint32_t mask)
 {
     const uint32_t *dim = s->mesh.dim;
     bool shard = mask == dim[MESH_SHARD] || mask == dim[MESH_EXPERT_SHARD];
@@ -234,7 +249,7 @@ static double weights_seen(const struct cost_stack *s, const struct program *p, 
 /* Factor of a ring's step.  With other stacks than llmrun a ring moves what an all-gather moves, in the forward pass
  * in one step less than there are ranks; in the backward pass it moves as much again for the sums of gradients,
  * which llmrun keeps in fp32 (block_context.c). */
-static double ring_seen(const struct cost_stack *s, const struct program *p, const struct insn *n, uint32_t mask)
+static double ring_seen(const struct stack *s, const struct program *p, const struct insn *n, uint32_t mask)
 {
     const struct operand *y = &p->operands[n->operand + OPND(SHIFT, y)];
     double bytes = (double)y->rows * y->cols * isa_dtype_bytes((enum dtype)y->dtype),
@@ -248,7 +263,7 @@ static double ring_seen(const struct cost_stack *s, const struct program *p, con
 }
 
 /* Factor of a collective among ranks of one stage: its exposed share. */
-static double seen(const struct cost_stack *s, const struct program *p, const struct insn *n)
+static double seen(const struct stack *s, const struct program *p, const struct insn *n)
 {
     uint32_t mask = group_mask(p, n);
     const uint32_t *dim = s->mesh.dim;
@@ -267,7 +282,7 @@ static double seen(const struct cost_stack *s, const struct program *p, const st
     return mask == dim[MESH_CP] ? s->cp : 1;
 }
 
-static int64_t stack_ns(const struct cost_stack *s, const struct program *p, uint32_t i, int64_t ns)
+static int64_t stack_ns(const struct stack *s, const struct program *p, uint32_t i, int64_t ns)
 {
     const struct insn *n = &p->insns[i];
     double factor = 1;
@@ -301,29 +316,53 @@ static uint32_t kernel_before(const struct program *p, uint32_t i, const uint32_
     return NONE;
 }
 
-void cost_program_ns(struct arena *a, const struct cost *c, struct cost_stack *s, const struct program *p, int64_t *ns)
+/* around: the stack of all programs; NULL: each instruction by itself */
+static void program_ns(struct arena *a, const struct cost *c, const struct stack *around, const struct program *p,
+                       int64_t *ns)
 {
-    struct arena_mark mark = arena_mark(a);
     struct cost_actions actions = {0};
     int64_t *known = ARENA_ARRAY(a, int64_t, p->noperands + 1u);
     for (uint32_t i = 0; i < p->ninsns; i++) {
         bool first = p->insns[i].queue == QUEUE_COMPUTE && cost_starts_action(&actions, &p->insns[i]);
         ns[i] = cost_insn_once(c, p, i, first, known);
     }
-    arena_reset(a, mark);
-    if (!s)
+    if (!around)
         return;
+    struct stack s = *around;
     uint32_t *kernels = ARENA_ARRAY(a, uint32_t, p->ninsns + 1u), nkernels = 0;
-    fit(s, p, ns);
+    fit(a, &s, p, ns);
     for (uint32_t i = 0; i < p->ninsns; i++) {
         const struct insn *n = &p->insns[i];
         int64_t alone_ns = ns[i];
-        ns[i] = stack_ns(s, p, i, alone_ns);
+        ns[i] = stack_ns(&s, p, i, alone_ns);
         uint32_t kernel = n->op == OP_SEND ? kernel_before(p, i, kernels, nkernels) : NONE;
         if (kernel != NONE)
             ns[kernel] += alone_ns - ns[i];
         if (n->queue == QUEUE_COMPUTE)
             kernels[nkernels++] = i;
     }
+}
+
+struct timing {
+    const struct cost *c;
+    const struct stack *around;
+    const struct program *const *programs;
+    int64_t *const *ns;
+};
+
+static void time_one(void *context, uint32_t i)
+{
+    const struct timing *t = context;
+    struct arena *scratch = arena_new();
+    program_ns(scratch, t->c, t->around, t->programs[i], t->ns[i]);
+    arena_free(scratch);
+}
+
+void cost_programs_ns(struct arena *a, const struct cost *c, const struct program *const *programs, uint32_t n,
+                      int64_t *const *ns)
+{
+    struct arena_mark mark = arena_mark(a);
+    struct timing t = {c, c->unit.on ? NULL : new_stack(a, c), programs, ns};
+    parallel_each(n, time_one, &t);
     arena_reset(a, mark);
 }

@@ -4,6 +4,8 @@
 
 #include "compiler/lower/order.h"
 
+#include "compiler/support/parallel.h"
+
 #include <assert.h>
 #include <stdlib.h>
 
@@ -69,8 +71,9 @@ static void join_ends(struct role *roles, uint32_t nroles, const struct ends *en
         }
 }
 
-static void prepare_role(struct role *r)
+static void prepare_role(void *roles, uint32_t index)
 {
+    struct role *r = (struct role *)roles + index;
     struct program *p = r->p;
     struct arena *a = r->arena;
     uint32_t *of = ARENA_ARRAY(a, uint32_t, p->ninsns);
@@ -258,11 +261,14 @@ void lower_key(struct arena *a, const struct cost *c, struct role *roles, uint32
     for (uint32_t r = 0; r < nroles; r++)
         find_vqueues(a, &roles[r], r, &ends);
     join_ends(roles, nroles, &ends);
-    struct cost_stack *around = c->unit.on ? NULL : cost_stack_new(a, c);
+    parallel_each(nroles, prepare_role, roles);
+    const struct program **programs = arena_array(a, nroles, sizeof *programs);
+    int64_t **takes_ns = arena_array(a, nroles, sizeof *takes_ns);
     for (uint32_t r = 0; r < nroles; r++) {
-        prepare_role(&roles[r]);
-        cost_program_ns(a, c, around, roles[r].p, roles[r].takes_ns);
+        programs[r] = roles[r].p;
+        takes_ns[r] = roles[r].takes_ns;
     }
+    cost_programs_ns(a, c, programs, nroles, takes_ns);
     for (uint32_t r = 0; r < nroles; r++)
         for (uint32_t v = 0; v < roles[r].nvqueues; v++)
             offer_head(&k, r, v, scratch);

@@ -149,20 +149,18 @@ static int64_t duration_limit_ns(const struct sim_engine *e)
     return INT64_MAX / 4 / ((int64_t)e->nslots + 1) / e->nroles;
 }
 
-/* Fills the slots of a role's instructions; slot_of[i] = the slot of instruction i. */
-static bool fill_slots(struct arena *a, struct sim_engine *e, const struct cost *c, uint32_t role, uint32_t *slot_of,
+/* Fills the slots of a role's instructions, which take ns[i] each; slot_of[i] = the slot of instruction i. */
+static bool fill_slots(struct arena *a, struct sim_engine *e, uint32_t role, const int64_t *ns, uint32_t *slot_of,
                        const char **why)
 {
     const struct program *p = e->programs[role];
     struct sim_actor *actors = &e->actors[(size_t)role * NQUEUES];
-    int64_t limit_ns = duration_limit_ns(e), *all_ns = ARENA_ARRAY(a, int64_t, p->ninsns + 1u);
+    int64_t limit_ns = duration_limit_ns(e);
     uint32_t at[NQUEUES] = {0};
-    cost_program_ns(a, c, e->around, p, all_ns);
     for (uint32_t i = 0; i < p->ninsns; i++) {
         const struct insn *insn = &p->insns[i];
         uint32_t slot = slot_of[i] = actors[insn->queue].first + at[insn->queue]++;
-        int64_t ns = all_ns[i];
-        e->slots[slot] = (struct sim_slot){.duration_ns = ns < limit_ns ? ns : limit_ns,
+        e->slots[slot] = (struct sim_slot){.duration_ns = ns[i] < limit_ns ? ns[i] : limit_ns,
                                            .insn = i,
                                            .meeting = NONE,
                                            .wait = insn->wait,
@@ -203,7 +201,6 @@ bool engine_prepare(struct arena *a, struct sim_engine *e, const struct cost *c,
     e->stack = ARENA_ARRAY(a, uint32_t, nactors);
     e->begin_ns = ARENA_ARRAY(a, int64_t, e->nroles);
     e->end_ns = ARENA_ARRAY(a, int64_t, e->nroles);
-    e->around = c->unit.on ? NULL : cost_stack_new(a, c);
     e->share = c->unit.on || !c->type->cores ? NULL : share_new(a, c, e->nroles);
     count_slots(e);
     e->slots = ARENA_ARRAY(a, struct sim_slot, (size_t)e->nslots + 1);
@@ -219,10 +216,14 @@ bool engine_prepare(struct arena *a, struct sim_engine *e, const struct cost *c,
         }
     }
     lay_out_meetings(a, &b);
+    int64_t **ns = arena_array(a, e->nroles, sizeof *ns);
+    for (uint32_t r = 0; r < e->nroles; r++)
+        ns[r] = ARENA_ARRAY(a, int64_t, e->programs[r]->ninsns + 1u);
+    cost_programs_ns(a, c, e->programs, e->nroles, ns);
     for (uint32_t r = 0; r < e->nroles; r++) {
         struct arena_mark mark = arena_mark(a);
         uint32_t *slot_of = ARENA_ARRAY(a, uint32_t, (size_t)e->programs[r]->ninsns + 1);
-        if (!fill_slots(a, e, c, r, slot_of, why))
+        if (!fill_slots(a, e, r, ns[r], slot_of, why))
             return false;
         walk_meetings(a, &b, r, slot_of);
         arena_reset(a, mark);

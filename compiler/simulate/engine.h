@@ -42,8 +42,7 @@ struct sim_engine {
     struct sim_actor *actors;
     int64_t *begin_ns, *end_ns; /* by role, of the latest run */
     uint32_t *stack, nstack;
-    struct cost_stack *around; /* the software stack's share of instruction times; NULL: unit costs */
-    struct share *share;       /* state of ranks that share cores; NULL: each rank has its own */
+    struct share *share; /* state of ranks that share cores; NULL: each rank has its own */
 };
 
 /* share.c */

@@ -2,8 +2,9 @@
 
 #include "compiler/simulate/engine.h"
 
-/* Copies the run's intervals from queue order to program order, with time 0 at t0, and finds the role's peak of live
- * bytes. */
+#include "compiler/support/parallel.h"
+
+/* Copies the run's intervals from queue order to program order, with time 0 at t0. */
 static void report_role(struct arena *a, const struct sim_engine *e, uint32_t role, int64_t t0, struct sim_role *r)
 {
     r->ninsns = e->programs[role]->ninsns;
@@ -25,16 +26,27 @@ static void report_role(struct arena *a, const struct sim_engine *e, uint32_t ro
             r->core_ns[e->slots[s].insn] = e->slots[s].duration_ns;
         r->insns[e->slots[s].insn] = (struct sim_interval){t->start_ns - t0, t->end_ns - t0};
     }
-    struct arena_mark mark = arena_mark(a);
+}
+
+struct peaks {
+    const struct program *const *programs;
+    struct sim_role *roles;
+};
+
+static void find_peak(void *context, uint32_t role)
+{
+    const struct peaks *p = context;
+    struct sim_role *r = &p->roles[role];
+    struct arena *scratch = arena_new();
     uint32_t npoints;
-    const struct live_point *points = simulate_memory(a, e->programs[role], r, &npoints);
+    const struct live_point *points = simulate_memory(scratch, p->programs[role], r, &npoints);
     for (uint32_t i = 0; i < npoints; i++) {
         if (points[i].bytes > r->peak_live_bytes) {
             r->peak_live_bytes = points[i].bytes;
             r->peak_ns = points[i].at_ns;
         }
     }
-    arena_reset(a, mark);
+    arena_free(scratch);
 }
 
 /* Runs a step twice.  Where programs have seams, a step is its early phase, the check of the previous step, and its
@@ -70,5 +82,6 @@ struct timeline *simulate(struct arena *a, const struct cost *c, const struct pr
     idle_attribute(a, &e, t);
     for (uint32_t r = 0; r < nroles; r++)
         report_role(a, &e, r, t0, &t->roles[r]);
+    parallel_each(nroles, find_peak, &(struct peaks){programs, t->roles});
     return t;
 }
