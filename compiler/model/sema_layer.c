@@ -33,8 +33,8 @@ static void sema_scaling(struct check *c, const struct binding *b, struct rope *
         r->slow = bound_real(&s, "slow");
         r->mscale = bound_real(&s, "mscale");
         r->mscale_all = bound_real(&s, "mscale_all");
-        if (!s.bad && r->slow >= r->fast)
-            diag_error(c->diag, at->value.span, "relation", "slow = %s must be below fast = %s",
+        if (!s.bad && r->slow > r->fast)
+            diag_error(c->diag, at->value.span, "relation", "slow = %s must not be above fast = %s",
                        units_show_real(r->slow).s, units_show_real(r->fast).s);
     }
 }

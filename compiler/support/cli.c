@@ -76,6 +76,12 @@ static const char tokens_more[] =
     "IN may be a FIFO, or - for standard input; OUT a FIFO or device, or - for standard output. A regular\n"
     "file is replaced when all is written.\n";
 
+static const char import_more[] =
+    "FILE is a config.json as Hugging Face's transformers keep them beside weights; what comes out is a model file with\n"
+    "a train block to start from. Says how many parameters that are, and where model.safetensors.index.json lies\n"
+    "beside it, whether it says the same. What the language cannot say is refused by the name of its field, unless\n"
+    "--leave-out names it: then a comment in the model file tells of it.\n";
+
 static const struct command commands[] = {
     {"plan", "MODEL CLUSTER -o DIR", "search, lower, verify, simulate, write a plan", 2, 2,
      "output set top budget spare-plans json force", plan_more},
@@ -93,6 +99,8 @@ static const struct command commands[] = {
     {"transition", "FROM TO -o DIR", "the proved programs that move a job's state from one plan to another", 2, 2,
      "output lost check json force", transition_more},
     {"topo show", "CLUSTER", "the cluster as resolved, with bandwidth per tier", 1, 1, "json", NULL},
+    {"import", "FILE [-o MODEL]", "a model file from a Hugging Face config.json", 1, 1, "output leave-out json",
+     import_more},
     {"tokens", "IN -o OUT", "any text file to byte-level tokens", 1, 1, "output", tokens_more},
     {"fmt", "FILE", "a model file in canonical form, on stdout", 1, 1, "", NULL},
     {"isa", "[NAME]", "the instruction set's manual", 0, 1, "json", NULL},
@@ -138,6 +146,7 @@ static const struct option_row rows[] = {
     {"ranks", 0, TEXT, AT(ranks), "LIST", "ranks to draw: 0,8,16; all; default one per stage"},
     {"lost", 0, NUMBER, AT(lost), "NODE", "this node of the first plan is gone with its memory; TO is for the others"},
     {"check", 0, TEXT, AT(check), "DIR", "prove the transition in DIR instead of making one"},
+    {"leave-out", 0, TEXT, AT(left_out), "FIELDS", "fields, with commas between them, to go on without"},
     {"times", 0, FLAG, AT(times), NULL, "every instruction's time alone, for 'llmrun --paced'"},
     {"ascii", 0, FLAG, AT(ascii), NULL, "draw with ASCII only"},
     {"help", 'h', FLAG, AT(help), NULL, "this text"},

@@ -14,7 +14,7 @@ struct options {
     const char *args[4];
     uint32_t nsets, nsweeps;
     const char *sets[64], *sweeps[8];
-    const char *output, *stage, *ranks, *filter, *check, *from, *to;
+    const char *output, *stage, *ranks, *filter, *check, *from, *to, *left_out;
     uint64_t top, budget, spares, zoom;
     uint32_t rank, stage_index, lost; /* UINT32_MAX = not given */
     bool json, times, all, force, full, execute, quiet, help, version, ascii;

@@ -597,6 +597,44 @@ static void test_fmt(void)
     free(dir);
 }
 
+/* A configuration becomes a model that can be planned; its weights' index is compared where it lies beside it. */
+static void test_import(void)
+{
+    struct shot *s = malloc(sizeof *s);
+    char *dir = folder();
+    expect(s, dir,
+           "mkdir $D/gpt2; echo '{\"model_type\": \"gpt2\", \"vocab_size\": 50257, \"n_embd\": 768, \"n_layer\": 12, "
+           "\"n_head\": 12, \"n_positions\": 1024}' >$D/gpt2/config.json; $L import $D/gpt2/config.json -o $D/gpt2.llm",
+           0, "124,439,808 parameters\n");
+    CU_ASSERT_STRING_EQUAL(s->out, "");
+    expect(s, dir, "L=$(realpath $L); cd $D/gpt2 && $L import config.json -q | sed 's/^model .*/model gpt2 {/' | cmp - ../gpt2.llm", 0, NULL);
+    expect(s, dir, "$L estimate $D/gpt2.llm topologies/h100x8.xml -q && $L fmt $D/gpt2.llm | cmp - $D/gpt2.llm", 0, NULL);
+    expect(s, dir, "$L import $D/gpt2/config.json -q --json", 0, NULL);
+    CU_ASSERT(!strncmp(s->out, "{\"schema\": \"llmc-import-1\", \"parameters\": 124439808, \"active\": 124439808, "
+                               "\"prediction\": 0, \"model\": \"llmc 1\\n", 60));
+    static const struct {
+        const char *metadata, *says;
+    } indexes[] = {
+        {"\"total_parameters\": 124439808", "index.json: 124,439,808, the same\n"},
+        {"\"total_parameters\": 124439807", "index.json: 124,439,807, which is NOT the same\n"},
+        {"\"total_size\": 248879616", "index.json: 248,879,616 bytes, 2.0000 for each\n"},
+    };
+    for (size_t i = 0; i < sizeof indexes / sizeof *indexes; i++) {
+        char command[512];
+        snprintf(command, sizeof command,
+                 "echo '{\"metadata\": {%s}, \"weight_map\": {}}' >$D/gpt2/model.safetensors.index.json; "
+                 "$L import $D/gpt2/config.json -o $D/again.llm",
+                 indexes[i].metadata);
+        expect(s, dir, command, 0, indexes[i].says);
+    }
+    expect(s, dir, "rm $D/gpt2/*.index.json; sed 's/gpt2/gpt9/' $D/gpt2/config.json >$D/c; $L import $D/c -o $D/none.llm", 3,
+           "error: models of type 'gpt9' are not known");
+    expect(s, dir, "test ! -e $D/none.llm", 0, NULL);
+    expect(s, dir, "$L import $D/gpt2/config.json -o $D", 4, "it is a folder");
+    free(s);
+    free(dir);
+}
+
 static void test_dumps(void)
 {
     struct shot *s = malloc(sizeof *s);
@@ -627,5 +665,6 @@ void suite_cli(void)
     CU_add_test(s, "same inputs, same bytes", test_same_bytes);
     CU_add_test(s, "another compiler, same bytes", test_other_compiler);
     CU_add_test(s, "fmt is idempotent", test_fmt);
+    CU_add_test(s, "models from configurations", test_import);
     CU_add_test(s, "stages as text", test_dumps);
 }

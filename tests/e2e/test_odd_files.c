@@ -165,6 +165,7 @@ static void test_inputs(void)
         {"x", "$L estimate $X $C", "error: cannot read '", "': ", false},
         {"x", "$L plan $X $C -o $D/q", "error: cannot read '", "': ", false},
         {"x", "$L fmt $X", "error: cannot read '", "': ", false},
+        {"x", "$L import $X", "error: cannot read '", "': ", false},
         {"x", "$L topo show $X", "error: cannot read '", "': ", false},
         {"x", "$L estimate $D/m.llm $X", "error: cannot read '", "': ", false},
         {"x", "$L estimate $D/m.llm $X --sweep tp=1,2", "error: cannot read '", "': ", false},

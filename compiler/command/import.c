@@ -1,0 +1,110 @@
+/* llmc import: a model from another program's file, and how many parameters it has. */
+
+#include "compiler/command/command.h"
+
+#include "compiler/import/import.h"
+#include "compiler/model/sema.h"
+#include "compiler/support/strbuf.h"
+#include "runtime/file.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* what a model is called by its file: config.json by its folder, another file by itself */
+static const char *name_of(struct arena *a, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
+    if (strcmp(file, "config.json") != 0)
+        return arena_strndup(a, file, strcspn(file, "."));
+    const char *end = slash ? slash : path, *start = end;
+    while (start > path && start[-1] != '/')
+        start--;
+    const char *name = arena_strndup(a, start, (size_t)(end - start));
+    return strcmp(name, ".") != 0 && strcmp(name, "..") != 0 ? name : "";
+}
+
+static enum status write_text(struct command *c, const char *text)
+{
+    struct file_out out;
+    const char *path = c->options->output, *why = file_create(path, &out);
+    if (!why) {
+        fputs(text, out.stream);
+        why = file_publish(&out);
+    }
+    return why ? command_fail(c, STATUS_WORLD, arena_printf(c->arena, "%s: %s", path, why)) : STATUS_OK;
+}
+
+struct counted {
+    uint64_t parameters, active, predict, index_bytes, index_parameters;
+};
+
+static void print_json(const struct counted *n, const char *text)
+{
+    struct strbuf b = {0};
+    strbuf_json(&b, "{'schema': 'llmc-import-1', 'parameters': %lu, 'active': %lu, 'prediction': %lu", n->parameters,
+                n->active, n->predict);
+    if (n->index_bytes)
+        strbuf_json(&b, ", 'index_bytes': %lu", n->index_bytes);
+    if (n->index_parameters)
+        strbuf_json(&b, ", 'index_parameters': %lu", n->index_parameters);
+    strbuf_json(&b, ", 'model': %s}", text);
+    puts(b.text);
+    strbuf_free(&b);
+}
+
+static const char *grouped(struct arena *a, uint64_t n)
+{
+    const char *rest = "";
+    for (; n >= 1000; n /= 1000)
+        rest = arena_printf(a, ",%03u%s", (unsigned)(n % 1000), rest);
+    return arena_printf(a, "%u%s", (unsigned)n, rest);
+}
+
+static void print_count(struct command *c, const struct counted *n)
+{
+    struct arena *a = c->arena;
+    fprintf(stderr, "%s parameters", grouped(a, n->parameters));
+    if (n->active != n->parameters)
+        fprintf(stderr, ", %s of them active for a token", grouped(a, n->active));
+    if (n->predict)
+        fprintf(stderr, "; prediction modules %s", grouped(a, n->predict));
+    fputc('\n', stderr);
+    uint64_t all = n->parameters + n->predict;
+    if (n->index_parameters)
+        fprintf(stderr, "model.safetensors.index.json: %s, %s\n", grouped(a, n->index_parameters),
+                n->index_parameters == n->parameters || n->index_parameters == all ? "the same"
+                                                                                   : "which is NOT the same");
+    else if (n->index_bytes)
+        fprintf(stderr, "model.safetensors.index.json: %s bytes, %.4f for each\n", grouped(a, n->index_bytes),
+                (double)n->index_bytes / (double)all);
+}
+
+enum status command_import(struct command *c)
+{
+    struct arena *a = c->arena;
+    const char *path = c->options->args[0];
+    struct counted n = {0};
+    struct source *s = source_read(a, c->diag, path, (size_t)4 << 20);
+    char *text = s ? import_huggingface(a, c->diag, s, name_of(a, path), c->options->left_out) : NULL;
+    if (!text)
+        return command_diagnose(c, STATUS_INPUT);
+    struct source *own = ARENA_NEW(a, struct source);
+    *own = (struct source){c->options->output ? c->options->output : "model.llm", text, strlen(text), false};
+    struct job *job = job_parse(a, c->diag, own, NULL, 0);
+    import_index(a, c->diag, path, &n.index_bytes, &n.index_parameters);
+    if (!job || diag_errors(c->diag))
+        return command_diagnose(c, STATUS_INPUT);
+    n.parameters = model_parameters(&job->model);
+    n.active = model_active_parameters(&job->model);
+    n.predict = model_predict_parameters(&job->model);
+    enum status status = c->options->output ? write_text(c, text) : STATUS_OK;
+    if (status != STATUS_OK)
+        return status;
+    if (c->options->json)
+        print_json(&n, text);
+    else if (!c->options->output)
+        fputs(text, stdout);
+    if (!c->options->quiet)
+        print_count(c, &n);
+    return command_diagnose(c, STATUS_OK);
+}
