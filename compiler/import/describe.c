@@ -76,7 +76,7 @@ static void close_call(struct strbuf *b)
 
 static void write_rope(struct strbuf *b, const struct described_rope *r)
 {
-    if (!r->theta)
+    if (r->theta == 0)
         return;
     if (!r->dims && !r->adjacent && !r->scaling) {
         real(b, "rope", r->theta, 0);
@@ -152,7 +152,7 @@ static void write_router(struct strbuf *b, const struct described_layer *l)
         argument(b, "normalize", "no");
     flag(b, "bias", l->router_bias);
     flag(b, "linear_bias", l->linear_bias);
-    real(b, "scale", l->router_scale ? l->router_scale : 1, 1);
+    real(b, "scale", l->router_scale > 0 ? l->router_scale : 1, 1);
     close_call(b);
 }
 
@@ -252,7 +252,7 @@ static void write_head(struct strbuf *b, const struct described *m)
         strbuf_printf(b, "    predict %u ahead\n", m->predict);
     strbuf_text(b, m->tied ? "    head tied(" : "    head untied(");
     real(b, "softcap", m->head_softcap, 0);
-    real(b, "scale", m->head_scale ? m->head_scale : 1, 1);
+    real(b, "scale", m->head_scale > 0 ? m->head_scale : 1, 1);
     flag(b, "bias", m->head_bias);
     close_call(b);
     strbuf_text(b, "\n}\n");
