@@ -7,6 +7,7 @@
 #include "compiler/model/fmt.h"
 #include "compiler/model/vocab.h"
 #include "compiler/topology/topo.h"
+#include "compiler/topology/topo_catalogue.h"
 
 #include <string.h>
 
@@ -63,11 +64,14 @@ enum status command_version(struct command *c)
 enum status command_help(struct command *c)
 {
     const char *topic = c->options->nargs ? c->options->args[0] : NULL;
-    if (topic && !strcmp(topic, "language")) {
-        help_language(stdout);
-        return STATUS_OK;
-    }
     if (c->options->nargs == 2)
         topic = arena_printf(c->arena, "%s %s", topic, c->options->args[1]);
+    bool language = topic && !strcmp(topic, "language"), gpus = topic && !strcmp(topic, "gpus");
+    if (language)
+        help_language(stdout);
+    if (gpus)
+        topo_catalogue_print(stdout);
+    if (language || gpus || (topic && !cli_knows(topic) && help_word(stdout, topic)))
+        return STATUS_OK;
     return cli_help(stdout, topic) ? STATUS_OK : STATUS_USAGE;
 }

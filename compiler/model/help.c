@@ -97,18 +97,59 @@ static bool any_plan_only(void)
     return any;
 }
 
+static void print_scope(FILE *out, enum scope scope, const char *only)
+{
+    const struct word *rows;
+    size_t n = vocab_rows(scope, &rows);
+    fprintf(out, "\n%s\n", vocab_title(scope));
+    for (size_t i = 0; i < n; i++)
+        if (!only || !strcmp(rows[i].name, only))
+            print_row(out, &rows[i]);
+}
+
+static bool has_row(enum scope scope, const char *word)
+{
+    const struct word *rows;
+    size_t n = vocab_rows(scope, &rows);
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(rows[i].name, word))
+            return true;
+    return false;
+}
+
+/* is the scope about that word: is it one of the title's? */
+static bool about(enum scope scope, const char *word)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+    size_t n = strlen(word);
+    for (const char *at = vocab_title(scope); *at; at += strcspn(at, letters)) {
+        size_t length = strspn(at, letters);
+        if (length == n && n && !strncmp(at, word, n))
+            return true;
+        at += length;
+    }
+    return !strcmp(vocab_scope_name(scope), word);
+}
+
+bool help_word(FILE *out, const char *word)
+{
+    bool any = false;
+    for (int scope = 0; scope < NSCOPES; scope++) {
+        bool whole = about((enum scope)scope, word);
+        if (whole || has_row((enum scope)scope, word))
+            print_scope(out, (enum scope)scope, whole ? NULL : word);
+        any |= whole || has_row((enum scope)scope, word);
+    }
+    return any;
+}
+
 void help_language(FILE *out)
 {
     fputs(introduction, out);
     if (any_plan_only())
         fputs("Marked *: can be planned and estimated, not run yet.\n", out);
-    for (int scope = 0; scope < NSCOPES; scope++) {
-        const struct word *rows;
-        size_t n = vocab_rows((enum scope)scope, &rows);
-        fprintf(out, "\n%s\n", vocab_title((enum scope)scope));
-        for (size_t i = 0; i < n; i++)
-            print_row(out, &rows[i]);
-    }
+    for (int scope = 0; scope < NSCOPES; scope++)
+        print_scope(out, (enum scope)scope, NULL);
     fputs("\nKnown, and not supported\n", out);
     for (size_t i = 0; i < vocab_nrefused(); i++)
         fprintf(out, "  %-18s %s\n", vocab_refused_word(i), vocab_refused(vocab_refused_word(i)));

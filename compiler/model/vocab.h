@@ -69,5 +69,7 @@ size_t vocab_names(enum scope scope, const char **names, size_t room);
 
 /* `llmc help language` */
 void help_language(FILE *out);
+/* what it says of one word, or of what a word opens; false, and nothing, where the language does not have it */
+bool help_word(FILE *out, const char *word);
 
 #endif

@@ -106,7 +106,8 @@ static const struct command commands[] = {
     {"isa", "[NAME]", "the instruction set's manual", 0, 1, "json", NULL},
     {"dump", "STAGE MODEL CLUSTER", "print a stage: ast, sched, asm (short: -d STAGE)", 3, 3, "set rank", NULL},
     {"version", "", "name, version and licence", 0, 0, "", NULL},
-    {"help", "[COMMAND | language]", "this text, a command's, or the model language's words", 0, 2, "", NULL},
+    {"help", "[COMMAND | language | WORD | gpus]",
+     "this text; a command's; the model language, or one of its words; known GPUs", 0, 2, "", NULL},
 };
 
 enum value { FLAG, TEXT, NUMBER, LIST };
@@ -338,6 +339,11 @@ bool cli_parse(int argc, char **argv, struct options *o)
         return false;
     }
     return true;
+}
+
+bool cli_knows(const char *command)
+{
+    return find_command(command) != NULL;
 }
 
 bool cli_help(FILE *out, const char *command)

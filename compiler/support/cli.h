@@ -25,5 +25,7 @@ struct options {
 bool cli_parse(int argc, char **argv, struct options *out);
 /* usage of one command, or of all with command NULL; false after a message on stderr if there is no such command */
 bool cli_help(FILE *out, const char *command);
+/* is there such a command? */
+bool cli_knows(const char *command);
 
 #endif

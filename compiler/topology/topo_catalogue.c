@@ -12,6 +12,9 @@
 
 #include "compiler/topology/topo_catalogue.h"
 
+#include "compiler/topology/topo_rules.h"
+
+#include "compiler/support/units.h"
 #include "compiler/support/vec.h"
 
 #include <string.h>
@@ -90,10 +93,37 @@ static const struct {
 
 const struct topo_catalogue_gpu *topo_catalogue_find(const char *model)
 {
-    for (size_t i = 0; i < ARRAY_LEN(catalogue); i++)
-        if (!strcmp(catalogue[i].gpu.model, model))
+    const struct topo_catalogue_gpu *short_for = NULL;
+    size_t n = strlen(model), many = 0;
+    for (size_t i = 0; i < ARRAY_LEN(catalogue) && n; i++) {
+        const char *name = catalogue[i].gpu.model;
+        if (!strcmp(name, model))
             return &catalogue[i];
-    return NULL;
+        if (!strncmp(name, model, n) && name[n] == '-') {
+            short_for = &catalogue[i];
+            many++;
+        }
+    }
+    return many == 1 ? short_for : NULL;
+}
+
+void topo_catalogue_print(FILE *out)
+{
+    fprintf(out,
+            "GPUs by name: memory as the driver reports it, its bandwidth, the dense peak in bf16 (fp16 where there is "
+            "none)\nand fp8, and the usual machine's links, both directions together. A name goes without what follows "
+            "its '-'\nwhere only one begins so.\n\n"
+            "%-22s %9s %10s %12s %12s  %-9s %9s\n",
+            "gpu model", "memory", "bandwidth", "bf16", "fp8", "scale-up", "");
+    for (size_t i = 0; i < ARRAY_LEN(catalogue); i++) {
+        const struct topo_catalogue_gpu *x = &catalogue[i];
+        double bf16 = x->gpu.peak_flop_s[TOPO_BF16], fp8 = x->gpu.peak_flop_s[TOPO_FP8];
+        fprintf(out, "%-22s %9s %10s %12s %12s  %-9s %9s\n", x->gpu.model, units_show_bytes(x->gpu.memory_bytes).s,
+                units_show_bytes_s(x->gpu.memory_bytes_s).s,
+                units_show_flop_s(bf16 > 0 ? bf16 : x->gpu.peak_flop_s[TOPO_FP16]).s,
+                fp8 > 0 ? units_show_flop_s(fp8).s : "-", topo_scale_up_words[x->scale_up],
+                units_show_bytes_s(x->bidirectional_bytes_s).s);
+    }
 }
 
 const char *topo_catalogue_nearest(const char *model)

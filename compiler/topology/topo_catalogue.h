@@ -5,6 +5,8 @@
 
 #include "compiler/topology/topo.h"
 
+#include <stdio.h>
+
 struct topo_catalogue_gpu {
     struct topo_gpu gpu;          /* model, memory, default reserve, dense peaks, sm */
     enum scale_up_kind scale_up;  /* how the usual machine joins its GPUs */
@@ -12,8 +14,10 @@ struct topo_catalogue_gpu {
     const char *source;
 };
 
-/* NULL when the model is not known */
+/* by its name, or by what its name begins with up to a '-', where no other does; NULL when the model is not known */
 const struct topo_catalogue_gpu *topo_catalogue_find(const char *model);
+/* all of them, a line each */
+void topo_catalogue_print(FILE *out);
 /* the known model that is spelt most alike, or NULL */
 const char *topo_catalogue_nearest(const char *model);
 /* the model that a PCI device id (such as 0x2330, vendor 0x10de) stands for, or NULL */

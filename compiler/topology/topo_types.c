@@ -94,7 +94,8 @@ static void read_gpu(struct walk *w, const struct xml_element *e, struct topo_gp
     const struct topo_catalogue_gpu *row = topo_catalogue_find(model);
     if (row)
         *gpu = row->gpu;
-    gpu->model = model;
+    else
+        gpu->model = model;
     uint64_t known_bytes = gpu->memory_bytes;
     if (topo_attr_bytes(e, "memory", &gpu->memory_bytes))
         gpu->given |= FACT_MEMORY;

@@ -224,6 +224,25 @@ static void test_bounds(void)
     arena_free(a);
 }
 
+/* a GPU's name goes without its end where no other begins so */
+static void test_short_names(void)
+{
+    struct arena *a = arena_new();
+    static const char form[] = "<cluster version='1'><node-type id='x' gpus='8'><gpu model='%s'/></node-type>"
+                               "<nodes type='x' count='1'/></cluster>";
+    const char *said;
+    struct topo *t = parse(a, arena_printf(a, form, "H800"), NULL);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    CU_ASSERT_STRING_EQUAL(t->types[0].gpu.model, "H800-SXM");
+    CU_ASSERT(near(topo_level_bytes_s(t, 0, 0), 200 * GB));
+    for (int k = 0; k < 3; k++) { /* several begin so, or none with a '-' behind it */
+        static const char *const names[] = {"H100", "A100-SXM-", "H80"};
+        CU_ASSERT_PTR_NULL(parse(a, arena_printf(a, form, names[k]), &said));
+        CU_ASSERT(strstr(said, "is not in the catalogue") != NULL);
+    }
+    arena_free(a);
+}
+
 static void test_latencies(void)
 {
     struct arena *a = arena_new();
@@ -589,6 +608,7 @@ void suite_topo(void)
     CU_add_test(s, "shipped clusters", test_shipped);
     CU_add_test(s, "schema", test_schema);
     CU_add_test(s, "levels", test_levels);
+    CU_add_test(s, "short names of GPUs", test_short_names);
     CU_add_test(s, "tori that a tier joins", test_tori);
     CU_add_test(s, "oversubscription", test_oversubscription);
     CU_add_test(s, "numbers at their bounds", test_bounds);
