@@ -76,6 +76,10 @@ static const char tokens_more[] =
     "IN may be a FIFO, or - for standard input; OUT a FIFO or device, or - for standard output. A regular\n"
     "file is replaced when all is written.\n";
 
+static const char export_more[] =
+    "--to megatron: a shell script that starts Megatron-LM with the plan's model, training and layout, to run on every\n"
+    "node. --to hosts: the plan's nodes, one a line, in the order of its ranks. What the target cannot be told is named,\n"
+    "with exit code 1, and nothing is written.\n";
 static const char import_more[] =
     "FILE is a config.json as Hugging Face's transformers keep them beside weights; what comes out is a model file with\n"
     "a train block to start from. Says how many parameters that are, and where model.safetensors.index.json lies\n"
@@ -93,6 +97,8 @@ static const struct command commands[] = {
      "memory traffic timeline schedule code rank stage from to zoom json ascii", show_more},
     {"report", "DIR [DIR] -o FILE", "a plan, or two side by side, as a page for any browser", 1, 2, "output",
      report_more},
+    {"export", "DIR --to TARGET", "the plan in another stack's words, on stdout or to -o FILE", 1, 1, "to output",
+     export_more},
     {"trace", "DIR -o FILE", "predicted timeline for Perfetto or chrome://tracing", 1, 1, "output ranks times", NULL},
     {"diff", "DIR DIR | DIR TRACE", "two plans; or a trace that llmrun wrote against the predicted timeline", 2, 2,
      "json", diff_more},
@@ -346,6 +352,17 @@ bool cli_knows(const char *command)
     return find_command(command) != NULL;
 }
 
+static void print_option(FILE *out, const struct command *c, const struct option_row *r)
+{
+    bool target = !strcmp(c->name, "export") && !strcmp(r->name, "to"); /* elsewhere it is a time */
+    const char *argument = target ? "TARGET" : r->argument, *meaning = target ? "megatron, or hosts" : r->meaning;
+    char left[40], letter[5] = "";
+    snprintf(left, sizeof left, "--%s%s%s", r->name, argument ? " " : "", argument ? argument : "");
+    if (r->letter)
+        snprintf(letter, sizeof letter, "-%c, ", r->letter);
+    fprintf(out, "  %-4s%-20s %s\n", letter, left, meaning);
+}
+
 bool cli_help(FILE *out, const char *command)
 {
     const struct command *c = command ? find_command(command) : NULL;
@@ -365,14 +382,8 @@ bool cli_help(FILE *out, const char *command)
     }
     fprintf(out, "usage: llmc %s%s%s [OPTIONS]\n%s\n\n", c->name, *c->args ? " " : "", c->args, c->meaning);
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-        if (allowed(c, rows[i].name)) {
-            char left[40], letter[5] = "";
-            snprintf(left, sizeof left, "--%s%s%s", rows[i].name, rows[i].argument ? " " : "",
-                     rows[i].argument ? rows[i].argument : "");
-            if (rows[i].letter)
-                snprintf(letter, sizeof letter, "-%c, ", rows[i].letter);
-            fprintf(out, "  %-4s%-20s %s\n", letter, left, rows[i].meaning);
-        }
+        if (allowed(c, rows[i].name))
+            print_option(out, c, &rows[i]);
     if (c->more)
         fprintf(out, "\n%s", c->more);
     return true;

@@ -1,0 +1,37 @@
+/* llmc export: a plan in another stack's words. */
+
+#include "compiler/command/command.h"
+
+#include "compiler/export/export.h"
+#include "runtime/file.h"
+
+static enum status write_text(struct command *c, const struct export *x)
+{
+    struct file_out out;
+    const char *path = c->options->output ? c->options->output : "-", *why = file_create(path, &out);
+    if (!why) {
+        fputs(x->text.text, out.stream);
+        why = file_publish(&out);
+    }
+    return why ? command_fail(c, STATUS_WORLD, arena_printf(c->arena, "%s: %s", path, why)) : STATUS_OK;
+}
+
+enum status command_export(struct command *c)
+{
+    struct export x = {.arena = c->arena};
+    struct plan *p;
+    if (!c->options->to)
+        return command_fail(c, STATUS_USAGE,
+                            arena_printf(c->arena, "export wants --to TARGET: %s", export_targets(c->arena)));
+    TRY(command_open(c, 0, &p));
+    x.plan = p;
+    if (!export_plan(&x, c->options->to))
+        return command_fail(c, STATUS_USAGE,
+                            arena_printf(c->arena, "there is no target '%.60s'; there are %s", c->options->to,
+                                         export_targets(c->arena)));
+    for (size_t i = 0; i < x.refused.n; i++)
+        fprintf(stderr, "llmc: %s cannot be told of %s\n", c->options->to, x.refused.at[i]);
+    enum status status = x.refused.n ? STATUS_NO_PLAN : write_text(c, &x);
+    export_free(&x);
+    return status;
+}

@@ -1,0 +1,36 @@
+#ifndef LLMC_EXPORT_H
+#define LLMC_EXPORT_H
+
+/* A plan in the words of another training stack.  What that stack cannot be told is named, never dropped. */
+
+#include "compiler/emit/plan.h"
+#include "compiler/support/strbuf.h"
+#include "compiler/support/vec.h"
+
+#include <stdio.h>
+
+struct export
+{
+    struct arena *arena;
+    const struct plan *plan;
+    struct strbuf text;        /* what is written */
+    VEC(const char *) refused; /* sentences, each of something that cannot be said */
+};
+
+/* adds a sentence to what is refused */
+void export_refuse(struct export *x, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* "megatron", "hosts": fills in text and refused; false where no target is called so */
+bool export_plan(struct export *x, const char *target);
+/* their names, with commas */
+const char *export_targets(struct arena *a);
+void export_free(struct export *x);
+
+/* targets */
+
+/* a shell script that starts Megatron-LM's pretrain_gpt.py on one node by torchrun (megatron.c) */
+void export_megatron(struct export *x);
+/* the plan's nodes by name, one a line, in the order of its ranks: for --hostfile and SLURM_HOSTFILE */
+void export_hosts(struct export *x);
+
+#endif

@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+"""Scripts of `llmc export --to megatron`, read as Megatron-LM reads its arguments.
+
+    megatron.py --llmc build/llmc --work DIR [--draws 200] [--seed 1]
+
+Arguments are declared with the names and types of megatron/training/arguments.py; pipeline layouts are read by the rules of
+its PipelineParallelLayerLayout.  From them come the decision, which must be the plan's, and the number of parameters, which must
+be what is published of the worked examples.  Plans are drawn over degrees, schedules, ZeRO, recomputation and experts; what
+Megatron-LM has not must be refused, and nothing else.  Exit 1 with a difference."""
+
+import argparse
+import json
+import random
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+INTEGERS = """num-layers hidden-size ffn-hidden-size num-attention-heads kv-channels num-query-groups max-position-embeddings
+    vocab-size make-vocab-size-divisible-by rotary-base rotary-seq-len-interpolation-factor original-max-position-embeddings
+    kv-lora-rank q-lora-rank qk-head-dim qk-pos-emb-head-dim v-head-dim num-experts moe-router-topk moe-ffn-hidden-size
+    moe-shared-expert-intermediate-size moe-router-num-groups moe-router-group-topk mtp-num-layers seq-length global-batch-size
+    micro-batch-size train-iters lr-warmup-iters lr-decay-iters lr-wsd-decay-iters seed tensor-model-parallel-size
+    context-parallel-size pipeline-model-parallel-size expert-model-parallel-size expert-tensor-parallel-size
+    microbatch-group-size-per-virtual-pipeline-stage num-distributed-optimizer-instances recompute-num-layers loss-scale-window
+    hysteresis""".split()
+REALS = """norm-epsilon rotary-percent rope-scaling-factor rotary-scaling-factor beta-fast beta-slow mscale mscale-all-dim
+    moe-router-topk-scaling-factor moe-router-bias-update-rate moe-aux-loss-coeff moe-expert-capacity-factor
+    mtp-loss-scaling-factor initial-loss-scale sgd-momentum adam-beta1 adam-beta2 adam-eps weight-decay lr min-lr clip-grad
+    init-method-std""".split()
+WORDS = {"normalization": ["LayerNorm", "RMSNorm"], "position-embedding-type": ["learned_absolute", "rope", "none"],
+         "rope-type": ["rope", "yarn"], "softmax-type": ["learnable"], "moe-router-score-function": ["sigmoid"],
+         "moe-router-load-balancing-type": ["none", "seq_aux_loss"], "moe-token-dispatcher-type": ["alltoall"],
+         "moe-router-dtype": ["fp32"], "fp8-format": ["e4m3", "hybrid"], "fp8-recipe": ["tensorwise", "blockwise", "mxfp8"],
+         "exp-avg-dtype": ["bf16"], "exp-avg-sq-dtype": ["bf16"], "optimizer": ["adam", "sgd"],
+         "lr-decay-style": ["constant", "linear", "cosine", "WSD"], "lr-wsd-decay-style": ["linear"],
+         "cp-comm-type": ["p2p", "all_gather", "a2a"], "data-parallel-sharding-strategy": ["optim_grads", "optim_grads_params"],
+         "ckpt-format": ["fsdp_dtensor"], "recompute-granularity": ["full", "selective"],
+         "recompute-method": ["uniform", "block"]}
+FLAGS = """group-query-attention qk-layernorm multi-latent-attention use-rope-scaling rotary-interleaved swiglu squared-relu
+    no-bias-gelu-fusion disable-bias-linear add-qkv-bias untie-embeddings-and-output-weights moe-router-pre-softmax
+    moe-router-enable-expert-bias moe-grouped-gemm bf16 fp16 accumulate-allreduce-grads-in-fp32 grad-reduce-in-bf16
+    use-precision-aware-optimizer sequence-parallel tp-comm-overlap use-tp-pp-dp-mapping overlap-moe-expert-parallel-comm
+    use-distributed-optimizer overlap-grad-reduce overlap-param-gather use-megatron-fsdp optimizer-cpu-offload""".split()
+MODULES = {"layernorm": "norm", "core_attn": "core_attn", "mla_up_proj": "mla_up", "mlp": "ffn", "moe": "moe",
+           "moe_act": "moe_act", "shared_experts": "shared"}
+
+
+def parser():
+    p = argparse.ArgumentParser(allow_abbrev=False, exit_on_error=False)
+    for names, kind in ((INTEGERS, int), (REALS, float)):
+        for name in names:
+            p.add_argument("--" + name, type=kind)
+    for name, choices in WORDS.items():
+        p.add_argument("--" + name, choices=choices)
+    for name in FLAGS:
+        p.add_argument("--" + name, action="store_true")
+    p.add_argument("--recompute-modules", nargs="*", choices=list(MODULES))
+    p.add_argument("--pipeline-model-parallel-layout")
+    p.add_argument("--moe-layer-freq")
+    p.add_argument("--window-size")
+    return p
+
+
+def read(script):
+    """(torchrun's own arguments, Megatron's)"""
+    words = shlex.split(script.replace("\\\n", " "), comments=True)
+    at = words.index("pretrain_gpt.py")
+    assert words[:2] == ["exec", "torchrun"] and words[-1] == "$@", words
+    own = words[2:at]
+    return dict(zip(own[::2], own[1::2])), parser().parse_args(
+        [w.replace("${TRAIN_ITERS:?says how many steps to take}", "1") for w in words[at + 1:-1]])
+
+
+def stages(layout):
+    """Contents of every stage by the layout's letters, with (...)*N and x*N written out."""
+    text, old = layout.replace(",", ""), None
+    while text != old:
+        old = text
+        text = re.sub(r"\(([^()]*)\)\*(\d+)", lambda m: m[1] * int(m[2]), text)
+        text = re.sub(r"([EtmL])\*(\d+)", lambda m: m[1] * int(m[2]), text)
+    return text.split("|")
+
+
+def check_decision(own, a, plan):
+    d, wrong = plan["decision"], []
+
+    def same(what, x, y):
+        if x != y:
+            wrong.append(f"{what}: {x} of the script, {y} of the plan")
+    gpus = int(own["--nnodes"]) * int(own["--nproc-per-node"])
+    tp, cp, pp = a.tensor_model_parallel_size, a.context_parallel_size, a.pipeline_model_parallel_size
+    same("tp", tp, d["tp"]), same("cp", cp, d["cp"]), same("pp", pp, d["pp"]), same("dp", gpus // (tp * cp * pp), d["dp"])
+    same("sp", a.sequence_parallel, d["sp"])
+    same("microbatches", a.global_batch_size // a.micro_batch_size // d["dp"], d["microbatches"])
+    if a.num_experts:
+        same("ep", a.expert_model_parallel_size, d["ep"]), same("etp", a.expert_tensor_parallel_size, d["etp"])
+    zero = {"optim_grads": 2, "optim_grads_params": 3}[a.data_parallel_sharding_strategy] if a.use_megatron_fsdp else \
+        1 if a.use_distributed_optimizer else 0
+    same("zero", zero, d["zero"])
+    if zero == 1:
+        same("shard", d["dp"] * cp // (a.num_distributed_optimizer_instances or 1), d["shard"])
+    if cp > 1:
+        same("context", {"p2p": "ring", "all_gather": "all_gather", "a2a": "all_to_all"}[a.cp_comm_type], d["context"])
+    order = ["tp", "cp", "pp", "dp"] if a.use_tp_pp_dp_mapping else ["tp", "cp", "dp", "pp"]
+    same("order", [x for x in order if d[x] > 1], [x for x in d["order"] if d[x] > 1])
+    parts = stages(a.pipeline_model_parallel_layout) if pp > 1 else ["E" + "t" * a.num_layers + "L"]
+    same("layers", sum(x.count("t") for x in parts), a.num_layers)
+    same("prediction modules", sum(x.count("m") for x in parts), a.mtp_num_layers or 0 if pp > 1 else 0)
+    same("ends", (parts[0][:1], parts[-1][-1:]), ("E", "L"))
+    same("vpp", len(parts) // pp if pp > 1 else d["vpp"], d["vpp"])
+    if pp > 1:
+        same("stages", [x.count("t") for x in parts], [x.count("t") for x in stages(d["layout"])])
+    again = a.recompute_granularity or "none"
+    same("recompute", again, d["recompute"])
+    if again == "selective":
+        same("parts", sorted(MODULES[m] for m in a.recompute_modules), sorted(d["recompute_detail"]))
+    if again == "full":
+        counts = [x.count("t") for x in parts]
+        block = a.recompute_num_layers if a.recompute_method == "block" else a.num_layers
+        asked = d.get("recompute_layers") or a.num_layers
+        same("layers recomputed", [min(block, n) for n in counts],
+             d.get("recompute_stages") or [min(asked, n) for n in counts])
+    return wrong
+
+
+def parameters(a):
+    """as Megatron-LM's modules hold them"""
+    h, bias = a.hidden_size, not a.disable_bias_linear
+    norm = h if a.normalization == "RMSNorm" else 2 * h
+    head = a.kv_channels or h // a.num_attention_heads
+    q, kv = a.num_attention_heads * head, (a.num_query_groups or a.num_attention_heads) * head
+    attention = h * (q + 2 * kv) + q * h + norm + (q + 2 * kv + h if bias else q + 2 * kv if a.add_qkv_bias else 0)
+    attention += 2 * head if a.qk_layernorm else 0
+    gates = 3 if a.swiglu else 2
+
+    def ffn(width):
+        return gates * h * width + ((gates - 1) * width + h if bias else 0)
+    pattern = eval(a.moe_layer_freq, {}) if a.num_experts else [0] * a.num_layers  # a list expression, as Megatron-LM reads it
+    total = a.vocab_size * h * (2 if a.untie_embeddings_and_output_weights else 1) + norm
+    total += a.max_position_embeddings * h if a.position_embedding_type == "learned_absolute" else 0
+    for experts in pattern:
+        total += attention + norm + (a.num_experts * (ffn(a.moe_ffn_hidden_size) + h) if experts else ffn(a.ffn_hidden_size))
+        total += ffn(a.moe_shared_expert_intermediate_size) if experts and a.moe_shared_expert_intermediate_size else 0
+    return total
+
+
+def run(*words):
+    p = subprocess.run([str(w) for w in words], capture_output=True, text=True)
+    return p.returncode, p.stdout, p.stderr
+
+
+KNOWN = {"gpt2-124m": 124_439_808, "llama3-8b": 8_030_261_248, "llama3-70b": 70_553_706_496, "llama3-405b": 405_853_388_800,
+         "mixtral-8x7b": 46_702_792_704, "mixtral-8x22b": 140_630_071_296}
+
+
+def known(o):
+    bad = 0
+    for name, count in KNOWN.items():
+        folder = Path("plans") / name
+        cluster = folder.joinpath("cluster").read_text().split()[0]
+        code = 1
+        for again in ("none", "full"):
+            if code != 0:
+                code, _, errors = run(o.llmc, "plan", folder / "model.llm", cluster, "-q", "-o", o.work / name, "--force",
+                                      "--set", "schedule in [1f1b, interleaved]", "--set", f"recompute={again}")
+        code, script, errors = (code, "", errors) if code else run(o.llmc, "export", o.work / name, "--to", "megatron")
+        if code != 0:
+            print(f"{name}: {errors}")
+            bad += 1
+            continue
+        own, a = read(script)
+        wrong = check_decision(own, a, json.loads((o.work / name / "plan.json").read_text()))
+        if parameters(a) != count:
+            wrong.append(f"{parameters(a)} parameters, published {count}")
+        bad += bool(wrong)
+        for line in wrong:
+            print(f"{name}: {line}")
+    return bad
+
+
+def draw(r):
+    """model, cluster and pins of a plan of at most eight ranks"""
+    experts = r.random() < 0.4
+    model, pins = ("tiny-moe", []) if experts else ("tiny-llama", [])
+    left = 8
+    for axis in ("tp", "cp", "pp"):
+        size = r.choice([n for n in (1, 2, 4) if n <= left])
+        left //= size
+        pins.append(f"{axis}={size}")
+    pins += [f"dp={left}", f"zero={r.randint(0, 3)}", f"microbatch={r.choice([1, 2])}"]
+    if r.random() < 0.5:
+        pins.append(f"shard={r.choice([1, 2, 4])}")
+    if experts and r.random() < 0.7:
+        pins.append(f"ep={r.choice([1, 2, 4])}")
+    pins.append("schedule=" + r.choice(["1f1b", "interleaved", "1f1b", "interleaved", "gpipe", "zb_h1", "dualpipe_v"]))
+    pins.append("recompute=" + r.choice(["none", "full", "full(layers=1)", "[norm]", "[core_attn, norm]", "[ffn]", "[ffn_act]"]))
+    if r.random() < 0.3:
+        pins.append("order=[" + r.choice(["tp, cp, pp, dp", "pp, tp, cp, dp", "dp, tp, cp, pp"]) + "]")
+    if r.random() < 0.3:
+        pins.append("context=" + r.choice(["ring", "all_gather", "all_to_all"]))
+    return model, pins + ["batch=16 sequences"]
+
+
+def may_refuse(d, errors):
+    """is each thing that is refused one that Megatron-LM has not?"""
+    reasons = {"schedule ": d["schedule"] not in ("1f1b", "interleaved", "combined_1f1b") and d["pp"] > 1,
+               "ranks in another order": True, "a dense layer's activation": "ffn_act" in (d.get("recompute_detail") or []),
+               "some data-parallel ranks share": d["zero"] >= 2 and d["shard"] < d["dp"] * d["cp"],
+               "some layers of a stage": "recompute_stages" in d or "recompute_layers" in d}
+    return all(any(key in line and true for key, true in reasons.items()) for line in errors.strip().splitlines())
+
+
+def drawn(o):
+    r, planned, told, refused, bad = random.Random(o.seed), 0, 0, 0, 0
+    while planned < o.draws:
+        model, pins = draw(r)
+        sets = [w for pin in pins for w in ("--set", pin)]
+        code, _, errors = run(o.llmc, "plan", f"plans/{model}/model.llm", "topologies/cpu8.xml", "-q", "--force", "-o",
+                              o.work / "drawn", *sets)
+        if code != 0:
+            continue
+        planned += 1
+        plan = json.loads((o.work / "drawn" / "plan.json").read_text())
+        code, script, errors = run(o.llmc, "export", o.work / "drawn", "--to", "megatron")
+        if code == 1 and errors and not script:
+            refused += 1
+            wrong = [] if may_refuse(plan["decision"], errors) else [errors]
+        elif code == 0:
+            told += 1
+            wrong = check_decision(*read(script), plan)
+        else:
+            wrong = [f"exit {code}: {errors}"]
+        bad += bool(wrong)
+        for line in wrong:
+            print(f"{model} {'; '.join(pins)}: {line}")
+    print(f"{planned} plans: {told} as they are, {refused} refused, {bad} wrong")
+    return bad + (told < o.draws // 4 or refused < o.draws // 20)
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--llmc", default="build/llmc")
+    p.add_argument("--work", type=Path, required=True)
+    p.add_argument("--draws", type=int, default=200)
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--known", action="store_true", help="the worked examples as well")
+    o = p.parse_args()
+    o.work.mkdir(parents=True, exist_ok=True)
+    return 1 if drawn(o) + (known(o) if o.known else 0) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+/* `llmc export`: scripts for Megatron-LM read back (megatron.py), the plan's nodes in order, and what is refused. */
+
+#include "tests/e2e/e2e.h"
+
+#include <CUnit/CUnit.h>
+#include <stdio.h>
+#include <string.h>
+
+static void said(const char *dir, int code, int wanted)
+{
+    char path[E2E_PATH + 8], text[4096];
+    snprintf(path, sizeof path, "%s/said", dir);
+    e2e_read_text(path, text, sizeof text);
+    if (code != wanted)
+        printf("\n    exit %d, wanted %d: %s", code, wanted, text);
+    CU_ASSERT_EQUAL(code, wanted);
+}
+
+static void test_megatron(void)
+{
+    char dir[E2E_PATH], script[512];
+    e2e_folder(dir, "megatron");
+    snprintf(script, sizeof script,
+             "PYTHONDONTWRITEBYTECODE=1 python3 tests/e2e/megatron.py --llmc $L --work $D/work --draws %s >$D/said 2>&1\n",
+             e2e_quick() ? "40" : "200 --known");
+    said(dir, e2e_shell(dir, script), 0);
+}
+
+static void test_hosts(void)
+{
+    char dir[E2E_PATH];
+    e2e_folder(dir, "hosts");
+    said(dir,
+         e2e_shell(dir, "{ $L plan plans/llama3-8b/model.llm topologies/h100-1024.xml --set gpus=32 --set zero=3 -q -o $D/p "
+                        ">/dev/null && $L export $D/p --to hosts -o $D/h && test $(wc -l <$D/h) = 4 && test $(sort -u $D/h | wc -l) = 4; } >$D/said 2>&1\n"),
+         0);
+}
+
+static void test_refused(void)
+{
+    static const struct {
+        const char *words, *says;
+        int code;
+    } cases[] = {
+        {"", "llmc: export wants --to TARGET: megatron, hosts\n", 2},
+        {"--to nemo", "llmc: there is no target 'nemo'; there are megatron, hosts\n", 2},
+        {"--to megatron -o $D/out", "llmc: megatron cannot be told of schedule zb_h1\n", 1},
+        {"--to hosts -o $D", "it is a folder", 4},
+    };
+    char dir[E2E_PATH], script[512], path[E2E_PATH + 8], text[1024];
+    e2e_folder(dir, "refused");
+    CU_ASSERT_EQUAL(e2e_shell(dir, "$L plan plans/tiny-llama/model.llm topologies/cpu8.xml --set pp=2 --set schedule=zb_h1 -q "
+                                   "-o $D/p >/dev/null\n"),
+                    0);
+    snprintf(path, sizeof path, "%s/said", dir);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(script, sizeof script, "$L export $D/p %s 2>$D/said\n", cases[i].words);
+        said(dir, e2e_shell(dir, script), cases[i].code);
+        e2e_read_text(path, text, sizeof text);
+        CU_ASSERT(strstr(text, cases[i].says) != NULL);
+    }
+    CU_ASSERT_EQUAL(e2e_shell(dir, "test ! -e $D/out\n"), 0);
+}
+
+void suite_export(void);
+void suite_export(void)
+{
+    CU_pSuite s = CU_add_suite("export", NULL, NULL);
+    CU_add_test(s, "Megatron-LM's arguments say what the plan says", test_megatron);
+    CU_add_test(s, "nodes in order", test_hosts);
+    CU_add_test(s, "what a target cannot be told", test_refused);
+}
