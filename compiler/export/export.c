@@ -2,10 +2,18 @@
 
 #include <string.h>
 
+/* the plan's nodes by name, one a line, in the order of its ranks: for --hostfile and SLURM_HOSTFILE */
+static void write_hosts(struct export *x)
+{
+    const struct decision *d = &x->plan->decision;
+    for (uint32_t i = 0; i < d->nnodes; i++)
+        strbuf_printf(&x->text, "%s\n", x->plan->topo->nodes[d->nodes[i]].name);
+}
+
 static const struct target {
     const char *name;
     void (*write)(struct export *x);
-} targets[] = {{"megatron", export_megatron}, {"hosts", export_hosts}};
+} targets[] = {{"megatron", export_megatron}, {"hosts", write_hosts}};
 
 void export_refuse(struct export *x, const char *fmt, ...)
 {
@@ -36,11 +44,4 @@ bool export_plan(struct export *x, const char *target)
 void export_free(struct export *x)
 {
     strbuf_free(&x->text);
-}
-
-void export_hosts(struct export *x)
-{
-    const struct decision *d = &x->plan->decision;
-    for (uint32_t i = 0; i < d->nnodes; i++)
-        strbuf_printf(&x->text, "%s\n", x->plan->topo->nodes[d->nodes[i]].name);
 }

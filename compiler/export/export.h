@@ -20,7 +20,7 @@ struct export
 /* adds a sentence to what is refused */
 void export_refuse(struct export *x, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* "megatron", "hosts": fills in text and refused; false where no target is called so */
+/* Fills in text and refused for a target; false where none is called so. */
 bool export_plan(struct export *x, const char *target);
 /* their names, with commas */
 const char *export_targets(struct arena *a);
@@ -30,7 +30,5 @@ void export_free(struct export *x);
 
 /* a shell script that starts Megatron-LM's pretrain_gpt.py on one node by torchrun (megatron.c) */
 void export_megatron(struct export *x);
-/* the plan's nodes by name, one a line, in the order of its ranks: for --hostfile and SLURM_HOSTFILE */
-void export_hosts(struct export *x);
 
 #endif
