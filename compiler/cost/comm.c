@@ -9,6 +9,7 @@
  * with cost_wire_s(). */
 
 #include "compiler/cost/cost_private.h"
+#include "compiler/support/real.h"
 #include "compiler/support/units.h"
 
 #include <math.h>
@@ -26,7 +27,7 @@ static double curve_s(const struct topo_measured *t, double bytes)
     uint32_t i = 1;
     while (bytes > p[i].bytes)
         i++;
-    double x = log(bytes / p[i - 1].bytes) / log(p[i].bytes / p[i - 1].bytes);
+    double x = real_log(bytes / p[i - 1].bytes) / real_log(p[i].bytes / p[i - 1].bytes);
     return p[i - 1].seconds + x * (p[i].seconds - p[i - 1].seconds);
 }
 
@@ -140,7 +141,7 @@ double cost_wire_s(const struct cost *c, enum op op, double bytes, const struct 
     return moved * bytes / c->net.bytes_s[1];
 }
 
-double cost_dispatch_s(const struct cost *c, double bytes, double copies, uint32_t groups, uint32_t pick,
+double cost_dispatch_s(const struct cost *c, double bytes, uint32_t copies, uint32_t groups, uint32_t pick,
                        const struct cost_group *g, bool once_per_node)
 {
     if (g->n < 2)

@@ -125,7 +125,7 @@ double cost_wire_s(const struct cost *c, enum op op, double bytes, const struct 
  * copies: experts per token; groups, pick: a token's experts lie in `pick` of `groups` groups of experts (pick 0:
  * any). By all-to-all every copy travels; with once_per_node a token is sent to a node once and copied there
  * (DeepEP, HybridEP). */
-double cost_dispatch_s(const struct cost *c, double bytes, double copies, uint32_t groups, uint32_t pick,
+double cost_dispatch_s(const struct cost *c, double bytes, uint32_t copies, uint32_t groups, uint32_t pick,
                        const struct cost_group *g, bool once_per_node);
 /* The ep_nodes of decision.h: the decision's own value or, where that is 0, the faster of sending straight (1) and
  * once per node. */

@@ -192,7 +192,7 @@ struct cost_exchange cost_exchange(const struct cost *c, const struct moe *m, do
 /* n expert ranks, `stride` apart, for all-to-all. */
 struct cost_group cost_expert_group(const struct cost *c, uint32_t n, uint32_t stride);
 /* Lower bound of a once-per-node dispatch among n ranks whose placement is not known, in seconds. */
-double cost_floor_dispatch_s(const struct cost *c, double bytes, double copies, uint32_t groups, uint32_t pick,
+double cost_floor_dispatch_s(const struct cost *c, double bytes, uint32_t copies, uint32_t groups, uint32_t pick,
                              uint32_t n);
 /* Bandwidth of many short sends over a NIC, as a fraction of what a ring reaches (dispatch over 16 to 64 H100). */
 #define DIRECT_NET 0.94

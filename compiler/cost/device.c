@@ -14,6 +14,7 @@
  * sizes, fill over sequence lengths, tail over the number of heads. */
 
 #include "compiler/cost/cost_private.h"
+#include "compiler/support/real.h"
 #include "compiler/support/vec.h"
 
 #include <math.h>
@@ -84,7 +85,7 @@ static const struct generation *find_generation(const struct topo_gpu *gpu)
 /* The seconds of the largest products under both limits, as a rate; by kernel.c's norm. */
 static double sustained(double clock, double power)
 {
-    return pow(pow(clock, -4) + pow(power, -4), -0.25);
+    return 1 / sqrt(sqrt(1 / real_power(clock, 4) + 1 / real_power(power, 4)));
 }
 
 void cost_device_tiles(struct cost_device *dev, double shared)

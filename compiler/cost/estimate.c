@@ -5,6 +5,7 @@
  * last and of the first block stay exposed.  The optimizer streams its own shard; the slowest rank counts. */
 
 #include "compiler/cost/cost_private.h"
+#include "compiler/support/real.h"
 
 #include <math.h>
 #include <string.h>
@@ -507,7 +508,7 @@ void cost_rest(const struct cost *c, const struct cost_stage *ranks, double besi
 double cost_slow_least(const struct cost *c)
 {
     const struct decision *d = c->decision;
-    return c->profile->straggle * log2(fmax(1, (double)d->nnodes / d->pp));
+    return c->profile->straggle * real_log2(fmax(1, (double)d->nnodes / d->pp));
 }
 
 struct cost_body cost_body(const struct cost *c, const struct cost_stage *ranks)
@@ -531,7 +532,7 @@ struct cost_body cost_body(const struct cost *c, const struct cost_stage *ranks)
     /* Everyone waits for the slowest node at every synchronisation, and for the host between two steps.  A node that
      * is slow on a stage with slack delays nobody. */
     double straggle = c->profile->straggle, slack = slowest * d->pp / (compute + comm) - 1;
-    x.slow = fmax(cost_slow_least(c), straggle * log2(fmax(1, d->nnodes)) - slack);
+    x.slow = fmax(cost_slow_least(c), straggle * real_log2(fmax(1, d->nnodes)) - slack);
     return x;
 }
 

@@ -98,7 +98,7 @@ struct cost_group cost_floor_group(const struct cost *c, uint32_t n)
     return floor;
 }
 
-double cost_floor_dispatch_s(const struct cost *c, double bytes, double copies, uint32_t groups, uint32_t pick,
+double cost_floor_dispatch_s(const struct cost *c, double bytes, uint32_t copies, uint32_t groups, uint32_t pick,
                              uint32_t n)
 {
     double least = INFINITY;

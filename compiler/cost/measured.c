@@ -10,6 +10,7 @@
  * cores times as long; in the simulation (simulate/share.c) as many as have something to do. */
 
 #include "compiler/cost/cost_private.h"
+#include "compiler/support/real.h"
 
 #include <math.h>
 #include <string.h>
@@ -24,7 +25,7 @@ static bool fits(const struct cost *c, const struct topo_measured *t, const char
 
 static double apart(const struct topo_point *p, double m, double n, double k)
 {
-    return fabs(log(m / p->m)) + fabs(log(n / p->n)) + fabs(log(k / p->k));
+    return fabs(real_log(m / p->m)) + fabs(real_log(n / p->n)) + fabs(real_log(k / p->k));
 }
 
 double cost_measured_product_flop_s(const struct cost *c, double m, double n, double k, enum cost_number number)
@@ -74,7 +75,7 @@ const struct topo_point *cost_measured_attention(const struct cost *c, double pl
         const struct topo_measured *t = &c->topo->measured[i];
         for (uint32_t j = 0; fits(c, t, "attention", number) && j < t->npoints; j++) {
             const struct topo_point *p = &t->points[j];
-            double distance = fabs(log(places / p->m)) + fabs(log(head / p->n));
+            double distance = fabs(real_log(places / p->m)) + fabs(real_log(head / p->n));
             if (distance < least) {
                 least = distance;
                 best = p;

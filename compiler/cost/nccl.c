@@ -17,6 +17,7 @@
  * channels left out by NCCL_MAX_CTAS. */
 
 #include "compiler/cost/cost_private.h"
+#include "compiler/support/real.h"
 
 #include <math.h>
 #include <string.h>
@@ -206,7 +207,7 @@ static double tree_hops_s(const struct tuning *t, enum proto p, double own_us)
         double hop = hop_s(t, true, p, level);
         if (own_us > 0)
             hop = greater(hop + (own_us - hop_us[1][NET][p]) * 1e-6, hop / 2);
-        seconds += log2(ceil(sets)) * hop;
+        seconds += real_log2(ceil(sets)) * hop;
         below = t->g->below[level];
     }
     return seconds;

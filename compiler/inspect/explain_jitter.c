@@ -8,6 +8,7 @@
 #include "compiler/inspect/explain_private.h"
 
 #include "compiler/simulate/predict.h"
+#include "compiler/support/real.h"
 
 #include <math.h>
 
@@ -27,6 +28,6 @@ void explain_jitter(struct explanation *x)
     x->has_jitter = true;
     x->jitter_share = JITTER;
     x->jitter_mean = mean / x->chosen.estimate.step_time_s;
-    double slowest = fmin(mean + spread * sqrt(2 * log(fmax(1, x->chosen.decision.dp))), JITTER * even_s);
+    double slowest = fmin(mean + spread * sqrt(2 * real_log(fmax(1, x->chosen.decision.dp))), JITTER * even_s);
     x->jitter_slowest = slowest / x->chosen.estimate.step_time_s;
 }

@@ -3,6 +3,7 @@
  * Backward keeps q, k, v after rotation, the output and the log-sum-exp (Dao 2023, section 3.1). */
 
 #include "compiler/lower/build.h"
+#include "compiler/support/real.h"
 
 #include <math.h>
 
@@ -32,7 +33,7 @@ struct operands lower_attention_gradients(struct lower *l, uint32_t piece, const
 /* YaRN's magnitude (Peng et al., arXiv 2309.00071, section 3.4): 0.1 ln(factor) + 1, times or over the file's words */
 static double magnitude(const struct rope *r)
 {
-    double size = 0.1 * log(r->factor);
+    double size = 0.1 * real_log(r->factor);
     return r->scaling == ROPE_YARN ? (r->mscale * size + 1) / (r->mscale_all * size + 1) : 0;
 }
 

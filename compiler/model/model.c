@@ -6,6 +6,7 @@
  */
 
 #include "compiler/model/model.h"
+#include "compiler/support/real.h"
 
 #include <math.h>
 #include <string.h>
@@ -184,7 +185,7 @@ bool model_unsupported(const struct job *job, const char **what, struct span *wh
  * over i < pick of (g - g/n - i) / (g - i), so M = n times what is left of 1; where a group is several sets M = n pick
  * / g. DeepSeek-V3 (arXiv 2412.19437, sections 2.1.2 and 3.2.2), 8 choices in at most 4 of 8 nodes: 3.6 nodes a token.
  */
-double model_sets_met(double n, double k, double groups, double pick)
+double model_sets_met(double n, uint32_t k, double groups, double pick)
 {
     double among = n;
     if (pick > 0 && pick < groups && n <= groups) {
@@ -195,7 +196,7 @@ double model_sets_met(double n, double k, double groups, double pick)
     } else if (pick > 0 && pick < groups) {
         among = n * pick / groups;
     }
-    return among > 1 ? among * (1 - pow(1 - 1 / among, k)) : 1;
+    return among > 1 ? among * (1 - real_power(1 - 1 / among, k)) : 1;
 }
 
 double model_node_rows(const struct moe *m, uint32_t nodes, double tokens)

@@ -317,7 +317,7 @@ extern const char *const degree_names[NDEGREES]; /* "tp" ... */
 
 /* Expected number of distinct sets that a token's k experts lie in, when the experts are divided into n equal sets.
  * The router leaves a token only the experts of the `pick` best of `groups` groups (0 = all). */
-double model_sets_met(double n, double k, double groups, double pick);
+double model_sets_met(double n, uint32_t k, double groups, double pick);
 /* Expected rows that one of `nodes` nodes with equally many experts receives of `tokens` tokens, each sent at most
  * once. */
 double model_node_rows(const struct moe *m, uint32_t nodes, double tokens);

@@ -3,6 +3,7 @@
  * Relations are checked only where all their values were accepted, so one mistake makes one message. */
 
 #include "compiler/model/check.h"
+#include "compiler/support/real.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -136,7 +137,7 @@ static void sema_mla(struct check *c, const struct binding *b, struct attn *a)
     sema_scaling(c, b, &a->rope);
     a->scale = a->head;
     if (a->rope.scaling == ROPE_YARN) {
-        double m = 0.1 * a->rope.mscale_all * log(a->rope.factor) + 1;
+        double m = 0.1 * a->rope.mscale_all * real_log(a->rope.factor) + 1;
         a->scale /= m * m * m * m;
     }
     if (!b->bad)

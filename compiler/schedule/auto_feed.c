@@ -13,6 +13,7 @@
  * first, so the search may stop at any time: all unvisited states require at least as much. */
 
 #include "compiler/schedule/auto_feed.h"
+#include "compiler/support/real.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -239,7 +240,7 @@ double auto_feed_idle_s(struct arena *a, const struct auto_line *l, uint32_t ran
     struct state x = {0};
     struct feed f;
     uint32_t positions = l->n / l->p;
-    if (positions > MOST_OWN || positions * log2(l->m + 1) + 3 * MOST_LAST >= MOST_ROOM)
+    if (positions > MOST_OWN || positions * real_log2(l->m + 1) + 3 * MOST_LAST >= MOST_ROOM)
         return 0;
     struct arena_mark mark = arena_mark(a);
     feed_init(a, l, rank, &f);

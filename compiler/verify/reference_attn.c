@@ -2,6 +2,7 @@
  * attention (DeepSeek-V2, arXiv 2405.04434, section 2.1), written down as the mathematics has it: q, k and v
  * are matrices of their own, whatever a plan fuses. */
 
+#include "compiler/support/real.h"
 #include "compiler/verify/reference_build.h"
 
 #include <math.h>
@@ -12,7 +13,7 @@ static uint32_t rotate(struct builder *b, const struct attn *t, uint32_t x, uint
 {
     const struct rope *p = &t->rope;
     bool yarn = p->scaling == ROPE_YARN;
-    double step = 0.1 * log(p->factor);
+    double step = 0.1 * real_log(p->factor);
     struct recipe r = {.op = OP_ROPE};
     INPUT(r, ROPE, x, x);
     INTEGER(r, ROPE, head, head);
