@@ -1,9 +1,10 @@
-/* What the commands share: reading inputs and plans, and saying what went wrong. */
+/* What the commands share: reading inputs, and saying what went wrong and what the search left out. */
 
 #include "compiler/command/command.h"
 
 #include "compiler/emit/plan.h"
 #include "compiler/model/sema.h"
+#include "compiler/search/search.h"
 #include "compiler/support/units.h"
 #include "compiler/topology/topo.h"
 
@@ -116,16 +117,34 @@ enum status command_read(struct command *c, struct job **job, struct topo **topo
     return STATUS_OK;
 }
 
-/* read a plan folder and simulate it */
-enum status command_open(struct command *c, uint32_t arg, struct plan **p)
+/* what the search would choose if everything that the language can say could be lowered, as far as it came to that */
+static void say_left_out(struct command *c, const struct job *job, const struct topo *topo, const struct plan *p)
 {
-    struct error error;
-    const char *why = "";
-    enum status s = plan_read(c->arena, c->options->args[arg], p, &error);
-    if (s != STATUS_OK)
-        return command_fail(c, s, error.text);
-    c->plans[arg] = *p;
-    struct cost *cost = cost_new(c->arena, (*p)->job, (*p)->topo, &(*p)->decision);
-    (*p)->timeline = simulate(c->arena, cost, (const struct program *const *)(*p)->train, (*p)->nroles, &why);
-    return (*p)->timeline ? STATUS_OK : command_fail(c, STATUS_NO_PLAN, why);
+    const struct plan_search *x = &p->search;
+    struct estimate chosen;
+    if (!x->refused)
+        return;
+    cost_estimate(c->arena, cost_new(c->arena, job, topo, &p->decision), &chosen);
+    if (x->refused_s < chosen.step_time_s)
+        fprintf(stderr, "left out: %s\n  would be %.1f %% faster by the same estimate, but %s cannot be emitted yet\n",
+                x->refused, 100 * (chosen.step_time_s / x->refused_s - 1), x->cannot);
+}
+
+/* how far the plan may be from the best one, where that is more than the model can tell, and what would close the gap
+ */
+static void say_gap(const struct plan *p)
+{
+    const struct plan_search *x = &p->search;
+    if (x->gap < 0.01)
+        return;
+    fprintf(stderr, "search: by its bounds no plan of this space is more than %.1f %% faster", 100 * x->gap);
+    if (x->spent >= x->budget)
+        fprintf(stderr, "; '--budget %llu' looks further", (unsigned long long)(SEARCH_MORE * x->budget));
+    fputc('\n', stderr);
+}
+
+void command_say_search(struct command *c, const struct job *job, const struct topo *topo, const struct plan *p)
+{
+    say_gap(p);
+    say_left_out(c, job, topo, p);
 }

@@ -15,38 +15,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* what the search would choose if everything that the language can say could be lowered, as far as it came to that */
-static void say_left_out(struct command *c, const struct job *job, const struct topo *topo, const struct plan *p)
-{
-    const struct plan_search *x = &p->search;
-    struct estimate chosen;
-    if (!x->refused)
-        return;
-    cost_estimate(c->arena, cost_new(c->arena, job, topo, &p->decision), &chosen);
-    if (x->refused_s < chosen.step_time_s)
-        fprintf(stderr, "left out: %s\n  would be %.1f %% faster by the same estimate, but %s cannot be emitted yet\n",
-                x->refused, 100 * (chosen.step_time_s / x->refused_s - 1), x->cannot);
-}
-
-/* how far the plan may be from the best one, where that is more than the model can tell, and what would close the gap
- */
-static void say_gap(const struct plan *p)
-{
-    const struct plan_search *x = &p->search;
-    if (x->gap < 0.01)
-        return;
-    fprintf(stderr, "search: by its bounds no plan of this space is more than %.1f %% faster", 100 * x->gap);
-    if (x->spent >= x->budget)
-        fprintf(stderr, "; '--budget %llu' looks further", (unsigned long long)(SEARCH_MORE * x->budget));
-    fputc('\n', stderr);
-}
-
-void command_say_search(struct command *c, const struct job *job, const struct topo *topo, const struct plan *p)
-{
-    say_gap(p);
-    say_left_out(c, job, topo, p);
-}
-
 /* the job without what the plan block asks for and nobody can emit: the words of the model and of training
  * stay */
 static struct job without_plan_only(struct command *c, const struct job *job)

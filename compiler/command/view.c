@@ -19,6 +19,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* read a plan folder and simulate it */
+enum status command_open(struct command *c, uint32_t arg, struct plan **p)
+{
+    struct error error;
+    const char *why = "";
+    enum status s = plan_read(c->arena, c->options->args[arg], p, &error);
+    if (s != STATUS_OK)
+        return command_fail(c, s, error.text);
+    c->plans[arg] = *p;
+    struct cost *cost = cost_new(c->arena, (*p)->job, (*p)->topo, &(*p)->decision);
+    (*p)->timeline = simulate(c->arena, cost, (const struct program *const *)(*p)->train, (*p)->nroles, &why);
+    return (*p)->timeline ? STATUS_OK : command_fail(c, STATUS_NO_PLAN, why);
+}
+
 enum status command_check(struct command *c)
 {
     struct plan *p;

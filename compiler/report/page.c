@@ -40,23 +40,26 @@ static enum status write_record(const struct plan *p, FILE *out, struct error *e
     return status == Z_OK ? STATUS_OK : error_set(error, STATUS_WORLD, "the timeline cannot be compressed");
 }
 
-static void write_json(const struct report_plan *p, FILE *out)
+void report_script(const char *id, const char *json, FILE *out)
 {
-    struct strbuf data = {0};
-    report_data(p, &data);
-    for (const char *s = data.text; *s; s++) {
+    fprintf(out, "<script type=\"application/json\" id=\"%s\">", id);
+    for (const char *s = json; *s; s++) {
         fputc(*s, out);
         if (s[0] == '<' && s[1] == '/')
             fputc('\\', out);
     }
-    strbuf_free(&data);
+    fputs("</script>\n", out);
 }
 
 static enum status write_plan(const struct report_plan *p, uint32_t i, FILE *out, struct error *error)
 {
-    fprintf(out, "<script type=\"application/json\" id=\"plan%u\">", i);
-    write_json(p, out);
-    fprintf(out, "</script>\n<script type=\"text/plain\" id=\"record%u\">", i);
+    struct strbuf data = {0};
+    char id[20];
+    snprintf(id, sizeof id, "plan%u", i);
+    report_data(p, &data);
+    report_script(id, data.text, out);
+    strbuf_free(&data);
+    fprintf(out, "<script type=\"text/plain\" id=\"record%u\">", i);
     TRY(write_record(p->plan, out, error));
     fputs("</script>\n", out);
     return STATUS_OK;

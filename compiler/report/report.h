@@ -23,6 +23,9 @@ struct report_plan {
 /* Writes the page; n: 1 or 2 plans. */
 enum status report_write(const struct report_plan *plans, uint32_t n, FILE *out, struct error *error);
 
+/* Writes a JSON value into a page, as the text of a <script> of that id, which nothing in it can end. */
+void report_script(const char *id, const char *json, FILE *out);
+
 /* --- shared by the files of this folder --- */
 
 /* The different partners of a role's instructions: of[i] is the index in `list` of instruction i's, or NONE. */

@@ -2,6 +2,16 @@
 
 #include "compiler/support/parallel.h"
 
+#ifdef __wasi__ /* which has no threads */
+
+void parallel_each(uint32_t n, void (*each)(void *context, uint32_t i), void *context)
+{
+    for (uint32_t i = 0; i < n; i++)
+        each(context, i);
+}
+
+#else
+
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -40,3 +50,5 @@ void parallel_each(uint32_t n, void (*each)(void *context, uint32_t i), void *co
     while (helpers)
         pthread_join(helper[--helpers], NULL);
 }
+
+#endif
