@@ -5,6 +5,7 @@
 #include "compiler/inspect/estimate.h"
 #include "compiler/inspect/explain.h"
 #include "compiler/inspect/forecast.h"
+#include "compiler/inspect/lesson.h"
 #include "compiler/inspect/sweep.h"
 #include "compiler/llmc.h"
 #include "compiler/support/strbuf.h"
@@ -42,11 +43,13 @@ enum status command_estimate(struct command *c)
         return command_diagnose(c, s);
     if (o->json) {
         struct strbuf json = {0};
-        estimate_json(job, topo, f.found, &json);
+        estimate_json(job, topo, f.found, &(struct estimate_more){f.plan, o->formulas}, &json);
         fputs(json.text, stdout);
         strbuf_free(&json);
     } else {
         estimate_print(job, topo, f.found, stdout);
+        if (o->formulas)
+            lesson_print(job, topo, &f.found->candidates[0], stdout);
     }
     s = command_diagnose(c, STATUS_OK);
     if (f.plan && !o->quiet)

@@ -4,7 +4,9 @@
 #include "compiler/inspect/estimate.h"
 
 #include "compiler/inspect/explain_items.h"
+#include "compiler/inspect/lesson.h"
 #include "compiler/inspect/show.h"
+#include "compiler/inspect/traffic.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/units.h"
 #include "compiler/support/vec.h"
@@ -215,7 +217,8 @@ static void candidate_json(const struct job *job, const struct topo *topo, const
         strbuf_json(o, ", 'cannot_emit': %s", c->cannot);
 }
 
-void estimate_json(const struct job *job, const struct topo *topo, const struct search_result *r, struct strbuf *o)
+void estimate_json(const struct job *job, const struct topo *topo, const struct search_result *r,
+                   const struct estimate_more *more, struct strbuf *o)
 {
     if (r->ncandidates == 0)
         return;
@@ -225,6 +228,9 @@ void estimate_json(const struct job *job, const struct topo *topo, const struct 
     candidate_json(job, topo, &r->candidates[0], o);
     strbuf_text(o, ",\n");
     items_json(&r->candidates[0].estimate, o);
+    strbuf_json(o, " 'memory_limit_bytes': %lu,\n", r->memory_limit_bytes);
+    if (more->plan)
+        traffic_tiers_json(more->plan, o);
     strbuf_json(o,
                 " 'profile': %s, 'extrapolated': %d,\n 'search': {'space': %lu, 'evaluated': %lu, 'pruned': %lu, "
                 "'budget': %lu, 'spent': %lu, 'gap': %g, 'seconds': %g},\n 'candidates': [",
@@ -236,5 +242,8 @@ void estimate_json(const struct job *job, const struct topo *topo, const struct 
         candidate_json(job, topo, &x, o);
         strbuf_json(o, ", 'compiled': %d, 'fits': %d}", x.placed_bytes != 0, candidate_fits(&x));
     }
-    strbuf_text(o, "]}\n");
+    strbuf_text(o, "]");
+    if (more->formulas)
+        lesson_json(job, topo, &r->candidates[0], o);
+    strbuf_text(o, "}\n");
 }

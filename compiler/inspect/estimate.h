@@ -11,9 +11,15 @@ struct strbuf;
 
 /* prints the best candidate itemised, then the runners-up, one line each */
 void estimate_print(const struct job *job, const struct topo *topo, const struct search_result *r, FILE *out);
+/* what an estimate says beside the search's figures */
+struct estimate_more {
+    const struct plan *plan; /* the best candidate's, as compiled, whose traffic is told; or NULL */
+    bool formulas;           /* what is behind the figures (lesson.h) */
+};
 /* prints the documented JSON keys for the best candidate; "search" includes seconds; "candidates": the others in
  * short */
-void estimate_json(const struct job *job, const struct topo *topo, const struct search_result *r, struct strbuf *out);
+void estimate_json(const struct job *job, const struct topo *topo, const struct search_result *r,
+                   const struct estimate_more *more, struct strbuf *out);
 
 struct predicted estimate_predicted(const struct job *job, const struct topo *topo, const struct candidate *c);
 /* the profile's name, such as "megatron-core", and a warning if the GPU's kernels are not calibrated by any measured

@@ -169,7 +169,7 @@ static int sweep_row(struct arena *a, struct topo *topo, const struct sweep_opti
     bool found = job && forecast(own, d, job, topo, 1, o->budget, &f) == STATUS_OK;
     if (found) {
         fill_cells(a, job, topo, &f.found->candidates[0], row);
-        estimate_json(job, topo, f.found, estimate);
+        estimate_json(job, topo, f.found, &(struct estimate_more){.plan = f.plan}, estimate);
     } else {
         row->why = few_words(a, d, f.found);
         strbuf_text(estimate, "null");

@@ -165,6 +165,30 @@ static void print_json(const struct plan *p, FILE *out, struct arena *a, uint32_
     strbuf_free(&b);
 }
 
+void traffic_tiers_json(const struct plan *p, struct strbuf *out)
+{
+    struct arena *a = arena_new();
+    uint32_t role = plan_fullest(p);
+    struct flows f = collect(a, p, role);
+    const char *comma = "";
+    strbuf_text(out, " \"traffic\": [");
+    for (uint32_t level = 0; level <= p->topo->ntiers; level++) {
+        const char *name = topo_level_name(p->topo, level);
+        uint64_t bytes = 0;
+        int64_t ns = 0;
+        for (size_t k = 0; k < f.of.n; k++)
+            if (!strcmp(transfer_tier(p, &f.of.at[k].each), name)) {
+                bytes += f.of.at[k].bytes;
+                ns += f.of.at[k].ns;
+            }
+        strbuf_text(out, comma);
+        strbuf_json(out, "{'tier': %s, 'bytes': %lu, 'time_s': %g}", name, bytes, (double)ns / 1e9);
+        comma = ", ";
+    }
+    strbuf_text(out, "],\n");
+    arena_free(a);
+}
+
 void show_traffic(const struct plan *p, FILE *out, const struct show_options *o)
 {
     struct arena *a = arena_new();

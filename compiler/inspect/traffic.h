@@ -18,4 +18,9 @@ char *transfer_group(struct arena *a, const struct plan *p, const struct transfe
 /* the lowest level of the cluster that holds all of its members: "scale-up", or a tier's name */
 const char *transfer_tier(const struct plan *p, const struct transfer *t);
 
+struct strbuf;
+/* Prints the member "traffic", with a comma behind it: what a rank of the fullest role moves in a step, summed by level
+ * of the cluster.  Requires the plan's timeline. */
+void traffic_tiers_json(const struct plan *p, struct strbuf *out);
+
 #endif

@@ -48,7 +48,8 @@ static const char estimate_more[] =
     "  --set tp=8 --set 'pp<=16' --set 'microbatch in [1, 2]' --set batch=\"2Mi tokens\"\n"
     "  --sweep tp=1,2,4,8 --sweep microbatch=1,2     a table with a row for each of the eight combinations\n"
     "  --sweep gpus=256,512,1024 --json              a JSON object per line\n"
-    "A row without a plan says why.  Exit code 1 if no row has one.\n";
+    "A row without a plan says why.  Exit code 1 if no row has one.\n"
+    "--formulas shows how each figure comes about, with this job's values in it, and where that is from.\n";
 static const char explain_more[] =
     "DIR is a plan folder; with MODEL CLUSTER the decision is made first, as llmc estimate does.  One screen "
     "says\n"
@@ -89,7 +90,8 @@ static const char import_more[] =
 static const struct command commands[] = {
     {"plan", "MODEL CLUSTER -o DIR", "search, lower, verify, simulate, write a plan", 2, 2,
      "output set top budget spare-plans json force", plan_more},
-    {"estimate", "MODEL CLUSTER", "predict only; no plan is written", 2, 2, "set sweep top budget json", estimate_more},
+    {"estimate", "MODEL CLUSTER", "predict only; no plan is written", 2, 2, "set sweep top budget formulas json",
+     estimate_more},
     {"explain", "DIR | MODEL CLUSTER", "why this plan: what it costs, what came close, what would change it", 1, 2,
      "set budget all json", explain_more},
     {"check", "DIR", "prove a plan's properties from its files alone", 1, 1, "full execute json", check_more},
@@ -145,6 +147,7 @@ static const struct option_row rows[] = {
     {"timeline", 0, FLAG, AT(timeline), NULL, "the step drawn in the terminal"},
     {"schedule", 0, FLAG, AT(schedule), NULL, "actions per stage (torch's pipeline CSV)"},
     {"code", 0, FLAG, AT(code), NULL, "instructions"},
+    {"formulas", 0, FLAG, AT(formulas), NULL, "what is behind each figure, with this job's values in it"},
     {"rank", 0, NUMBER, AT(rank), "R", "of rank R"},
     {"stage", 0, NUMBER, AT(stage_index), "S", "of pipeline stage S"},
     {"from", 0, TEXT, AT(from), "TIME", "draw the timeline from here on: 1.5s, 300ms after the step's begin"},

@@ -18,7 +18,7 @@ struct options {
     uint64_t top, budget, spares, zoom;
     uint32_t rank, stage_index, lost; /* UINT32_MAX = not given */
     bool json, times, all, force, full, execute, quiet, help, version, ascii;
-    bool memory, traffic, timeline, schedule, code;
+    bool memory, traffic, timeline, schedule, code, formulas;
 };
 
 /* false after one message on stderr; help and version are for the caller to act on */

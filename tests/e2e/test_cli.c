@@ -303,6 +303,7 @@ static const struct {
     {"$L estimate $M $C --json", CONTRACT " seconds", 0, false},
     {"$L estimate plans/deepseek-v3/model.llm topologies/h800-2048.xml --json", CONTRACT " seconds", 0,
      false},
+    {"$L estimate $M $C --formulas --json", CONTRACT " seconds; traffic; memory_limit_bytes; formulas", 0, false},
     {"$L estimate $M $C --sweep tp=1 --json",
      "schema; sweep: tp; why; estimate: schema decision predicted", 0, false},
     {"$L explain $D/p --json",
@@ -406,6 +407,31 @@ static double sum_of(const json_t *items)
     return sum;
 }
 
+/* an estimate's traffic is that of the plan's fullest rank, summed by tier */
+static void expect_traffic(struct shot *s, const char *dir, const json_t *estimate)
+{
+    char command[80];
+    size_t i, k;
+    json_t *tier, *row;
+    snprintf(command, sizeof command, "$L show $D/p --traffic --json --rank %.0f",
+             number(estimate, "predicted", "peak_memory_rank"));
+    json_t *shown = answer(s, dir, command);
+    CU_ASSERT(json_array_size(json_object_get(estimate, "traffic")) > 0);
+    json_array_foreach(json_object_get(estimate, "traffic"), i, tier)
+    {
+        double bytes = 0, seconds = 0, told = json_number_value(json_object_get(tier, "time_s"));
+        json_array_foreach(json_object_get(shown, "traffic"), k,
+                           row) if (json_equal(json_object_get(row, "tier"), json_object_get(tier, "tier")))
+        {
+            bytes += json_number_value(json_object_get(row, "bytes"));
+            seconds += json_number_value(json_object_get(row, "time_s"));
+        }
+        CU_ASSERT_EQUAL(bytes, json_number_value(json_object_get(tier, "bytes")));
+        CU_ASSERT(fabs(seconds - told) <= 1e-9 * told);
+    }
+    json_decref(shown);
+}
+
 /* one figure is the same in every view, items add up, and a space is looked at or ruled out whole where there is no gap */
 static void test_agreement(void)
 {
@@ -437,6 +463,7 @@ static void test_agreement(void)
             CU_ASSERT(json_equal(json_object_get(predicted, drawn[k]), json_object_get(line, drawn[k])));
         CU_ASSERT(json_equal(json_object_get(plan, "decision"),
                              json_object_get(json_object_get(explain, "chosen"), "decision")));
+        expect_traffic(s, dir, estimate);
         double step = json_number_value(json_object_get(guess, "step_time_s"));
         double peak = json_number_value(json_object_get(guess, "peak_memory_bytes"));
         CU_ASSERT(fabs(sum_of(json_object_get(estimate, "time")) - step) <= 1e-9 * step);

@@ -491,7 +491,7 @@ static void test_estimates(void)
             struct strbuf text = {0};
             const struct search_result *found = search(a, diag_new(a), job, topo, 5, budgets[k], false);
             CU_ASSERT_FATAL(found->ncandidates > 0);
-            estimate_json(job, topo, found, &text);
+            estimate_json(job, topo, found, &(struct estimate_more){.formulas = i % 2}, &text);
             struct seen x = {&open, NULL, json_loads(text.text, 0, NULL), NULL, NULL};
             CU_ASSERT_PTR_NOT_NULL_FATAL(x.json);
             CU_ASSERT_EQUAL(part(&x, "model", "parameters"), parameters(&x));

@@ -342,7 +342,7 @@ static void test_json(void)
 {
     struct found f = search_example("llama3-8b", "h100x8", NULL, 0, 3, false);
     struct strbuf b = {0};
-    estimate_json(f.job, f.topo, f.r, &b);
+    estimate_json(f.job, f.topo, f.r, &(struct estimate_more){0}, &b);
     json_error_t error;
     json_t *o = json_loads(b.text, 0, &error);
     CU_ASSERT_PTR_NOT_NULL_FATAL(o);
