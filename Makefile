@@ -82,9 +82,23 @@ MPI        := $(shell pkg-config --exists ompi-c 2>/dev/null && echo ompi-c)
 MPI_CFLAGS := $(addprefix -isystem ,$(patsubst -I%,%,$(if $(MPI),$(shell pkg-config --cflags-only-I $(MPI)))))
 MPI_PLUGIN := $(if $(MPI),$(if $(FUZZ),,$(B)/llmrun-mpi.so))
 
-all: $(B)/llmc $(B)/llmrun $(PLUGIN) $(MPI_PLUGIN)
+# The compiler's way to an estimate once more, for WebAssembly, which pages of `llmc explore` run.  It is built where clang
+# finds what it needs to link for WASI; a sanitizer's build goes without.
+WASM_CC    ?= clang
+WASM_NEEDS := $(and $(shell command -v wasm-ld 2>/dev/null),$(wildcard $(shell $(WASM_CC) --target=wasm32-wasi \
+              -print-file-name=libc.a 2>/dev/null)),$(wildcard $(shell $(WASM_CC) --target=wasm32-wasi -print-libgcc-file-name 2>/dev/null)))
+WASM       := $(if $(WASM_NEEDS),$(if $(SAN)$(FUZZ)$(COVERAGE),,$(B)/explore.wasm))
+WASM_C     := $(wildcard compiler/explore/module/*.c) compiler/compile.c compiler/fit.c compiler/llmc.c \
+              $(foreach d,support profile model topology cost schedule simulate lower place search,$(wildcard compiler/$(d)/*.c)) \
+              $(addprefix compiler/command/,command.c predict.c) $(addprefix compiler/emit/,plan.c predicted.c) \
+              $(wildcard $(addprefix compiler/inspect/,estimate.c explain*.c forecast.c lesson.c show.c sweep.c traffic.c)) \
+              $(filter-out runtime/program_check% runtime/program_write.c,$(ISA_C))
+WASM_O     := $(patsubst %.c,$(B)/wasm/%.o,$(filter-out compiler/topology/topo_xml.c,$(WASM_C)) grammar/llm.tab.c grammar/llm.lex.c)
+
+all: $(WASM) $(B)/llmc $(B)/llmrun $(PLUGIN) $(MPI_PLUGIN)
 	$(Q)$(if $(PLUGIN),,echo "  CUDA plugin: not built ($(if $(NVCC),a sanitizer's build,nvcc was not found))")
 	$(Q)$(if $(MPI_PLUGIN),,echo "  MPI plugin: not built ($(if $(MPI),a fuzzer's build,Open MPI was not found: libopenmpi-dev))")
+	$(Q)$(if $(WASM),,echo "  pages of llmc explore: not built ($(if $(WASM_NEEDS),a build for tests,what clang needs for WASM was not found: clang lld wasi-libc libclang-rt-14-dev-wasm32))")
 
 $(B)/llmrun-mpi.so: runtime/mpi/plugin.c | $(B)/.deps
 	$(Q)mkdir -p $(B)/mpi; echo "  LD  $@"; $(CC) $(CFLAGS) $(MPI_CFLAGS) -fPIC -fvisibility=hidden -MMD -MP \
@@ -207,6 +221,33 @@ $(B)/compiler/report/page.inc: $(PAGE)/index.html $(PAGE)/style.css $(SCRIPTS:%=
 	$(SCRIPTS:%=-e 'r $(PAGE)/%.js') -e 'd}' $(PAGE)/index.html | sed 's/[\\"]/\\&/g; s/.*/"&",/' >$@
 
 $(B)/compiler/report/page.o: $(B)/compiler/report/page.inc
+
+# Warnings are the affair of the compiler's own build: here `unsigned long` has 32 bits, and formats warn about what
+# strbuf_json() reads as 64.  The stack is the usual one of a process.
+$(B)/explore.wasm: $(WASM_O)
+	$(Q)echo "  LD  $@"; $(WASM_CC) --target=wasm32-wasi -Wl,-z,stack-size=8388608 -Wl,--strip-all -o $@ $^
+
+$(B)/wasm/%.o: %.c | $(B)/.deps
+	$(Q)mkdir -p $(@D); echo "  CC  $< (wasm)"; $(WASM_CC) --target=wasm32-wasi -std=c11 -D_GNU_SOURCE -O2 -ffp-contract=off \
+	-fno-math-errno -w -I. -I$(B) -MMD -MP -c -o $@ $<
+
+$(B)/wasm/grammar/%.o: $(B)/grammar/%.c $(B)/grammar/llm.tab.h $(B)/grammar/llm.lex.h
+	$(Q)mkdir -p $(@D); echo "  CC  $< (wasm)"; $(WASM_CC) --target=wasm32-wasi -std=c11 -D_GNU_SOURCE -O2 -w -I. -I$(B) -c -o $@ $<
+
+$(B)/wasm/compiler/model/parse.o: $(B)/grammar/llm.tab.h $(B)/grammar/llm.lex.h
+$(B)/wasm/compiler/profile/profile.o: $(B)/compiler/profile/builtin.inc
+
+# the module as string literals, compressed and in base64, and the page
+$(B)/compiler/explore/module.inc: $(WASM)
+	$(Q)mkdir -p $(@D); $(if $(WASM),gzip -9n <$(WASM) | base64 -w 4000 | sed 's/.*/"&"$(comma)/',:) >$@
+
+EXPLORE := compiler/explore/page
+EXPLORE_JS := $(PAGE)/words.js $(EXPLORE)/machine.js $(EXPLORE)/settings.js $(EXPLORE)/answer.js $(EXPLORE)/main.js
+$(B)/compiler/explore/page.inc: $(EXPLORE)/index.html $(PAGE)/style.css $(EXPLORE)/style.css $(EXPLORE_JS)
+	$(Q)mkdir -p $(@D); sed -e '/<!--style-->/{r $(PAGE)/style.css' -e 'r $(EXPLORE)/style.css' -e 'd}' -e '/<!--script-->/{' \
+	$(EXPLORE_JS:%=-e 'r %') -e 'd}' $(EXPLORE)/index.html | sed 's/[\\"]/\\&/g; s/.*/"&",/' >$@
+
+$(B)/compiler/explore/page.o: $(B)/compiler/explore/page.inc $(B)/compiler/explore/module.inc
 
 # once per build folder: name what is missing before the first compilation fails without it
 $(B)/.deps:

@@ -20,7 +20,8 @@ struct command {
 /* clang-format off */
 #define COMMANDS(COMMAND) \
     COMMAND("plan", plan) COMMAND("estimate", estimate) COMMAND("explain", explain) COMMAND("check", check) \
-    COMMAND("show", show) COMMAND("report", report) COMMAND("export", export) COMMAND("trace", trace) COMMAND("diff", diff) COMMAND("transition", transition) \
+    COMMAND("show", show) COMMAND("report", report) COMMAND("explore", explore) COMMAND("export", export) \
+    COMMAND("trace", trace) COMMAND("diff", diff) COMMAND("transition", transition) \
     COMMAND("topo show", topo) \
     COMMAND("import", import) COMMAND("tokens", tokens) COMMAND("fmt", fmt) COMMAND("isa", isa) COMMAND("dump", dump) \
     COMMAND("version", version) COMMAND("help", help)

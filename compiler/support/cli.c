@@ -64,6 +64,11 @@ static const char explain_more[] =
 static const char report_more[] =
     "FILE is one HTML file that needs no network: the timeline to zoom and click, memory over the step, traffic,\n"
     "where the ranks are, what was proved, and what the search compared.\n";
+static const char explore_more[] =
+    "FILE is one HTML file that needs no network. It runs the compiler itself, so what it shows is what 'llmc\n"
+    "estimate --json' prints for the same settings: degrees, ZeRO, microbatch, recomputation, schedule, sequence\n"
+    "and batch, profile, and the model's own text. What is free is searched; what cannot be says why.\n"
+    "--set says what the page begins with.\n";
 static const char diff_more[] =
     "Of two plans: what was decided otherwise, what comes of it in time, memory, idle time and traffic, and whose\n"
     "programs differ; exit code 1 if anything does.\n";
@@ -99,6 +104,8 @@ static const struct command commands[] = {
      "memory traffic timeline schedule code rank stage from to zoom json ascii", show_more},
     {"report", "DIR [DIR] -o FILE", "a plan, or two side by side, as a page for any browser", 1, 2, "output",
      report_more},
+    {"explore", "MODEL CLUSTER -o FILE", "a job's estimates as a page in which its settings move", 2, 2, "output set",
+     explore_more},
     {"export", "DIR --to TARGET", "the plan in another stack's words, on stdout or to -o FILE", 1, 1, "to output",
      export_more},
     {"trace", "DIR -o FILE", "predicted timeline for Perfetto or chrome://tracing", 1, 1, "output ranks times", NULL},

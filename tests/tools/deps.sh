@@ -2,8 +2,9 @@
 # Finds out what the build and its tests need and this machine lacks; as root on Debian installs that, else names it.
 #   deps.sh           gcc, g++, flex, bison, libraries, python3: what `make` and `make check` need
 #                    and Open MPI, for ranks on several hosts, without which everything else is built and tested
-#   deps.sh --tests   also clang, its sanitizer and fuzzer runtimes, for `make CC=clang` and `make fuzz`, clang-format, and
-#                    chromium, without which the pages of `llmc report` are not opened by a test
+#   deps.sh --tests   also clang, its sanitizer and fuzzer runtimes, for `make CC=clang` and `make fuzz`, clang-format, what
+#                    clang links for WASI with, which `llmc explore` needs, and chromium, without which pages are not
+#                    opened by a test
 #   deps.sh --check   installs nothing, and asks for python3, which only tests and benchmarks use, with --python alone
 # Says what it does, asks nothing.  Exit 4 where something is missing and could not be installed.
 set -u
@@ -45,18 +46,24 @@ find_missing() {
     fi
 }
 
+# does clang find this library for WASI, or will it, once it is installed?
+runs_wasm() { ls /usr/lib/wasm32-wasi/"$1" /usr/lib/llvm-*/lib/clang/*/lib/wasi/"$1" >/dev/null 2>&1; }
+
 # what can be done without
 find_wanted() {
     [ $install = no ] || library ompi-c || echo libopenmpi-dev
     [ $install = no ] || has mpirun || echo openmpi-bin
     [ $with_tests = no ] || has chromium || has google-chrome || echo chromium
+    [ $with_tests = no ] || has wasm-ld || echo lld
+    [ $with_tests = no ] || runs_wasm libc.a || echo wasi-libc
+    [ $with_tests = no ] || runs_wasm libclang_rt.builtins-wasm32.a || echo libclang-rt-14-dev-wasm32
 }
 
 missing=$(find_missing | tr '\n' ' ')
 wanted=$(find_wanted | tr '\n' ' ')
 [ -n "$missing$wanted" ] || exit 0
 if [ -z "$missing" ] && { [ "$(id -u)" != 0 ] || ! has apt-get; }; then
-    echo "without $wanted--transport mpi is neither built nor tested, or pages are not opened" >&2
+    echo "without $wanted--transport mpi or llmc explore is neither built nor tested, or pages are not opened" >&2
     exit 0
 fi
 if [ $install = no ] || [ "$(id -u)" != 0 ] || ! has apt-get; then

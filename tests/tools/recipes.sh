@@ -32,7 +32,7 @@ patch_of() { echo "$base/tests/recipes/$1.patch"; }
 lines_of() { sed -n "/^diff /q; s|^$2: ||p" "$(patch_of "$1")"; } # what stands behind the word in front of the patch
 files_of() { git apply --numstat "$(patch_of "$1")" | cut -f 3; }
 make_tree() { make --no-print-directory -C "$tree" -j"$(nproc)" OPT="-O0 -ffp-contract=off $quiet" "$@" >"$out" 2>&1; }
-build_tree() { make_tree NVCC= "$build/llmc" "$build/llmrun" "$build/tests/run"; }
+build_tree() { make_tree NVCC= WASM= "$build/llmc" "$build/llmrun" "$build/tests/run"; }
 
 # losses FOLDER MODEL OPTION...: of three steps on CPU ranks, by the binaries of the folder
 losses() {

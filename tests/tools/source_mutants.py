@@ -103,7 +103,7 @@ class Tree:
     def _commands(self):
         """What make would do: a command per object and per product."""
         touch = [x for s in sources(self.path) for x in ("-W", s)]
-        text = subprocess.run(["make", "-n", "V=1", *touch, *PRODUCTS], cwd=self.path, capture_output=True, text=True,
+        text = subprocess.run(["make", "-n", "V=1", "WASM=", *touch, *PRODUCTS], cwd=self.path, capture_output=True, text=True,
                               check=True).stdout
         commands = [line.split("; ")[-1].split() for line in text.splitlines() if " -o build/" in line]
         commands = {c[c.index("-o") + 1]: c for c in commands if "-o" in c}
