@@ -61,7 +61,9 @@ static void put_cluster(const struct explore_page *p, struct strbuf *out)
 {
     struct arena *a = arena_new();
     const struct topo *t = p->topo;
-    const struct source source = {.name = name_of(p->cluster), .text = t->text, .size = t->text_size};
+    const bool alike = !strcmp(name_of(p->model), name_of(p->cluster));
+    const struct source source = {
+        .name = alike ? "cluster.xml" : name_of(p->cluster), .text = t->text, .size = t->text_size};
     struct strbuf tree = {0};
     uint32_t gpus = 0;
     for (uint32_t i = 0; i < t->ntypes; i++)

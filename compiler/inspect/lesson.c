@@ -12,6 +12,7 @@
 #include "compiler/support/units.h"
 #include "compiler/support/vec.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct lesson {
@@ -132,18 +133,34 @@ static const struct how {
     {"buffer_bytes", "largest temporaries, and places of transfers, where lives of buffers overlap", ""},
 };
 
+/* "2 bytes x 4.541G parameters = 8.46GiB": as many parameters as make the item, of which explain_items.c says what each
+ * takes; NULL for an item of another kind */
+static const char *by_parameter(const struct lessons *l, const struct explain_item *item)
+{
+    const char *per = strstr(item->how, " bytes per parameter");
+    double each = per ? strtod(item->how, NULL) : 0;
+    if (each <= 0)
+        return NULL;
+    uint32_t shard = strstr(per, "split") ? l->c->decision.shard : 1;
+    const char *split = shard > 1 ? arena_printf(l->arena, " / %u", shard) : "";
+    return arena_printf(l->arena, "%g bytes x %.4gG parameters%s = %s", each, item->value * shard / each / 1e9, split,
+                        units_show_bytes((uint64_t)item->value).s);
+}
+
+static const char *item_text(const struct lessons *l, const struct explain_item *item, bool time)
+{
+    const char *how = *item->detail ? item->detail : *item->how ? item->how : item->meaning;
+    const struct units_text shown = time ? units_show_seconds(item->value) : units_show_bytes((uint64_t)item->value);
+    const char *counted = by_parameter(l, item);
+    return counted ? counted : arena_printf(l->arena, "%s: %s", how, shown.s);
+}
+
 static void add_items(struct lessons *l, const struct explain_item *item, uint32_t n, bool time)
 {
     for (uint32_t i = 0; i < n; i++)
-        for (size_t k = 0; k < ARRAY_LEN(hows); k++) {
-            if (strcmp(hows[k].key, item[i].key) != 0 || item[i].value <= 0)
-                continue;
-            const char *how = *item[i].detail ? item[i].detail : *item[i].how ? item[i].how : item[i].meaning;
-            const struct units_text shown = time ? units_show_seconds(item[i].value)
-                                                 : units_show_bytes((uint64_t)item[i].value);
-            add(l, item[i].key, item[i].name, hows[k].formula, arena_printf(l->arena, "%s: %s", how, shown.s),
-                hows[k].source);
-        }
+        for (size_t k = 0; k < ARRAY_LEN(hows); k++)
+            if (!strcmp(hows[k].key, item[i].key) && item[i].value > 0)
+                add(l, item[i].key, item[i].name, hows[k].formula, item_text(l, &item[i], time), hows[k].source);
 }
 
 /* Returns how many there are; texts live in the arena. */

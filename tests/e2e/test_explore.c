@@ -58,16 +58,16 @@ static void test_drawn(void)
 {
     if (!has_module())
         return;
-    drawn("llama3-8b", "h100x8", 150);
-    drawn("llama3-70b", "a100-1024", 100);
-    drawn("mixtral-8x7b", "h100-1024", 100);
-    if (!e2e_quick()) {
-        drawn("gpt2-124m", "h200x1", 100);
-        drawn("llama3-405b", "meta-24k-roce", 50);
-        drawn("deepseek-v3", "h800-2048", 50);
-        drawn("tiny-moe", "cpu16", 100);
-        drawn("llama3-70b-fsdp", "tpu-v5p", 50);
-    }
+    drawn("gpt2-124m", "h200x1", 200);
+    drawn("tiny-moe", "cpu16", 150);
+    drawn("llama3-70b-fsdp", "tpu-v5p", 150);
+    drawn("llama3-8b", "h100x8", 50);
+    drawn("llama3-70b", "a100-1024", 50);
+    drawn("mixtral-8x7b", "h100-1024", 50);
+    if (e2e_quick())
+        return;
+    drawn("llama3-405b", "meta-24k-roce", 25);
+    drawn("deepseek-v3", "h800-2048", 25);
 }
 
 static void test_page(void)
