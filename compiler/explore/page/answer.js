@@ -55,7 +55,8 @@ function othersOf(a, pin) {
 }
 
 function lessonOf(a) {
-  return element("dl", { className: "lesson" }, ...(a.formulas || []).flatMap(f => [element("dt", {}, f.name),
+  if (!a.formulas) return "";
+  return element("dl", { className: "lesson" }, ...a.formulas.flatMap(f => [element("dt", {}, f.name),
     element("dd", { "data-key": f.key }, element("div", {}, f.formula), element("div", {}, "= " + f.values),
       element("div", { className: "source" }, f.source))]));
 }

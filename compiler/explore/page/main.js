@@ -66,6 +66,7 @@ class Explorer {
     this.answer = said.status ? undefined : JSON.parse(said.out);
     byId("error").hidden = !message;
     byId("error").textContent = message;
+    byId("error").className = this.answer ? "note" : "";
     byId("numbers").hidden = !this.answer;
     byId("numbers").className = "";
     byId("explanation").hidden = true;
