@@ -95,7 +95,7 @@ WASM_C     := $(wildcard compiler/explore/module/*.c) compiler/compile.c compile
               $(filter-out runtime/program_check% runtime/program_write.c,$(ISA_C))
 WASM_O     := $(patsubst %.c,$(B)/wasm/%.o,$(filter-out compiler/topology/topo_xml.c,$(WASM_C)) grammar/llm.tab.c grammar/llm.lex.c)
 
-all: $(WASM) $(B)/llmc $(B)/llmrun $(PLUGIN) $(MPI_PLUGIN)
+all: $(B)/llmc $(B)/llmrun $(PLUGIN) $(MPI_PLUGIN)
 	$(Q)$(if $(PLUGIN),,echo "  CUDA plugin: not built ($(if $(NVCC),a sanitizer's build,nvcc was not found))")
 	$(Q)$(if $(MPI_PLUGIN),,echo "  MPI plugin: not built ($(if $(MPI),a fuzzer's build,Open MPI was not found: libopenmpi-dev))")
 	$(Q)$(if $(WASM),,echo "  pages of llmc explore: not built ($(if $(WASM_NEEDS),a build for tests,what clang needs for WASM was not found: clang lld wasi-libc libclang-rt-14-dev-wasm32))")
@@ -237,8 +237,9 @@ $(B)/wasm/grammar/%.o: $(B)/grammar/%.c $(B)/grammar/llm.tab.h $(B)/grammar/llm.
 $(B)/wasm/compiler/model/parse.o: $(B)/grammar/llm.tab.h $(B)/grammar/llm.lex.h
 $(B)/wasm/compiler/profile/profile.o: $(B)/compiler/profile/builtin.inc
 
-# the module as string literals, compressed and in base64, and the page
-$(B)/compiler/explore/module.inc: $(WASM)
+# the module as string literals, compressed and in base64, and the page; where clang could not link when this folder was
+# built before, it is empty
+$(B)/compiler/explore/module.inc: $(WASM) $(if $(WASM),$(if $(wildcard $(WASM)),,again))
 	$(Q)mkdir -p $(@D); $(if $(WASM),gzip -9n <$(WASM) | base64 -w 4000 | sed 's/.*/"&"$(comma)/',:) >$@
 
 EXPLORE := compiler/explore/page
@@ -402,7 +403,8 @@ install: all
 clean:
 	$(Q)rm -rf build
 
-.PHONY: all gpu measured cuda-archs deps check check-layouts check-models check-mutants check-fields check-origin check-estimates \
+again:
+.PHONY: again all gpu measured cuda-archs deps check check-layouts check-models check-mutants check-fields check-origin check-estimates \
         check-jobs check-gaps check-recipes check-source-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz coverage run-tests \
         run-demo run-bench run-fuzz run-coverage install clean
 .SECONDARY:
