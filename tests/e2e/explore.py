@@ -101,13 +101,14 @@ def draw(c, b, native, o):
 
 def errors(c, b, native):
     """What cannot be says so in llmc's words, and goes away again."""
+    before = choose(b, [["gpus", 0]])
     b.run("document.getElementById('further').value = 'tp = 3\\nnonsense = 1'")
     said = choose(b, [["gpus", 0]])
     c.equal("refused settings", said["status"], 3)
     c.true("why", "nonsense" in said["message"])
     same(c, "refused", said, native)
     b.run("document.getElementById('further').value = ''")
-    c.true("and numbers again", choose(b, [["gpus", 0]])["shown"])
+    c.equal("and numbers again", choose(b, [["gpus", 0]])["shown"], before["shown"])
 
 
 def best(c, b, native):

@@ -34,10 +34,10 @@ class Explorer {
     for (const s of this.settings) s.choice = what(s);
     return this.update();
   }
-  // what a decision has becomes pinned; dp follows from the others
+  // what a decision has becomes pinned, as far as a setting can say it
   pin(candidate) {
     const found = { cluster: this.answer.cluster, ...candidate };
-    return this.choose(s => s.group === "run" ? s.choice : s.key === "dp" ? FREE : s.found(found) ?? FREE);
+    return this.choose(s => s.group === "run" ? s.choice : (s.holds ?? s.found)(found) ?? FREE);
   }
   words() {
     const further = byId("further").value.split("\n").map(s => s.trim()).filter(s => s);

@@ -12,7 +12,8 @@ const powers = (least, most) => {
 const counts = (least, most) => [...new Set(powers(least, most).flatMap(n => [n, 1.5 * n]).concat(most))]
   .filter(n => Number.isInteger(n) && n <= most).sort((a, b) => a - b);
 
-// free: what is said to leave the choice to the search; found: what a decision has
+// free: what is said to leave the choice to the search; found: what a decision has; holds: what of that can be pinned: dp
+// follows from the others, and which parts of which layers are recomputed has no menu
 function settingsOf(job) {
   const { gpus, gpus_per_node: node } = job.cluster, stages = Array.from({ length: 20 }, (_, k) => k + 1)
     .concat(21, 24, 28, 30, 32, 40, 42, 48, 61, 63, 64, 80, 96, 126, 128).filter(n => n <= gpus);
@@ -22,11 +23,12 @@ function settingsOf(job) {
     { ...degree("gpus", "GPUs", counts(1, gpus).filter(n => n <= node || n % node === 0 || n === gpus)), found: a => a.cluster.gpus_used },
     degree("tp", "tensor parallel", powers(1, 64)), degree("cp", "context parallel", powers(1, 64)),
     degree("pp", "pipeline stages", stages), degree("vpp", "chunks per stage", [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16]),
-    degree("dp", "data parallel", counts(1, gpus)), degree("ep", "expert parallel", powers(1, 512)),
+    { ...degree("dp", "data parallel", counts(1, gpus)), holds: () => undefined }, degree("ep", "expert parallel", powers(1, 512)),
     { ...degree("zero", "ZeRO", [], 0), group: "memory", menu: [0, 1, 2, 3] },
+    { ...degree("shard", "ranks that share state", counts(1, gpus)), group: "memory" },
     { ...degree("microbatch", "microbatch", []), group: "memory", values: [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64] },
     { group: "memory", key: "recompute", label: "recompute", menu: job.recomputes.filter(w => w !== "auto"), free: "recompute=auto",
-      found: a => a.decision.recompute },
+      found: a => a.decision.recompute, holds: a => a.decision.recompute === "selective" ? undefined : a.decision.recompute },
     { group: "memory", key: "schedule", label: "schedule", menu: job.schedules, free: `schedule in [${job.schedules.join(", ")}]`,
       found: a => a.decision.schedule },
     { group: "run", key: "sequence", label: "sequence", values: powers(64, 1 << 20), found: () => job.model.sequence },
