@@ -8,6 +8,7 @@
 #include "compiler/model/vocab.h"
 #include "compiler/topology/topo.h"
 #include "compiler/topology/topo_catalogue.h"
+#include "compiler/topology/topo_rules.h"
 
 #include <string.h>
 
@@ -66,12 +67,16 @@ enum status command_help(struct command *c)
     const char *topic = c->options->nargs ? c->options->args[0] : NULL;
     if (c->options->nargs == 2)
         topic = arena_printf(c->arena, "%s %s", topic, c->options->args[1]);
-    bool language = topic && !strcmp(topic, "language"), gpus = topic && !strcmp(topic, "gpus");
-    if (language)
-        help_language(stdout);
-    if (gpus)
-        topo_catalogue_print(stdout);
-    if (language || gpus || (topic && !cli_knows(topic) && help_word(stdout, topic)))
+    static const struct {
+        const char *topic;
+        void (*print)(FILE *out);
+    } topics[] = {{"language", help_language}, {"cluster", topo_help}, {"gpus", topo_catalogue_print}};
+    for (size_t i = 0; topic && i < sizeof topics / sizeof *topics; i++)
+        if (!strcmp(topic, topics[i].topic)) {
+            topics[i].print(stdout);
+            return STATUS_OK;
+        }
+    if (topic && !cli_knows(topic) && help_word(stdout, topic))
         return STATUS_OK;
     return cli_help(stdout, topic) ? STATUS_OK : STATUS_USAGE;
 }

@@ -1,179 +1,23 @@
-/* The vocabulary of cluster.xml, and the check of a tree against it.
- *
- * One table lists every element with its parent, how often it may occur, and its attributes with kind,
- * example and whether they are required.  The check walks the tree once; candidates for "did you mean" come
- * from the same table. <system> is a pasted NCCL dump: its inside is left to the reader of dumps. */
+/* The check of a tree against the vocabulary.  It walks the tree once; candidates for "did you mean" come from the same
+ * table. */
 
 #include "compiler/topology/topo_rules.h"
 
 #include "compiler/support/units.h"
 #include "compiler/support/vec.h"
+#include "compiler/topology/topo_vocabulary.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-const char *const topo_scale_up_words[4] = {"none", "nvswitch", "mesh", "pcie"};
-const char *const topo_dtype_words[6] = {"fp32", "tf32", "bf16", "fp16", "fp8", "fp4"};
-static const char *const yesno_words[] = {"no", "yes"};
-static const char *const version_words[] = {"1"};
-static const char *const medium_words[] = {"infiniband", "roce", "efa", "ethernet", "slingshot", "ici"};
-static const char *const op_words[] = {"all_reduce", "all_gather", "reduce_scatter",
-                                       "all_to_all", "send_recv",  "broadcast"};
-static const char *const dump_words[] = {"nccl", "hwloc"};
-static const char *const table_words[] = {"nccl-tests"};
-
 #define ATTRS_MAX 16      /* attributes of one element */
 #define ERRORS_ENOUGH 100 /* more are not printed anyway */
 
-enum value_kind {
-    VALUE_ID,
-    VALUE_COUNT,
-    VALUE_GPUS,
-    VALUE_BYTES,
-    VALUE_BYTES_S,
-    VALUE_FLOP_S,
-    VALUE_SECONDS,
-    VALUE_FRACTION, /* above 0, at most 1 */
-    VALUE_RATIO,    /* 0.1 to 1000 */
-    VALUE_SPAN,     /* a count or `all` */
-    VALUE_WORD,
-    VALUE_TEXT,
-    VALUE_DATE,
-};
-
-struct attr_rule {
-    const char *name;
-    enum value_kind kind;
-    bool required;
-    const char *example;      /* NULL: the first word */
-    const char *const *words; /* VALUE_WORD */
-    size_t nwords;
-};
-
-#define WORDS(w) (w), ARRAY_LEN(w)
-#define NEED(name, kind, example)                                                                                      \
-    {                                                                                                                  \
-        name, kind, true, example, NULL, 0                                                                             \
-    }
-#define MAY(name, kind, example)                                                                                       \
-    {                                                                                                                  \
-        name, kind, false, example, NULL, 0                                                                            \
-    }
-#define NEED_WORD(name, words)                                                                                         \
-    {                                                                                                                  \
-        name, VALUE_WORD, true, NULL, WORDS(words)                                                                     \
-    }
-#define MAY_WORD(name, words)                                                                                          \
-    {                                                                                                                  \
-        name, VALUE_WORD, false, NULL, WORDS(words)                                                                    \
-    }
-
-static const struct attr_rule cluster_attrs[] = {NEED_WORD("version", version_words),
-                                                 MAY("name", VALUE_TEXT, "my-cluster")};
-static const struct attr_rule node_type_attrs[] = {
-    NEED("id", VALUE_ID, "dgx"), NEED("gpus", VALUE_GPUS, "8"), MAY("cores", VALUE_COUNT, "64"),
-    MAY("host-memory", VALUE_BYTES, "2TiB"), MAY("host-bandwidth", VALUE_BYTES_S, "25GB/s")};
-static const struct attr_rule gpu_attrs[] = {NEED("model", VALUE_TEXT, "H100-SXM"), MAY("memory", VALUE_BYTES, "80GiB"),
-                                             MAY("reserve", VALUE_BYTES, "2GiB"),
-                                             MAY("memory-bandwidth", VALUE_BYTES_S, "3.35TB/s")};
-static const struct attr_rule peak_attrs[] = {NEED_WORD("dtype", topo_dtype_words),
-                                              NEED("rate", VALUE_FLOP_S, "989TFLOP/s"),
-                                              MAY("efficiency", VALUE_FRACTION, "0.8")};
-static const struct attr_rule scale_up_attrs[] = {{"kind", VALUE_WORD, true, "nvswitch", WORDS(topo_scale_up_words)},
-                                                  MAY("bandwidth", VALUE_BYTES_S, "450GB/s"),
-                                                  MAY("bidirectional", VALUE_BYTES_S, "900GB/s"),
-                                                  MAY("latency", VALUE_SECONDS, "2us"),
-                                                  MAY("span", VALUE_COUNT, "18"),
-                                                  MAY("gpus", VALUE_COUNT, "2"),
-                                                  MAY_WORD("multicast", yesno_words)};
-static const struct attr_rule nic_attrs[] = {NEED("count", VALUE_COUNT, "8"),
-                                             NEED("bandwidth", VALUE_BYTES_S, "400Gb/s"),
-                                             MAY("latency", VALUE_SECONDS, "4us"), MAY_WORD("gdr", yesno_words)};
-static const struct attr_rule topology_attrs[] = {NEED_WORD("format", dump_words),
-                                                  NEED("href", VALUE_TEXT, "node.xml")};
-static const struct attr_rule nodes_attrs[] = {NEED("type", VALUE_ID, "dgx"), MAY("count", VALUE_COUNT, "16"),
-                                               MAY("names", VALUE_TEXT, "gpu[001-016]")};
-static const struct attr_rule fabric_attrs[] = {MAY_WORD("medium", medium_words), MAY("rails", VALUE_COUNT, "8"),
-                                                MAY_WORD("cross-rail", yesno_words)};
-static const struct attr_rule tier_attrs[] = {NEED("name", VALUE_ID, "leaf"), NEED("span", VALUE_SPAN, "all"),
-                                              MAY("oversubscription", VALUE_RATIO, "2"),
-                                              MAY("latency", VALUE_SECONDS, "1us")};
-static const struct attr_rule group_attrs[] = {NEED("tier", VALUE_ID, "leaf"), NEED("name", VALUE_ID, "row1"),
-                                               NEED("nodes", VALUE_TEXT, "gpu[001-016]")};
-static const struct attr_rule torus_attrs[] = {NEED("dims", VALUE_TEXT, "16x16x16"),
-                                               NEED("link", VALUE_BYTES_S, "100GB/s"),
-                                               MAY("latency", VALUE_SECONDS, "1us"), MAY_WORD("wrap", yesno_words)};
-static const struct attr_rule exclude_attrs[] = {
-    MAY("nodes", VALUE_TEXT, "gpu007"), MAY("gpus", VALUE_TEXT, "gpu007:0,3"), MAY("reason", VALUE_TEXT, "ECC")};
-static const struct attr_rule spare_attrs[] = {MAY("nodes", VALUE_TEXT, "gpu[015-016]"), MAY("count", VALUE_COUNT, "2"),
-                                               MAY("per", VALUE_ID, "pod"), MAY("reason", VALUE_TEXT, "hot spare")};
-static const struct attr_rule degraded_attrs[] = {
-    MAY("nodes", VALUE_TEXT, "gpu007"), MAY("gpus", VALUE_TEXT, "gpu007:0,3"),
-    MAY("nic-bandwidth", VALUE_BYTES_S, "200Gb/s"), MAY("compute", VALUE_FRACTION, "0.9"),
-    MAY("reason", VALUE_TEXT, "slow link")};
-static const struct attr_rule measured_attrs[] = {MAY("date", VALUE_DATE, "2026-01-31")};
-static const struct attr_rule collective_attrs[] = {
-    NEED_WORD("op", op_words),           NEED("ranks", VALUE_COUNT, "8"), MAY("per-node", VALUE_COUNT, "8"),
-    MAY("tier", VALUE_ID, "leaf"),       MAY("type", VALUE_ID, "dgx"),    MAY_WORD("format", table_words),
-    MAY("href", VALUE_TEXT, "table.txt")};
-static const struct attr_rule collective_point_attrs[] = {
-    NEED("size", VALUE_BYTES, "1MiB"), MAY("busbw", VALUE_BYTES_S, "360GB/s"), MAY("time", VALUE_SECONDS, "48us")};
-static const struct attr_rule gemm_attrs[] = {NEED_WORD("dtype", topo_dtype_words), MAY("type", VALUE_ID, "dgx")};
-static const struct attr_rule gemm_point_attrs[] = {
-    NEED("m", VALUE_COUNT, "8192"), NEED("n", VALUE_COUNT, "8192"), NEED("k", VALUE_COUNT, "8192"),
-    MAY("rate", VALUE_FLOP_S, "700TFLOP/s"), MAY("efficiency", VALUE_FRACTION, "0.7")};
-static const struct attr_rule kernel_attrs[] = {NEED("op", VALUE_TEXT, "RMSNORM"), NEED_WORD("dtype", topo_dtype_words),
-                                                MAY("type", VALUE_ID, "dgx")};
-static const struct attr_rule kernel_point_attrs[] = {NEED("size", VALUE_BYTES, "1MiB"),
-                                                      NEED("time", VALUE_SECONDS, "90us")};
-static const struct attr_rule attention_point_attrs[] = {
-    NEED("sequence", VALUE_COUNT, "4096"), NEED("head", VALUE_COUNT, "128"), NEED("forward", VALUE_FLOP_S, "30GFLOP/s"),
-    NEED("backward", VALUE_FLOP_S, "40GFLOP/s")};
-
-enum occurs { ONCE, AT_MOST_ONCE, ONCE_OR_MORE, ANY };
-
-static const struct element_rule {
-    const char *name, *parent; /* parent "" = the document */
-    enum occurs occurs;
-    const struct attr_rule *attrs;
-    size_t nattrs;
-    const char *example;
-} elements[] = {
-    {"cluster", "", ONCE, WORDS(cluster_attrs), ""},
-    {"node-type", "cluster", ONCE_OR_MORE, WORDS(node_type_attrs),
-     "<node-type id=\"dgx\" gpus=\"8\"><gpu model=\"H100-SXM\"/></node-type>"},
-    {"gpu", "node-type", ONCE, WORDS(gpu_attrs), "<gpu model=\"H100-SXM\"/>"},
-    {"peak", "gpu", ANY, WORDS(peak_attrs), ""},
-    {"scale-up", "node-type", AT_MOST_ONCE, WORDS(scale_up_attrs), ""},
-    {"nic", "node-type", ANY, WORDS(nic_attrs), ""},
-    {"topology", "node-type", AT_MOST_ONCE, WORDS(topology_attrs), ""},
-    {"system", "node-type", AT_MOST_ONCE, NULL, 0, ""},
-    {"nodes", "cluster", ONCE_OR_MORE, WORDS(nodes_attrs), "<nodes type=\"dgx\" count=\"16\"/>"},
-    {"fabric", "cluster", AT_MOST_ONCE, WORDS(fabric_attrs), ""},
-    {"tier", "fabric", ANY, WORDS(tier_attrs), ""},
-    {"group", "fabric", ANY, WORDS(group_attrs), ""},
-    {"torus", "fabric", AT_MOST_ONCE, WORDS(torus_attrs), ""},
-    {"exclude", "cluster", ANY, WORDS(exclude_attrs), ""},
-    {"spare", "cluster", ANY, WORDS(spare_attrs), ""},
-    {"degraded", "cluster", ANY, WORDS(degraded_attrs), ""},
-    {"measured", "cluster", ANY, WORDS(measured_attrs), ""},
-    {"collective", "measured", ANY, WORDS(collective_attrs), ""},
-    {"point", "collective", ANY, WORDS(collective_point_attrs), ""},
-    {"gemm", "measured", ANY, WORDS(gemm_attrs), ""},
-    {"point", "gemm", ONCE_OR_MORE, WORDS(gemm_point_attrs),
-     "<point m=\"8192\" n=\"8192\" k=\"8192\" efficiency=\"0.7\"/>"},
-    {"attention", "measured", ANY, WORDS(gemm_attrs), ""},
-    {"point", "attention", ONCE_OR_MORE, WORDS(attention_point_attrs),
-     "<point sequence=\"4096\" head=\"128\" forward=\"30GFLOP/s\" backward=\"40GFLOP/s\"/>"},
-    {"kernel", "measured", ANY, WORDS(kernel_attrs), ""},
-    {"point", "kernel", ONCE_OR_MORE, WORDS(kernel_point_attrs), "<point size=\"1MiB\" time=\"90us\"/>"},
-};
-
 static const struct element_rule *find_rule(const char *name, const char *parent)
 {
-    for (size_t i = 0; i < ARRAY_LEN(elements); i++)
-        if (!strcmp(elements[i].name, name) && (!parent || !strcmp(elements[i].parent, parent)))
-            return &elements[i];
+    for (size_t i = 0; i < topo_nelements; i++)
+        if (!strcmp(topo_elements[i].name, name) && (!parent || !strcmp(topo_elements[i].parent, parent)))
+            return &topo_elements[i];
     return NULL;
 }
 
@@ -422,11 +266,11 @@ static void check_attributes(struct arena *a, struct diag *d, struct xml_element
 
 static void unknown_element(struct diag *d, const struct xml_element *e)
 {
-    const char *names[ARRAY_LEN(elements)], *near;
+    const char *names[topo_nelements], *near;
     size_t n = 0;
-    for (size_t i = 0; i < ARRAY_LEN(elements); i++)
-        if (!strcmp(elements[i].parent, e->parent->name))
-            names[n++] = elements[i].name;
+    for (size_t i = 0; i < topo_nelements; i++)
+        if (!strcmp(topo_elements[i].parent, e->parent->name))
+            names[n++] = topo_elements[i].name;
     const struct element_rule *elsewhere = find_rule(e->name, NULL);
     if (elsewhere) {
         diag_error(d, e->at, "misplaced-element", "<%s> does not belong in <%s>", e->name, e->parent->name);
@@ -440,8 +284,8 @@ static void unknown_element(struct diag *d, const struct xml_element *e)
 
 static void check_occurrences(struct diag *d, const struct xml_element *e)
 {
-    for (size_t i = 0; i < ARRAY_LEN(elements); i++) {
-        const struct element_rule *rule = &elements[i];
+    for (size_t i = 0; i < topo_nelements; i++) {
+        const struct element_rule *rule = &topo_elements[i];
         if (strcmp(rule->parent, e->name) != 0)
             continue;
         const struct xml_element *first = topo_child(e, rule->name, NULL);

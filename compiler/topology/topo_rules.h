@@ -8,6 +8,7 @@
 #include "compiler/topology/topo_xml.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 
 /* The largest file and the largest counts that are accepted. */
 #define TOPO_FILE_MAX ((size_t)16 << 20)
@@ -22,6 +23,9 @@ extern const char *const topo_dtype_words[6];    /* enum topo_dtype */
 /* Check e and everything below it; values that are right are parsed into their attributes and marked valid.
  */
 void topo_rules_check(struct arena *a, struct diag *d, struct xml_element *root);
+
+/* every element and attribute, with what they mean: `llmc help cluster` */
+void topo_help(FILE *out);
 
 /* Read checked attributes.  False when the attribute is absent, or present but wrong (and reported). */
 bool topo_attr_real(const struct xml_element *e, const char *name, double *value);

@@ -100,6 +100,7 @@ static void test_fine(void)
         {"$L help attn | grep -q '^attn mla(...)'", 0, NULL},
         {"test $($L help microbatch | wc -l) = 3", 0, NULL},
         {"$L help gpus | grep -q '^H800-SXM '", 0, NULL},
+        {"$L help cluster | sed -n '/<cluster v/,/<.cluster>/p' >$D/small.xml; $L topo show $D/small.xml | grep -q '256 GPUs'", 0, NULL},
         {"$L plan --help", 0, NULL},
         {"$L version", 0, NULL},
         {"$L --version", 0, NULL},
