@@ -133,6 +133,7 @@ enum status command_plan(struct command *c)
     s = plan_write(p, o->output, o->force, &error);
     if (s != STATUS_OK)
         return command_fail(c, s, error.text);
+    p->job->price = o->price; /* no part of what was written */
     say_cpu_only(c, job, topo, p);
     say_tight_room(c, job, topo, p);
     command_diagnose(c, STATUS_OK);

@@ -24,6 +24,7 @@ static enum status command_sweep(struct command *c)
                                     .nsweeps = o->nsweeps,
                                     .sweeps = o->sweeps,
                                     .budget = o->budget,
+                                    .price = o->price,
                                     .json = o->json};
     return command_diagnose(c, sweep(c->arena, c->diag, topo, &options, stdout));
 }
@@ -36,6 +37,7 @@ enum status command_estimate(struct command *c)
     if (o->nsweeps)
         return command_sweep(c);
     TRY(command_read(c, &job, &topo));
+    job->price = o->price;
     struct forecast f;
     enum status s = forecast(c->arena, c->diag, job, topo, o->top ? (uint32_t)o->top : TOP, o->budget, &f);
     c->plans[0] = f.plan;
@@ -67,6 +69,7 @@ enum status command_explain(struct command *c)
     struct plan *p = NULL;
     if (o->nargs == 2) {
         TRY(command_read(c, &job, &topo));
+        job->price = o->price;
         const struct job asked = *job;
         const struct compile_options bounds = {.budget = o->budget};
         if (compile_best(c->arena, diag_new(c->arena), job, topo, &bounds, &p, NULL) != STATUS_OK) {

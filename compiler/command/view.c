@@ -28,6 +28,7 @@ enum status command_open(struct command *c, uint32_t arg, struct plan **p)
     if (s != STATUS_OK)
         return command_fail(c, s, error.text);
     c->plans[arg] = *p;
+    (*p)->job->price = c->options->price;
     struct cost *cost = cost_new(c->arena, (*p)->job, (*p)->topo, &(*p)->decision);
     (*p)->timeline = simulate(c->arena, cost, (const struct program *const *)(*p)->train, (*p)->nroles, &why);
     return (*p)->timeline ? STATUS_OK : command_fail(c, STATUS_NO_PLAN, why);

@@ -100,6 +100,8 @@ void plan_json(const struct plan *p, bool with_seconds, struct strbuf *o)
     plan_json_head(p, o);
     strbuf_text(o, ",\n ");
     predicted_json(&predicted, o);
+    const struct whole_run run = plan_run(p);
+    run_json(&run, o);
     strbuf_json(o,
                 ",\n 'search': {'space': %lu, 'evaluated': %lu, 'pruned': %lu, 'top': %u, 'budget': %lu, 'spent': %lu, "
                 "'gap': %g",

@@ -4,6 +4,7 @@
 /* A plan in memory and as a folder: plan.json, model.llm, cluster.xml, programs/, ranks.bin, MANIFEST.
  * Written to a temporary folder beside the target and renamed into place. */
 
+#include "compiler/cost/run.h"
 #include "compiler/model/decision.h"
 #include "compiler/simulate/simulate.h"
 #include "compiler/topology/mesh.h"
@@ -71,6 +72,8 @@ void job_json(const struct job *job, const struct topo *topo, uint32_t gpus_used
 uint32_t plan_fullest(const struct plan *p);
 /* the figures of a plan; requires its timeline */
 struct predicted plan_predicted(const struct plan *p);
+/* of its step as simulated; requires its timeline */
+struct whole_run plan_run(const struct plan *p);
 
 /* prints plan.json; with_seconds: with the search's seconds, for stdout only */
 void plan_json(const struct plan *p, bool with_seconds, struct strbuf *out);

@@ -78,3 +78,15 @@ struct predicted plan_predicted(const struct plan *p)
     f.peak_memory_rank = mesh_rank(&p->mesh, coord);
     return f;
 }
+
+struct whole_run plan_run(const struct plan *p)
+{
+    struct arena *a = arena_new();
+    struct estimate e = {0};
+    const struct cost *c = cost_new(a, p->job, p->topo, &p->decision);
+    if (p->job->train.total > 0)
+        cost_estimate(a, c, &e);
+    struct whole_run r = run_whole(c, &e, (double)p->timeline->step_ns / 1e9);
+    arena_free(a);
+    return r;
+}

@@ -28,6 +28,12 @@ struct predicted estimate_predicted(const struct job *job, const struct topo *to
     return f;
 }
 
+static struct whole_run candidate_run(struct arena *a, const struct job *job, const struct topo *topo,
+                                      const struct candidate *c)
+{
+    return run_whole(cost_new(a, job, topo, &c->decision), &c->estimate, c->estimate.step_time_s);
+}
+
 /* Generations of accelerators whose kernels measured runs have calibrated; processors are described by their
  * file. */
 static bool is_calibrated(const struct topo_gpu *gpu)
@@ -101,6 +107,9 @@ static void print_best(const struct job *job, const struct topo *topo, const str
     print_total("memory", (double)e->peak_bytes, u,
                 arena_printf(a, " of %s on stage %u", units_show_bytes(r->memory_limit_bytes).s, e->peak_stage), out);
     print_parts(item, explain_memory_items(a, NULL, e, item), u, out);
+    const struct whole_run run = candidate_run(a, job, topo, c);
+    if (run.steps)
+        fprintf(out, "  run      %s\n           %s\n", run_text(a, &run), run_detail(a, &run, 11));
     if (!c->emittable)
         fprintf(out, "  not emitted yet: %s\n", c->cannot);
     arena_free(a);
@@ -212,6 +221,10 @@ static void candidate_json(const struct job *job, const struct topo *topo, const
     strbuf_text(o, ",\n ");
     struct predicted predicted = estimate_predicted(job, topo, c);
     predicted_json(&predicted, o);
+    struct arena *a = arena_new();
+    const struct whole_run run = candidate_run(a, job, topo, c);
+    run_json(&run, o);
+    arena_free(a);
     strbuf_json(o, ",\n 'emittable': %d", c->emittable);
     if (!c->emittable)
         strbuf_json(o, ", 'cannot_emit': %s", c->cannot);

@@ -112,7 +112,10 @@ void explain_json(const struct explanation *x, FILE *out)
         shown.estimate = x->shown;
         strbuf_text(&o, " \"chosen\": {");
         candidate_json(x->job, &shown, &o);
-        strbuf_text(&o, "},\n \"time\": {");
+        strbuf_text(&o, "}");
+        const struct whole_run run = run_whole(x->cost, &x->chosen.estimate, x->shown.step_time_s);
+        run_json(&run, &o);
+        strbuf_text(&o, ",\n \"time\": {");
         items_json(x, true, &o);
         strbuf_text(&o, " \"memory\": {");
         items_json(x, false, &o);

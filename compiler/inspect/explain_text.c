@@ -66,6 +66,10 @@ static void print_head(const struct explanation *x, FILE *out)
     if (f.mfu > 0)
         fprintf(out, ", MFU %.1f %%", 100 * f.mfu);
     fprintf(out, "\n  %s\n", decision_lines(x->arena, x->job, &c->decision, 2));
+    const struct whole_run run = run_whole(x->cost, &c->estimate, x->shown.step_time_s);
+    if (run.steps)
+        fprintf(out, "  the run %s%s%s\n", run_text(x->arena, &run), x->all ? "\n    " : "",
+                x->all ? run_detail(x->arena, &run, 4) : "");
     if (x->plan)
         fprintf(
             out,

@@ -202,6 +202,9 @@ static void print_head(const struct plan *p, FILE *out, struct arena *a)
     }
     fprintf(out, "  memory     %s of %s on rank %u, the fullest\n", units_show_bytes(f.peak_memory_bytes).s,
             units_show_bytes(decision_memory_bytes(p->job, p->topo, &p->decision)).s, f.peak_memory_rank);
+    const struct whole_run run = plan_run(p);
+    if (run.steps)
+        fprintf(out, "  run        %s\n             %s\n", run_text(a, &run), run_detail(a, &run, 13));
 }
 
 static void print_stages(const struct plan *p, FILE *out, struct arena *a, uint32_t only)

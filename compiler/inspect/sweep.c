@@ -166,6 +166,8 @@ static int sweep_row(struct arena *a, struct topo *topo, const struct sweep_opti
     struct diag *d = diag_new(own);
     struct forecast f = {0};
     struct job *job = job_read(own, d, o->model, sets, o->nsets + o->nsweeps);
+    if (job)
+        job->price = o->price;
     bool found = job && forecast(own, d, job, topo, 1, o->budget, &f) == STATUS_OK;
     if (found) {
         fill_cells(a, job, topo, &f.found->candidates[0], row);

@@ -284,6 +284,7 @@ struct job {
     struct wishes wishes;
     uint32_t nplan_only;
     const struct plan_only *plan_only; /* by position */
+    double price;                      /* dollars per GPU hour, by the command line; 0: not said.  No part of a plan. */
 };
 
 /* How many tokens attend to one another: the sequence, or a chunk of it where attention is limited to chunks. */

@@ -3,6 +3,7 @@
 #include "compiler/support/cli.h"
 
 #include "compiler/support/diag.h"
+#include "compiler/support/units.h"
 #include "compiler/support/vec.h"
 
 #include <stdlib.h>
@@ -22,7 +23,10 @@ static const char plan_more[] =
     "With --spare-plans the same request is planned for fewer nodes, where dp and gpus give way; llmrun takes\n"
     "DIR.minus1 by itself where a launcher starts so many ranks. DIR.minus1.move is the transition to it.\n"
     "KEY is any word of the plan or train block ('llmc help language'):\n"
-    "  --set tp=8 --set 'pp<=16' --set 'microbatch in [1, 2]' --set batch=\"2Mi tokens\"\n";
+    "  --set tp=8 --set 'pp<=16' --set 'microbatch in [1, 2]' --set batch=\"2Mi tokens\"\n"
+    "Where the train block says 'total N tokens', the whole run is told too: time, GPU hours, their --price, how\n"
+    "often it is interrupted (node-type's mtbf and restart in the cluster file), the best interval of checkpoints\n"
+    "and the goodput that is left.\n";
 static const char show_more[] =
     "One view at a time; without one, a summary with the fullest rank's memory and the traffic. --rank\n"
     "and --stage choose one of the programs; --code shows the first if neither does. Drawings are as wide\n"
@@ -94,15 +98,15 @@ static const char import_more[] =
 
 static const struct command commands[] = {
     {"plan", "MODEL CLUSTER -o DIR", "search, lower, verify, simulate, write a plan", 2, 2,
-     "output set top budget spare-plans json force", plan_more},
-    {"estimate", "MODEL CLUSTER", "predict only; no plan is written", 2, 2, "set sweep top budget formulas json",
+     "output set top budget spare-plans price json force", plan_more},
+    {"estimate", "MODEL CLUSTER", "predict only; no plan is written", 2, 2, "set sweep top budget price formulas json",
      estimate_more},
     {"explain", "DIR | MODEL CLUSTER", "why this plan: what it costs, what came close, what would change it", 1, 2,
-     "set budget all json", explain_more},
+     "set budget price all json", explain_more},
     {"check", "DIR", "prove a plan's properties from its files alone", 1, 1, "full execute json", check_more},
     {"show", "DIR", "summary; or memory, traffic, timeline, schedule, code", 1, 1,
-     "memory traffic timeline schedule code rank stage from to zoom json ascii", show_more},
-    {"report", "DIR [DIR] -o FILE", "a plan, or two side by side, as a page for any browser", 1, 2, "output",
+     "memory traffic timeline schedule code rank stage from to zoom price json ascii", show_more},
+    {"report", "DIR [DIR] -o FILE", "a plan, or two side by side, as a page for any browser", 1, 2, "output price",
      report_more},
     {"explore", "MODEL CLUSTER -o FILE", "a job's estimates as a page in which its settings move", 2, 2, "output set",
      explore_more},
@@ -124,7 +128,7 @@ static const struct command commands[] = {
     {"help", "[TOPIC]", "this text; or a command, language, cluster, gpus, a word of a model file", 0, 2, "", NULL},
 };
 
-enum value { FLAG, TEXT, NUMBER, LIST };
+enum value { FLAG, TEXT, NUMBER, MONEY, LIST };
 struct option_row {
     const char *name;
     char letter;
@@ -143,6 +147,8 @@ static const struct option_row rows[] = {
     {"budget", 0, NUMBER, AT(budget), "N",
      "how much the search may do, in evaluations, not time (3000000, about twenty seconds)"},
     {"spare-plans", 0, NUMBER, AT(spares), "N", "also plans for 1 to N nodes fewer, beside DIR: DIR.minus1, ..."},
+    {"price", 0, MONEY, AT(price), "DOLLARS",
+     "of a GPU hour: what the run costs, where the train block has its 'total' of tokens"},
     {"json", 0, FLAG, AT(json), NULL, "JSON on stdout"},
     {"force", 0, FLAG, AT(force), NULL, "where DIR holds more than a plan, move it aside first"},
     {"all", 0, FLAG, AT(all), NULL, "everything, not one screen"},
@@ -241,6 +247,16 @@ static bool store(const struct option_row *r, const char *value, struct options 
         else
             memcpy(base, &n, sizeof n);
         return true;
+    case MONEY: {
+        struct units_error e;
+        double v = 0;
+        if (!units_real(value, strlen(value), &v, &e) || !(v > 0 && v <= 1e6)) {
+            fprintf(stderr, "llmc: --%s wants dollars per GPU hour, such as 2.50, not '%s'\n", r->name, value);
+            return false;
+        }
+        memcpy(base, &v, sizeof v);
+        return true;
+    }
     case LIST: {
         bool set = r->at == AT(sets);
         uint32_t *count = set ? &o->nsets : &o->nsweeps;

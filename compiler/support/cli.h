@@ -16,6 +16,7 @@ struct options {
     const char *sets[64], *sweeps[8];
     const char *output, *stage, *ranks, *filter, *check, *from, *to, *left_out;
     uint64_t top, budget, spares, zoom;
+    double price;                     /* dollars per GPU hour; 0 = not given */
     uint32_t rank, stage_index, lost; /* UINT32_MAX = not given */
     bool json, times, all, force, full, execute, quiet, help, version, ascii;
     bool memory, traffic, timeline, schedule, code, formulas;

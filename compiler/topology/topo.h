@@ -72,6 +72,9 @@ struct topo_node_type {
     uint32_t nnodes, first_domain; /* nodes of this type; index of its first scale-up domain */
     uint64_t host_memory_bytes;
     double host_bytes_s;
+    double mtbf_s; /* mean time between interruptions of a run by one node; 0 = not known */
+    bool mtbf_assumed;
+    double restart_s;                 /* from an interruption until steps are taken again */
     const struct topo_detail *detail; /* from an NCCL dump, or NULL */
     struct span span;
 };

@@ -122,7 +122,12 @@ static void check_real(struct diag *d, const struct attr_rule *rule, struct xml_
     }
 }
 
-/* a quantity with a unit; only a time may be 0 */
+/* a quantity with a unit: times may be 0, but not all of them */
+static bool may_be_zero(enum value_kind kind, const char *name)
+{
+    return (kind == VALUE_SECONDS && strcmp(name, "mtbf") != 0) || !strcmp(name, "reserve");
+}
+
 static void check_quantity(struct diag *d, const struct attr_rule *rule, struct xml_attr *v)
 {
     struct units_error e;
@@ -139,7 +144,7 @@ static void check_quantity(struct diag *d, const struct attr_rule *rule, struct 
         v->real = (double)v->integer;
     if (!good)
         refuse(d, v, &e);
-    else if (v->real <= 0 && rule->kind != VALUE_SECONDS && strcmp(v->name, "reserve") != 0)
+    else if (v->real <= 0 && !may_be_zero(rule->kind, v->name))
         diag_error(d, v->at, "bad-value", "%s must not be zero", v->name);
     else if (v->real > 1e21 || (v->real < 1 && (rule->kind == VALUE_BYTES_S || rule->kind == VALUE_FLOP_S)))
         diag_error(d, v->at, "bad-value", "%s=\"%.32s\" is out of all proportion", v->name, v->value);

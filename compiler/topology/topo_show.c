@@ -80,6 +80,9 @@ static void print_type(const struct topo_node_type *type, FILE *out)
         fprintf(out, "  host        %s\n", units_show_bytes(type->host_memory_bytes).s);
     if (type->host_bytes_s > 0)
         fprintf(out, "  to host     %s per GPU\n", units_show_bytes_s(type->host_bytes_s).s);
+    if (type->mtbf_s > 0)
+        fprintf(out, "  interrupts  a run once in %s%s, steps go on after %s\n", units_show_seconds(type->mtbf_s).s,
+                type->mtbf_assumed ? ", as is assumed" : "", units_show_seconds(type->restart_s).s);
     if (type->detail) {
         fprintf(out, "  dump        %s, %s, %s", units_show_count(type->detail->ngpus, "GPU").s,
                 units_show_count(type->detail->nnics, "NIC").s, units_show_count(type->detail->nnuma, "NUMA node").s);
@@ -235,7 +238,8 @@ static void json_type(struct strbuf *b, const struct topo_node_type *type)
     for (uint32_t i = 0; i < type->nnics; i++)
         strbuf_json(b, i ? ", {'count': %u, 'bytes_s': %g}" : "{'count': %u, 'bytes_s': %g}", type->nics[i].count,
                     type->nics[i].bytes_s);
-    strbuf_json(b, "], 'nic_bytes_s_per_gpu': %g}", type->nic_bytes_s_per_gpu);
+    strbuf_json(b, "], 'nic_bytes_s_per_gpu': %g, 'mtbf_s': %g, 'mtbf_assumed': %d, 'restart_s': %g}",
+                type->nic_bytes_s_per_gpu, type->mtbf_s, type->mtbf_assumed, type->restart_s);
 }
 
 static void json_levels(struct strbuf *b, const struct topo *t)

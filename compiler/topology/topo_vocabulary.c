@@ -38,10 +38,13 @@ static const char *const table_words[] = {"nccl-tests"};
 static const struct attr_rule cluster_attrs[] = {NEED_WORD("version", version_words, "of this language"),
                                                  MAY("name", VALUE_TEXT, "my-cluster", "what views call it")};
 static const struct attr_rule node_type_attrs[] = {
-    NEED("id", VALUE_ID, "dgx", "its name, for nodes"), NEED("gpus", VALUE_GPUS, "8", "GPUs of one operating system"),
+    NEED("id", VALUE_ID, "dgx", "its name, for nodes"),
+    NEED("gpus", VALUE_GPUS, "8", "GPUs of one operating system"),
     MAY("cores", VALUE_COUNT, "64", "CPU cores that its ranks share, where they are CPU ranks"),
     MAY("host-memory", VALUE_BYTES, "2TiB", "of a node"),
-    MAY("host-bandwidth", VALUE_BYTES_S, "25GB/s", "per GPU, to host memory, and to GPUs that scale-up does not join")};
+    MAY("host-bandwidth", VALUE_BYTES_S, "25GB/s", "per GPU, to host memory, and to GPUs that scale-up does not join"),
+    MAY("mtbf", VALUE_SECONDS, "264d", "mean time between interruptions that one node causes"),
+    MAY("restart", VALUE_SECONDS, "10min", "from an interruption until steps go on")};
 static const struct attr_rule gpu_attrs[] = {
     NEED("model", VALUE_TEXT, "H100-SXM", "a known one ('llmc help gpus'), cpu, or any name with memory and a peak"),
     MAY("memory", VALUE_BYTES, "80GiB", "as its driver reports it"),

@@ -43,6 +43,9 @@ def figures(c, b, llmc, plans):
             .map(e => [e.dataset.key, Number(e.dataset.value)]))""")
         for key in ("step_time_s", "tokens_per_s_per_gpu", "mfu", "bubble_fraction", "exposed_comm_fraction", "peak_memory_bytes"):
             c.equal(f"{plan}: tile {key}", tiles.get(key), shown[key])
+        run = view(llmc, plan).get("run", {})
+        for key in ("seconds", "gpu_hours", "goodput", "interruptions", "checkpoint_every_s"):
+            c.equal(f"{plan}: tile {key}", tiles.get(key), run.get(key))
 
 
 def idle(c, b, llmc, plans):

@@ -167,6 +167,12 @@ static void test_usage(void)
         {"$L explain", 2, "usage: llmc explain DIR | MODEL CLUSTER"},
         {"$L estimate $M $C --sweep tp", 2, "--sweep wants KEY=A,B,C"},
         {"$L plan $M $C -o $D/q --budget many", 2, "--budget wants a number, not 'many'"},
+        {"$L plan $M $C -o $D/q --price 0", 2, "--price wants dollars per GPU hour, such as 2.50, not '0'"},
+        {"$L estimate $M $C --price -1", 2, "such as 2.50, not '-1'"},
+        {"$L show $D/p --price 2,50", 2, "such as 2.50, not '2,50'"},
+        {"$L explain $D/p --price nan", 2, "such as 2.50, not 'nan'"},
+        {"$L report $D/p -o $D/h --price 1e7", 2, "such as 2.50, not '1e7'"},
+        {"$L check $D/p --price 2", 2, "unknown option '--price'"},
         {"$L plan $M $C -o $D/q --json=yes", 2, "--json takes no value"},
         {"$L trace $D/p", 2, "trace wants -o FILE"},
         {"$L trace $D/p -o $D/t --ranks 0,99", 2, "'0,99' is not a list of ranks"},
@@ -433,12 +439,26 @@ static void expect_traffic(struct shot *s, const char *dir, const json_t *estima
     json_decref(shown);
 }
 
+/* do two objects have the same numbers, but for rounding? */
+static bool near_all(const json_t *a, const json_t *b)
+{
+    const char *key;
+    json_t *value;
+    bool same = json_object_size(a) == json_object_size(b);
+    json_object_foreach((json_t *)(uintptr_t)a, key, value)
+    {
+        double told = json_number_value(json_object_get(b, key)), is = json_number_value(value);
+        same = same && fabs(told - is) <= 1e-12 * fabs(is);
+    }
+    return same;
+}
+
 /* one figure is the same in every view, items add up, and a space is looked at or ruled out whole where there is no gap */
 static void test_agreement(void)
 {
     static const char *const jobs[] = {"$M $C", "plans/tiny-moe/model.llm topologies/cpu16.xml",
                                        "plans/llama3-70b-fsdp/model.llm topologies/h100-1024.xml --set gpus=64"};
-    static const char *const same[] = {"model", "cluster", "decision", "predicted"},
+    static const char *const same[] = {"model", "cluster", "decision", "predicted", "run"},
                             *const drawn[] = {"step_time_s", "bubble_fraction", "exposed_comm_fraction"};
     struct shot *s = malloc(sizeof *s);
     char *dir = folder(), command[256];
@@ -449,17 +469,14 @@ static void test_agreement(void)
         json_t *plan = answer(s, dir, command), *show = answer(s, dir, "$L show $D/p --json");
         json_t *explain = answer(s, dir, "$L explain $D/p --json"), *line = answer(s, dir, "$L show $D/p --timeline --json");
         const json_t *predicted = json_object_get(plan, "predicted"), *guess = json_object_get(estimate, "predicted");
-        for (size_t k = 0; k < 4; k++)
-            CU_ASSERT(json_equal(json_object_get(plan, same[k]), json_object_get(show, same[k])));
+        for (size_t k = 0; k < 5; k++) /* run: of the last job alone */
+            CU_ASSERT(json_object_get(plan, same[k]) == json_object_get(show, same[k]) ||
+                      json_equal(json_object_get(plan, same[k]), json_object_get(show, same[k])));
         for (size_t k = 0; k < 3; k++)
             CU_ASSERT(json_equal(json_object_get(plan, same[k]), json_object_get(estimate, same[k])));
-        const char *key;
-        json_t *value;
-        json_object_foreach((json_t *)(uintptr_t)predicted, key, value)
-        {
-            double told = json_number_value(json_object_get(guess, key)), is = json_number_value(value);
-            CU_ASSERT(fabs(told - is) <= 1e-12 * fabs(is));
-        }
+        CU_ASSERT(near_all(predicted, guess) && json_is_object(json_object_get(plan, "run")) == (i == 2));
+        for (size_t k = 0; k < 2; k++)
+            CU_ASSERT(near_all(json_object_get(plan, "run"), json_object_get(k ? explain : estimate, "run")));
         for (size_t k = 0; k < 3; k++)
             CU_ASSERT(json_equal(json_object_get(predicted, drawn[k]), json_object_get(line, drawn[k])));
         CU_ASSERT(json_equal(json_object_get(plan, "decision"),
@@ -481,6 +498,38 @@ static void test_agreement(void)
         for (size_t k = 0; k < 5; k++)
             json_decref(all[k]);
     }
+    free(s);
+    free(dir);
+}
+
+/* the price of a GPU hour is told by every view, in the same words, and is no part of a plan */
+static void test_price(void)
+{
+    static const char *const views[] = {"estimate plans/llama3-8b/model.llm topologies/h100x8.xml",
+                                        "plan plans/llama3-8b/model.llm topologies/h100x8.xml -o $D/b",
+                                        "explain plans/llama3-8b/model.llm topologies/h100x8.xml", "explain $D/a",
+                                        "show $D/a"};
+    struct shot *s = malloc(sizeof *s);
+    char *dir = folder(), command[256];
+    expect(s, dir, "$L plan plans/llama3-8b/model.llm topologies/h100x8.xml -o $D/a", 0, NULL);
+    CU_ASSERT(strstr(s->out, " GPU hours; goodput ") != NULL && !strchr(s->out, '$'));
+    for (size_t i = 0; i < sizeof views / sizeof *views; i++) {
+        snprintf(command, sizeof command, "$L %s --price 2 | grep -o '[0-9,]* GPU hours, .[0-9,]* at .2.00 each'",
+                 views[i]);
+        shoot(s, dir, "%s", command);
+        double hours = 0, dollars = 0;
+        const char *money = strchr(s->out, '$');
+        for (const char *p = s->out; *p && *p != ' '; p++)
+            hours = *p == ',' ? hours : 10 * hours + *p - '0';
+        for (const char *p = money ? money + 1 : ""; *p && *p != ' '; p++)
+            dollars = *p == ',' ? dollars : 10 * dollars + *p - '0';
+        CU_ASSERT(hours > 1e5 && fabs(dollars - 2 * hours) <= 2);
+    }
+    expect(s, dir, "cmp $D/a/plan.json $D/b/plan.json && $L check $D/b", 0, NULL);
+    expect(s, dir, "$L report $D/a --price 2 -o $D/h && grep -c dollars_per_gpu_hour $D/h", 0, NULL);
+    expect(s, dir, "$L estimate plans/llama3-8b/model.llm topologies/h100x8.xml --sweep tp=1,2 --price 2 --json | "
+                   "grep -c '\"dollars\": '", 0, NULL);
+    CU_ASSERT_STRING_EQUAL(s->out, "2\n");
     free(s);
     free(dir);
 }
@@ -686,6 +735,7 @@ void suite_cli(void)
 {
     CU_pSuite s = CU_add_suite("cli", NULL, NULL);
     CU_add_test(s, "every view has the same figures", test_agreement);
+    CU_add_test(s, "what a run costs", test_price);
     CU_add_test(s, "what people read", test_views);
     CU_add_test(s, "what succeeds says nothing on stderr", test_fine);
     CU_add_test(s, "usage: exit 2 and a hint", test_usage);

@@ -12,11 +12,17 @@ function tiles(plan, other) {
     ["MFU", "mfu", v => (100 * v).toFixed(1) + " %", -1], ["bubble", "bubble_fraction", v => (100 * v).toFixed(2) + " %", 1],
     ["exposed transfers", "exposed_comm_fraction", v => (100 * v).toFixed(2) + " %", 1],
     ["fullest GPU", "peak_memory_bytes", bytes, 1]];
-  return element("div", { className: "tiles" }, ...rows.map(([name, key, text, sign]) => {
+  const tile = (p, q) => ([name, key, text, sign]) => {
     const worse = q && sign * (p[key] - q[key]) > 1e-9 * Math.abs(q[key]);
     return element("div", { className: "tile" + (worse ? " worse" : ""), title: key },
       element("b", { "data-key": key, "data-value": p[key] }, text(p[key])), element("span", {}, name));
-  }), element("div", { className: "tile" }, element("b", {}, plan.show.cluster.gpus_used.toLocaleString("en")),
+  };
+  const run = plan.show.run ?? {}, other_run = other?.show.run, whole = v => Math.round(v).toLocaleString("en");
+  const run_rows = [["days of the whole run", "seconds", v => (v / 86400).toPrecision(3), 1], ["GPU hours", "gpu_hours", whole, 1],
+    ["dollars", "dollars", whole, 1], ["goodput", "goodput", v => (100 * v).toFixed(1) + " %", -1],
+    ["interruptions", "interruptions", whole, 1], ["between checkpoints, at best", "checkpoint_every_s", v => seconds(v * 1e9), 0]];
+  return element("div", { className: "tiles" }, ...rows.map(tile(p, q)),
+    ...run_rows.filter(([, key]) => key in run).map(tile(run, other_run)), element("div", { className: "tile" }, element("b", {}, plan.show.cluster.gpus_used.toLocaleString("en")),
     element("span", {}, "GPUs of " + plan.show.cluster.name)));
 }
 
