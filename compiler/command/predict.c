@@ -6,6 +6,7 @@
 #include "compiler/inspect/explain.h"
 #include "compiler/inspect/forecast.h"
 #include "compiler/inspect/lesson.h"
+#include "compiler/inspect/show.h"
 #include "compiler/inspect/sweep.h"
 #include "compiler/llmc.h"
 #include "compiler/support/strbuf.h"
@@ -25,7 +26,8 @@ static enum status command_sweep(struct command *c)
                                     .sweeps = o->sweeps,
                                     .budget = o->budget,
                                     .price = o->price,
-                                    .json = o->json};
+                                    .json = o->json,
+                                    .width = show_detect(stdout).width};
     return command_diagnose(c, sweep(c->arena, c->diag, topo, &options, stdout));
 }
 
@@ -49,7 +51,7 @@ enum status command_estimate(struct command *c)
         fputs(json.text, stdout);
         strbuf_free(&json);
     } else {
-        estimate_print(job, topo, f.found, stdout);
+        estimate_print(job, topo, f.found, show_detect(stdout).width, stdout);
         if (o->formulas)
             lesson_print(job, topo, &f.found->candidates[0], stdout);
     }
@@ -63,7 +65,8 @@ enum status command_estimate(struct command *c)
 enum status command_explain(struct command *c)
 {
     const struct options *o = c->options;
-    struct explain_options options = {.all = o->all, .json = o->json, .colour = c->colour, .budget = o->budget};
+    struct explain_options options = {
+        .all = o->all, .json = o->json, .colour = c->colour, .budget = o->budget, .width = show_detect(stdout).width};
     struct job *job;
     struct topo *topo;
     struct plan *p = NULL;

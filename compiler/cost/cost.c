@@ -199,7 +199,8 @@ static int64_t unit_ns(const struct cost *c, const struct insn *x, bool first)
         return c->unit.c_ns;
     if (!first || x->queue != QUEUE_COMPUTE)
         return 0;
-    return x->action == 'F' ? c->unit.f_ns : x->action == 'B' ? c->unit.b_ns : 0;
+    bool half = x->action == 'I' || x->action == 'W';
+    return x->action == 'F' ? c->unit.f_ns : x->action == 'B' ? c->unit.b_ns : half ? c->unit.b_ns / 2 : 0;
 }
 
 static bool in_8_bits(const struct program *p, const struct insn *x)

@@ -12,7 +12,7 @@
 #include "compiler/topology/mesh_runs.h"
 
 /* Unit costs, for tests of schedules: the first compute instruction of an F action takes f_ns, that of a B action
- * b_ns, every point-to-point transfer c_ns, and everything else nothing. */
+ * b_ns, those of its halves I and W half of that, every point-to-point transfer c_ns, and everything else nothing. */
 struct cost_unit {
     bool on;
     int64_t f_ns, b_ns, c_ns;

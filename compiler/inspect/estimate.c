@@ -4,6 +4,7 @@
 #include "compiler/inspect/estimate.h"
 
 #include "compiler/inspect/explain_items.h"
+#include "compiler/inspect/fitted.h"
 #include "compiler/inspect/lesson.h"
 #include "compiler/inspect/show.h"
 #include "compiler/inspect/traffic.h"
@@ -90,14 +91,14 @@ static void print_best(const struct job *job, const struct topo *topo, const str
     struct explain_item item[EXPLAIN_ITEMS];
     fprintf(out, "%s on %s of %s of %s\n", job->model.name, units_show_commas(c->decision.gpus_used).s,
             units_show_count(topo->gpus, "GPU").s, topo->name);
-    fprintf(out, "  model    %s\n", show_job(a, job, 11));
-    fprintf(out, "  plan     %s\n", decision_lines(a, job, &c->decision, 11));
+    fprintf(out, "  model    %s\n", show_job(a, job));
+    fprintf(out, "  plan     %s\n", decision_text(a, job, &c->decision));
     fprintf(out, "  stages   %s\n", decision_layout_short(a, &c->decision));
     fprintf(out, "  profile  %s\n", estimate_basis(a, job, topo, &c->decision));
-    const char *mfu = f.mfu > 0 ? arena_printf(a, "   MFU %.1f %%", 100 * f.mfu) : "";
+    const char *mfu = f.mfu > 0 ? arena_printf(a, ", MFU %.1f %%", 100 * f.mfu) : "";
     struct explain_unit u = explain_unit_seconds(e->step_time_s);
     print_total("step", e->step_time_s, u,
-                arena_printf(a, "   %s tokens/s   %s tokens/s/GPU   %s/GPU%s",
+                arena_printf(a, ", %s tokens/s, %s tokens/s/GPU, %s/GPU%s",
                              units_show_rate(f.tokens_per_s_per_gpu * c->decision.gpus_used).s,
                              units_show_rate(f.tokens_per_s_per_gpu).s, units_show_flop_s(f.model_flops_per_gpu_s).s,
                              mfu),
@@ -115,9 +116,8 @@ static void print_best(const struct job *job, const struct topo *topo, const str
     arena_free(a);
 }
 
-/* a candidate's decision, with what tells it from those before it where that says the same: GPUs, stages; from column
- * 38 */
-static const char *candidate_lines(struct arena *a, const struct job *job, const struct search_result *r, uint32_t at)
+/* a candidate's decision, with what tells it from those before it where that says the same: GPUs, stages */
+static const char *candidate_text(struct arena *a, const struct job *job, const struct search_result *r, uint32_t at)
 {
     const struct decision *d = &r->candidates[at].decision;
     const char *text = decision_text(a, job, d);
@@ -128,12 +128,7 @@ static const char *candidate_lines(struct arena *a, const struct job *job, const
                            ? ""
                            : arena_printf(a, ", on %s", units_show_count(d->gpus_used, "GPU").s);
     const char *stages = same ? arena_printf(a, ", stages %s", decision_layout_short(a, d)) : "";
-    struct strbuf b = {0};
-    strbuf_wrap(&b, arena_printf(a, "%s%s%s%s", text, stages, gpus, r->candidates[at].emittable ? "" : " *"), 38, 38,
-                110);
-    const char *lines = arena_strdup(a, b.text);
-    strbuf_free(&b);
-    return lines;
+    return arena_printf(a, "%s%s%s%s", text, stages, gpus, r->candidates[at].emittable ? "" : " *");
 }
 
 /* the step of a candidate, and its bytes: of its programs where it was compiled */
@@ -157,17 +152,17 @@ static void print_others(struct arena *a, const struct job *job, const struct to
                          FILE *out)
 {
     bool planned = false, compiled = false, large = false;
-    fprintf(out, "\n  others, by the search's estimate\n  %4s %10s %8s %9s  %s\n", "", "step", "MFU %", "memory",
+    fprintf(out, "\n  others, by the search's estimate\n  %4s %10s %8s %9s   %s\n", "", "step", "MFU %", "memory",
             "plan");
     for (uint32_t i = 1; i < r->ncandidates; i++) {
         const struct candidate x = candidate_known(&r->candidates[i]);
         bool fits = candidate_fits(&x);
-        fprintf(out, "  %3u. %10s %8.1f %9s%c %s\n", i + 1, units_show_seconds(x.estimate.step_time_s).s,
+        fprintf(out, "  %3u. %10s %8.1f %9s%c  %s\n", i + 1, units_show_seconds(x.estimate.step_time_s).s,
                 100 * estimate_predicted(job, topo, &x).mfu, units_show_bytes(x.estimate.peak_bytes).s,
                 x.simulated_s > 0 ? '='
                 : fits            ? ' '
                                   : '!',
-                candidate_lines(a, job, r, i));
+                candidate_text(a, job, r, i));
         planned |= !x.emittable;
         compiled |= x.simulated_s > 0;
         large |= !fits;
@@ -180,22 +175,24 @@ static void print_others(struct arena *a, const struct job *job, const struct to
         fprintf(out, "  * not emitted yet\n");
 }
 
-void estimate_print(const struct job *job, const struct topo *topo, const struct search_result *r, FILE *out)
+void estimate_print(const struct job *job, const struct topo *topo, const struct search_result *r, uint32_t width,
+                    FILE *terminal)
 {
-    if (r->ncandidates == 0)
+    struct fitted f;
+    FILE *out = r->ncandidates ? fitted_open(&f) : NULL;
+    if (!out)
         return;
     struct arena *a = arena_new();
     print_best(job, topo, r, out);
     fprintf(out, "  search   %s of %s configurations looked at, %s ruled out unseen", units_show_commas(r->evaluated).s,
             units_show_commas(r->space).s, units_show_commas(r->pruned).s);
     if (r->gap > 0)
-        fprintf(out,
-                r->gap < 0.001 ? ",\n           less than 0.1 %% from the best"
-                               : ",\n           at most %.1f %% from the best",
+        fprintf(out, r->gap < 0.001 ? ", less than 0.1 %% from the best" : ", at most %.1f %% from the best",
                 100 * r->gap);
     fprintf(out, ", %s\n", units_show_seconds(r->seconds).s);
     if (r->ncandidates > 1)
         print_others(a, job, topo, r, out);
+    fitted_close(&f, width, terminal);
     arena_free(a);
 }
 

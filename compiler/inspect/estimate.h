@@ -9,8 +9,9 @@
 
 struct strbuf;
 
-/* prints the best candidate itemised, then the runners-up, one line each */
-void estimate_print(const struct job *job, const struct topo *topo, const struct search_result *r, FILE *out);
+/* prints the best candidate itemised, then the runners-up, in lines of `width` columns at most */
+void estimate_print(const struct job *job, const struct topo *topo, const struct search_result *r, uint32_t width,
+                    FILE *out);
 /* what an estimate says beside the search's figures */
 struct estimate_more {
     const struct plan *plan; /* the best candidate's, as compiled, whose traffic is told; or NULL */

@@ -188,6 +188,6 @@ enum status explain(struct arena *a, struct diag *d, struct job *job, struct top
     bool found = explain_find(&x, d);
     if (!found && !o->quiet)
         diag_print(d, stderr, o->colour);
-    o->json ? explain_json(&x, out) : explain_text(&x, o->all, out);
+    o->json ? explain_json(&x, out) : explain_text(&x, o->all, o->width, out);
     return found ? STATUS_OK : STATUS_NO_PLAN;
 }

@@ -13,6 +13,7 @@ struct explain_options {
     bool json;
     bool colour, quiet; /* errors on stderr: in colour; not printed at all */
     uint64_t budget;    /* the search's budget, as for other commands */
+    uint32_t width;     /* of lines, in columns */
 };
 /* plan: of a plan folder, with its timeline, or NULL to decide here.  STATUS_NO_PLAN if nothing satisfies the
  * request: the reason goes to stderr, and what would fit is printed. */

@@ -72,7 +72,7 @@ void explain_rescue(struct explanation *x);
 
 /* Computes everything for x's job, topo, plan and budget; false: no plan fits, and x says what would change that. */
 bool explain_find(struct explanation *x, struct diag *d);
-void explain_text(const struct explanation *x, bool all, FILE *out);
+void explain_text(const struct explanation *x, bool all, uint32_t width, FILE *out);
 void explain_json(const struct explanation *x, FILE *out);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "compiler/inspect/estimate.h"
 #include "compiler/inspect/explain_private.h"
+#include "compiler/inspect/fitted.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/units.h"
 
@@ -16,24 +17,11 @@
 #define OTHERS_SHOWN 7
 
 /* items, their shares and their total; rounded so that both columns add up as printed */
-/* columns where an item's reason and its details start, and how wide a line may be */
-enum { NOTE = 50, DETAIL = 27, WIDTH = 110 };
-
-/* `text` behind `head`, further lines at `indent` */
-static void print_wrapped(FILE *out, const char *head, const char *text, size_t indent)
-{
-    struct strbuf b = {0};
-    strbuf_wrap(&b, text, strlen(head), indent, WIDTH);
-    fprintf(out, "%s%s\n", head, b.text);
-    strbuf_free(&b);
-}
-
 static void print_items(const struct explain_item *item, uint32_t n, struct explain_unit u, bool all, const char *total,
                         FILE *out)
 {
     int64_t shown[EXPLAIN_ITEMS] = {0}, share[EXPLAIN_ITEMS] = {0};
     double value[EXPLAIN_ITEMS] = {0}, sum = 0;
-    struct strbuf text = {0};
     for (uint32_t i = 0; i < n; i++)
         sum += value[i] = item[i].value;
     int64_t whole = explain_round(value, n, u.step, shown), tenths = explain_round(value, n, sum / 1000, share);
@@ -41,17 +29,11 @@ static void print_items(const struct explain_item *item, uint32_t n, struct expl
     for (uint32_t i = 0; i < n; i++) {
         if (!all && !shown[i])
             continue;
-        const char *note = *item[i].how ? item[i].how : item[i].meaning;
-        strbuf_clear(&text);
-        strbuf_wrap(&text, note, NOTE, NOTE, WIDTH);
         fprintf(out, "  %-24s %9.*f %-3s %5.1f %%  %s\n", item[i].name, u.decimals, (double)shown[i] * scale, u.name,
-                (double)share[i] / 10, text.text);
-        strbuf_clear(&text);
-        strbuf_wrap(&text, all ? item[i].detail : "", DETAIL, DETAIL, WIDTH);
-        if (text.length)
-            fprintf(out, "  %24s %s\n", "", text.text);
+                (double)share[i] / 10, *item[i].how ? item[i].how : item[i].meaning);
+        if (all && *item[i].detail)
+            fprintf(out, "  %24s %s\n", "", item[i].detail);
     }
-    strbuf_free(&text);
     fprintf(out, "  %-24s %9.*f %-3s %5.1f %%%s%s\n", "total", u.decimals, (double)whole * scale, u.name,
             (double)tenths / 10, *total ? "  " : "", total);
 }
@@ -65,7 +47,7 @@ static void print_head(const struct explanation *x, FILE *out)
             units_show_seconds(f.step_time_s).s, units_show_rate(f.tokens_per_s_per_gpu).s);
     if (f.mfu > 0)
         fprintf(out, ", MFU %.1f %%", 100 * f.mfu);
-    fprintf(out, "\n  %s\n", decision_lines(x->arena, x->job, &c->decision, 2));
+    fprintf(out, "\n  %s\n", decision_text(x->arena, x->job, &c->decision));
     const struct whole_run run = run_whole(x->cost, &c->estimate, x->shown.step_time_s);
     if (run.steps)
         fprintf(out, "  the run %s%s%s\n", run_text(x->arena, &run), x->all ? "\n    " : "",
@@ -73,8 +55,8 @@ static void print_head(const struct explanation *x, FILE *out)
     if (x->plan)
         fprintf(
             out,
-            "  compiled, placed and simulated instruction by instruction; other plans, below, are compared with the search's\n"
-            "  estimate of this one, %s per step and %s, and compiled where that has them ahead\n",
+            "  compiled, placed and simulated instruction by instruction; other plans, below, are compared with the "
+            "search's estimate of this one, %s per step and %s, and compiled where that has them ahead\n",
             units_show_seconds(c->estimate.step_time_s).s, units_show_bytes(c->estimate.peak_bytes).s);
     if (x->plan && x->rank == UINT32_MAX)
         fprintf(out, "  not among the %u best of a new search: it was chosen by other limits or by another version\n",
@@ -86,17 +68,13 @@ static void print_head(const struct explanation *x, FILE *out)
     const struct candidate *l = &x->left_out;
     double other = x->has_left_out ? l->estimate.step_time_s / c->estimate.step_time_s - 1 : 0;
     if (!c->emittable && x->has_left_out)
-        print_wrapped(out, "  ",
-                      arena_printf(x->arena, "not emitted yet: %s; the best that is: %s (%+.1f %%)", c->cannot,
-                                   decision_text(x->arena, x->job, &l->decision), 100 * other),
-                      4);
+        fprintf(out, "  not emitted yet: %s; the best that is: %s (%+.1f %%)\n", c->cannot,
+                decision_text(x->arena, x->job, &l->decision), 100 * other);
     else if (!c->emittable)
         fprintf(out, "  not emitted yet: %s\n", c->cannot);
     else if (x->has_left_out)
-        print_wrapped(out, "  ",
-                      arena_printf(x->arena, "faster by the same estimate, but not emitted yet (%s): %s (%+.1f %%)",
-                                   l->cannot, decision_text(x->arena, x->job, &l->decision), 100 * other),
-                      4);
+        fprintf(out, "  faster by the same estimate, but not emitted yet (%s): %s (%+.1f %%)\n", l->cannot,
+                decision_text(x->arena, x->job, &l->decision), 100 * other);
 }
 
 static int by_loss(const void *left, const void *right)
@@ -133,7 +111,7 @@ static void print_others(const struct explanation *x, bool all, FILE *out)
                 o->wished ? ", against the plan block" : "");
     }
     if (*misses)
-        print_wrapped(out, "  does not fit: ", misses, 4);
+        fprintf(out, "  does not fit: %s\n", misses);
 }
 
 static int by_effect(const void *left, const void *right)
@@ -168,15 +146,14 @@ static void print_shifts(const struct explanation *x, bool all, FILE *out)
             fprintf(out, "%s  %s", isnan(s->more) ? "           " : "", s->note);
         fprintf(out, "\n");
         if (s->choice)
-            print_wrapped(out, "    ",
-                          arena_printf(x->arena, "then %s would be %.1f %% faster", s->choice, 100 * s->gain), 4);
+            fprintf(out, "    then %s would be %.1f %% faster\n", s->choice, 100 * s->gain);
     }
     if (x->has_jitter)
         fprintf(out, "  %-24s %+8.1f %%             %u replicas wait for the slowest; %+.1f %% on one alone\n",
                 arena_printf(x->arena, "every action off by %.0f %%", 100 * x->jitter_share), 100 * x->jitter_slowest,
                 x->chosen.decision.dp, 100 * x->jitter_mean);
     if (*small)
-        print_wrapped(out, arena_printf(x->arena, "  less than %.1f %%: ", 100 * SMALL), small, 4);
+        fprintf(out, "  less than %.1f %%: %s\n", 100 * SMALL, small);
     if (!other && all)
         fprintf(out, "  A new search in each of these cases chooses the same plan, or one as fast.\n");
     else if (!other && x->found->ncandidates > 1)
@@ -196,7 +173,7 @@ static void print_changes(const struct explanation *x, FILE *out)
         double gpu = (1 + step) * then->decision.gpus_used / now->decision.gpus_used - 1;
         fprintf(out, "  %s: %s per step (%+.1f %%), GPU time %+.1f %%\n", c->what,
                 units_show_seconds(then->estimate.step_time_s).s, 100 * step, 100 * gpu);
-        print_wrapped(out, "    ", c->how, 4);
+        fprintf(out, "    %s\n", c->how);
     }
 }
 
@@ -248,9 +225,9 @@ static void print_space(const struct explanation *x, FILE *out)
         const char **list = others[i].made ? &made : &open;
         *list = arena_printf(x->arena, "%s%s%s", *list, **list ? ", " : "", others[i].name);
     }
-    print_wrapped(out, "  open were ", *open ? open : "no choices", 4);
+    fprintf(out, "  open were %s\n", *open ? open : "no choices");
     if (*made)
-        print_wrapped(out, "  the plan block decides ", made, 4);
+        fprintf(out, "  the plan block decides %s\n", made);
 }
 
 static void print_certificate(const struct explanation *x, bool all, FILE *out)
@@ -265,19 +242,17 @@ static void print_certificate(const struct explanation *x, bool all, FILE *out)
         print_space(x, out);
     if (r->given_up >= 0.0005)
         fprintf(out, "  A less plain one would be %.1f %% faster, which is less than this model can tell:\n    %s\n",
-                100 * r->given_up, decision_lines(x->arena, x->job, &r->fastest.decision, 4));
+                100 * r->given_up, decision_text(x->arena, x->job, &r->fastest.decision));
     if (r->gap > r->given_up)
-        fprintf(out,
-                "  The budget ended before the space: something in it may be up to %.1f %% faster, nothing "
-                "more;\n"
-                "  --budget %llu lets the search look further%s.\n",
-                100 * r->gap, (unsigned long long)(SEARCH_MORE * r->budget),
-                passed ? ", which is worth while: one thing different is faster already" : "");
+        fprintf(
+            out,
+            "  The budget ended before the space: something in it may be up to %.1f %% faster, nothing more; --budget %llu lets the search look further%s.\n",
+            100 * r->gap, (unsigned long long)(SEARCH_MORE * r->budget),
+            passed ? ", which is worth while: one thing different is faster already" : "");
     else
         fprintf(out,
                 "  By this cost model nothing in the space that the plan block allows is faster%s: every "
-                "plan was looked at\n"
-                "  or is ruled out by a lower bound on its time.\n",
+                "plan was looked at or is ruled out by a lower bound on its time.\n",
                 r->given_up >= 0.0005 ? " than that" : "");
     if (r->simulated == 1)
         fprintf(out, "  The best one was run through its schedule, action by action.\n");
@@ -299,11 +274,11 @@ static void print_rescue(const struct explanation *x, bool all, FILE *out)
         const struct estimate *e = &c->candidate.estimate;
         fprintf(out, "  %s: %s per step on %s, %s\n", c->what, units_show_seconds(e->step_time_s).s,
                 units_show_count(c->candidate.decision.gpus_used, "GPU").s, units_show_bytes(e->peak_bytes).s);
-        print_wrapped(out, "    ", c->how, 4);
+        fprintf(out, "    %s\n", c->how);
     }
 }
 
-void explain_text(const struct explanation *x, bool all, FILE *out)
+static void print_all(const struct explanation *x, bool all, FILE *out)
 {
     struct explain_item item[EXPLAIN_ITEMS];
     const struct estimate *e = &x->shown;
@@ -323,4 +298,13 @@ void explain_text(const struct explanation *x, bool all, FILE *out)
     print_shifts(x, all, out);
     print_changes(x, out);
     print_certificate(x, all, out);
+}
+
+void explain_text(const struct explanation *x, bool all, uint32_t width, FILE *out)
+{
+    struct fitted f;
+    if (!fitted_open(&f))
+        return;
+    print_all(x, all, f.stream);
+    fitted_close(&f, width, out);
 }

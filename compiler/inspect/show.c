@@ -1,6 +1,8 @@
 /* The summary, and what all views share: which role is meant, layers and blocks in words. */
 
 #include "compiler/inspect/show.h"
+
+#include "compiler/inspect/fitted.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/units.h"
 #include "compiler/support/vec.h"
@@ -160,7 +162,7 @@ static const char *billions(struct arena *a, uint64_t n)
                       : arena_strdup(a, units_show_commas(n).s);
 }
 
-const char *show_job(struct arena *a, const struct job *job, size_t column)
+const char *show_job(struct arena *a, const struct job *job)
 {
     static const char *const precision[] = {
         [DT_FP32] = "fp32", [DT_BF16] = "bf16", [DT_FP16] = "fp16", [DT_FP8] = "fp8"};
@@ -169,14 +171,9 @@ const char *show_job(struct arena *a, const struct job *job, size_t column)
     uint64_t all = model_parameters(m), active = model_active_parameters(m), ahead = model_predict_parameters(m);
     const char *experts = active == all ? "" : arena_printf(a, ", %s active", billions(a, active));
     const char *modules = ahead ? arena_printf(a, " and prediction modules of %s", billions(a, ahead)) : "";
-    const char *text = arena_printf(a, "%s parameters%s, %u layers%s; %s of %s tokens per step, %s", billions(a, all),
-                                    experts, m->nlayers, modules, units_show_count(t->batch, "sequence").s,
-                                    units_show_commas(t->sequence).s, precision[t->precision]);
-    struct strbuf b = {0};
-    strbuf_wrap(&b, text, column, column, 110);
-    char *lines = arena_strdup(a, b.text);
-    strbuf_free(&b);
-    return lines;
+    return arena_printf(a, "%s parameters%s, %u layers%s; %s of %s tokens per step, %s", billions(a, all), experts,
+                        m->nlayers, modules, units_show_count(t->batch, "sequence").s, units_show_commas(t->sequence).s,
+                        precision[t->precision]);
 }
 
 static void print_head(const struct plan *p, FILE *out, struct arena *a)
@@ -185,8 +182,8 @@ static void print_head(const struct plan *p, FILE *out, struct arena *a)
     const struct timeline *t = p->timeline;
     fprintf(out, "%s on %s of %s of %s\n", p->job->model.name, units_show_commas(p->decision.gpus_used).s,
             units_show_count(p->topo->gpus, "GPU").s, p->topo->name ? p->topo->name : "the cluster");
-    fprintf(out, "  model      %s\n", show_job(a, p->job, 13));
-    fprintf(out, "  plan       %s\n", decision_lines(a, p->job, &p->decision, 13));
+    fprintf(out, "  model      %s\n", show_job(a, p->job));
+    fprintf(out, "  plan       %s\n", decision_text(a, p->job, &p->decision));
     fprintf(out, "  stages     %s\n", decision_layout_short(a, &p->decision));
     fprintf(out, "  step       %s, %s tokens/s/GPU, %s/GPU", units_show_seconds(f.step_time_s).s,
             units_show_rate(f.tokens_per_s_per_gpu).s, units_show_flop_s(f.model_flops_per_gpu_s).s);
@@ -250,7 +247,11 @@ void show_summary(const struct plan *p, FILE *out, const struct show_options *o)
     uint32_t role = NONE;
     const char *why;
     show_role(a, p, o, &role, &why);
-    print_head(p, out, a);
+    struct fitted head;
+    if (fitted_open(&head)) {
+        print_head(p, head.stream, a);
+        fitted_close(&head, o->width, out);
+    }
     print_stages(p, out, a, role);
     fputc('\n', out);
     show_memory_bill(p, out, role);

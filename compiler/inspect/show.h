@@ -37,8 +37,8 @@ void show_timeline(const struct plan *p, FILE *out, const struct show_options *o
 
 /* --- shared by the views --- */
 
-/* "405.9B parameters, 126 layers; 2,048 sequences of 8,192 tokens per step, bf16"; lines from a column to the 110th */
-const char *show_job(struct arena *a, const struct job *job, size_t column);
+/* "405.9B parameters, 126 layers; 2,048 sequences of 8,192 tokens per step, bf16" */
+const char *show_job(struct arena *a, const struct job *job);
 
 /* prints the memory of one role itemised; NONE: of the fullest */
 void show_memory_bill(const struct plan *p, FILE *out, uint32_t role);

@@ -4,6 +4,7 @@
 #include "compiler/inspect/sweep.h"
 
 #include "compiler/inspect/estimate.h"
+#include "compiler/inspect/fitted.h"
 #include "compiler/inspect/forecast.h"
 #include "compiler/model/sema.h"
 #include "compiler/support/strbuf.h"
@@ -109,31 +110,42 @@ static int widest(const struct row *rows, size_t n, const char *head, uint32_t k
     return (int)width;
 }
 
-static void print_table(const struct list *lists, uint32_t nlists, const struct row *rows, size_t n, FILE *out)
+/* the cells of a row behind its keys; beside: the plan stands in the last column, else on a line of its own */
+static void print_row(const struct row *row, const int *width, bool beside, FILE *out)
+{
+    if (row->why) {
+        fprintf(out, "%*s  %s\n", width[0], "-", row->why);
+        return;
+    }
+    for (size_t c = 0; c + 2 < COLUMNS; c++)
+        fprintf(out, "%s%*s", c ? "  " : "", width[c], row->cell[c]);
+    fprintf(out, "%s%s%s%s\n", beside ? "  " : "\n    ", row->cell[COLUMNS - 2], *row->cell[COLUMNS - 1] ? " " : "",
+            row->cell[COLUMNS - 1]);
+}
+
+static void print_table(const struct list *lists, uint32_t nlists, const struct row *rows, size_t n, uint32_t wide,
+                        FILE *out)
 {
     int key_width[KEYS_MAX], width[COLUMNS];
+    uint32_t before = 0; /* columns in front of the plan */
     bool starred = false;
     for (uint32_t k = 0; k < nlists; k++) {
         key_width[k] = widest(rows, n, lists[k].key, k, COLUMNS);
+        before += (uint32_t)key_width[k] + 2;
         fprintf(out, "%-*s  ", key_width[k], lists[k].key);
     }
-    for (size_t c = 0; c < COLUMNS; c++)
+    for (size_t c = 0; c + 2 < COLUMNS; c++) {
         width[c] = widest(rows, n, heads[c], 0, c);
-    for (size_t c = 0; c + 2 < COLUMNS; c++)
-        fprintf(out, "%*s  ", width[c], heads[c]);
-    fprintf(out, "%s\n", heads[COLUMNS - 2]);
+        before += (uint32_t)width[c] + 2;
+        fprintf(out, "%s%*s", c ? "  " : "", width[c], heads[c]);
+    }
+    bool beside = before + FITTED_LEAST <= wide;
+    fprintf(out, "%s%s\n", beside ? "  " : "", beside ? heads[COLUMNS - 2] : "");
     for (size_t i = 0; i < n; i++) {
         for (uint32_t k = 0; k < nlists; k++)
             fprintf(out, "%-*s  ", key_width[k], rows[i].value[k]);
-        if (rows[i].why) {
-            fprintf(out, "%*s  %s\n", width[0], "-", rows[i].why);
-            continue;
-        }
-        for (size_t c = 0; c + 2 < COLUMNS; c++)
-            fprintf(out, "%*s  ", width[c], rows[i].cell[c]);
-        fprintf(out, "%s%s%s\n", rows[i].cell[COLUMNS - 2], *rows[i].cell[COLUMNS - 1] ? " " : "",
-                rows[i].cell[COLUMNS - 1]);
-        starred |= *rows[i].cell[COLUMNS - 1] != 0;
+        print_row(&rows[i], width, beside, out);
+        starred |= !rows[i].why && *rows[i].cell[COLUMNS - 1];
     }
     if (starred)
         fprintf(out, "* not emitted yet\n");
@@ -207,8 +219,11 @@ enum status sweep(struct arena *a, struct diag *d, struct topo *topo, const stru
     }
     if (refused < n && o->json)
         fputs(json.text, out);
-    else if (refused < n)
-        print_table(lists, o->nsweeps, rows, n, out);
+    struct fitted f;
+    if (refused < n && !o->json && fitted_open(&f)) {
+        print_table(lists, o->nsweeps, rows, n, o->width, f.stream);
+        fitted_close(&f, o->width, out);
+    }
     strbuf_free(&json);
     strbuf_free(&estimate);
     return refused == n ? STATUS_INPUT : found ? STATUS_OK : STATUS_NO_PLAN;

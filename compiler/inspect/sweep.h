@@ -12,8 +12,9 @@ struct sweep_options {
     uint32_t nsets, nsweeps;
     const char *const *sets, *const *sweeps; /* KEY=VALUE; KEY=A,B,C or KEY=[A, B, C] */
     uint64_t budget;
-    double price; /* dollars per GPU hour, 0 = not said */
-    bool json;    /* one JSON object per row, each on a line */
+    double price;   /* dollars per GPU hour, 0 = not said */
+    bool json;      /* one JSON object per row, each on a line */
+    uint32_t width; /* of the table, in columns; where a plan does not fit beside the figures, it stands below */
 };
 /* Prints one row for every combination of the lists' values, the last list varying fastest; the search runs with
  * KEY=VALUE after the other overrides.  Rows without a plan say why.  STATUS_OK if some row has a plan, else

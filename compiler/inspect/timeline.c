@@ -156,43 +156,71 @@ static uint32_t block_text(char *out, size_t size, const struct lane *l, const s
     return (uint32_t)n;
 }
 
-/* labelled: it is to have its label, with letters if they fit, too; returns whether it got one */
-static bool draw_block(FILE *out, const struct show_options *o, const struct lane *l, const struct show_block *b,
-                       uint32_t width, bool labelled)
+/* at which column a block that begins in column c gets its label: its first run of columns with room for all of it, or
+ * for a short one; *letters: it is the whole one.  NONE: nowhere */
+static uint32_t label_column(const struct show_options *o, const struct lane *l, uint32_t c, bool *letters)
+{
+    const struct show_block *b = &l->blocks[l->cells[c]];
+    char text[64];
+    const uint32_t edge = o->colour ? 0 : 1; /* a column that shows what the block is */
+    const uint32_t whole = block_text(text, sizeof text, l, b, true) + edge,
+                   least = block_text(text, sizeof text, l, b, false) + edge;
+    uint32_t found = NONE;
+    *letters = false;
+    for (uint32_t end, at = c; at < l->ncolumns && (l->cells[at] < 0 || l->cells[at] == l->cells[c]); at = end) {
+        for (end = at + 1; end < l->ncolumns && l->cells[end] == l->cells[at];)
+            end++;
+        if (l->cells[at] < 0 || whole == edge)
+            continue;
+        if (end - at >= whole) {
+            *letters = true;
+            return at;
+        }
+        if (found == NONE && end - at >= least)
+            found = at;
+    }
+    return found;
+}
+
+/* a run of columns of one block; text: its label, or "" */
+static void draw_block(FILE *out, const struct show_options *o, const struct show_block *b, uint32_t width,
+                       const char *text)
 {
     const struct look *look = look_of(b->other ? '&' : b->action);
-    char text[64] = "";
-    uint32_t room = o->colour ? width : width - 1, digits = block_text(text, sizeof text, l, b, true);
-    if (digits > room)
-        digits = block_text(text, sizeof text, l, b, false);
-    if (!labelled || digits > room)
-        digits = 0;
-    fprintf(out, "%s%.*s", o->colour ? look->colour : "", (int)digits, text);
-    for (uint32_t k = digits; k < width; k++)
+    fprintf(out, "%s%s", o->colour ? look->colour : "", text);
+    for (uint32_t k = (uint32_t)strlen(text); k < width; k++)
         fputs(o->colour ? " " : o->unicode ? look->unicode : look->ascii, out);
     fputs(o->colour ? "\033[0m" : "", out);
-    return digits > 0;
+}
+
+static void draw_idle(FILE *out, const struct show_options *o, uint32_t width, bool comm)
+{
+    fputs(o->colour ? comm ? "\033[31m" : "\033[2m" : "", out);
+    for (uint32_t k = 0; k < width; k++)
+        fputs(comm ? "~" : o->unicode ? "·" : ".", out);
+    fputs(o->colour ? "\033[0m" : "", out);
 }
 
 static void draw_lane(FILE *out, const struct show_options *o, const struct lane *l)
 {
-    int32_t told = CELL_IDLE; /* the last block that has its label */
-    for (uint32_t c = 0; c < l->ncolumns;) {
-        uint32_t end = c + 1;
+    int32_t told = CELL_IDLE; /* the last block whose label has a place, `place` */
+    uint32_t place = NONE;
+    bool letters = false;
+    for (uint32_t end, c = 0; c < l->ncolumns; c = end) {
         int32_t cell = l->cells[c];
-        while (end < l->ncolumns && l->cells[end] == cell)
+        for (end = c + 1; end < l->ncolumns && l->cells[end] == cell;)
             end++;
-        if (cell >= 0) {
-            if (draw_block(out, o, l, &l->blocks[cell], end - c, cell != told))
-                told = cell;
-        } else {
-            bool comm = cell == CELL_COMM;
-            fputs(o->colour ? comm ? "\033[31m" : "\033[2m" : "", out);
-            for (uint32_t k = c; k < end; k++)
-                fputs(comm ? "~" : o->unicode ? "·" : ".", out);
-            fputs(o->colour ? "\033[0m" : "", out);
+        if (cell < 0) {
+            draw_idle(out, o, end - c, cell == CELL_COMM);
+            continue;
         }
-        c = end;
+        if (cell != told)
+            place = label_column(o, l, c, &letters);
+        told = cell;
+        char text[64] = "";
+        if (c == place)
+            block_text(text, sizeof text, l, &l->blocks[cell], letters);
+        draw_block(out, o, &l->blocks[cell], end - c, text);
     }
 }
 
@@ -225,19 +253,45 @@ static bool uses_queue(const struct program *p, enum queue q)
     return false;
 }
 
+/* time by column; from the window's beginning where whole times would look the same */
 static void draw_axis(FILE *out, const struct lane *l, int label)
 {
     const uint32_t every = 20;
+    struct units_text first = units_show_seconds((double)l->from_ns / 1e9),
+                      second = units_show_seconds((double)column_start(l, every) / 1e9),
+                      third = units_show_seconds((double)column_start(l, 2 * every) / 1e9);
+    bool since = !strcmp(first.s, second.s) || !strcmp(second.s, third.s);
     fprintf(out, "%*s", label, "");
     uint32_t at = 0;
     for (uint32_t c = 0; c < l->ncolumns; c += every) {
-        struct units_text t = units_show_seconds((double)column_start(l, c) / 1e9);
-        if (c + strlen(t.s) + 1 > l->ncolumns)
+        bool added = since && c;
+        struct units_text t = units_show_seconds((double)(column_start(l, c) - (added ? l->from_ns : 0)) / 1e9);
+        uint32_t width = 1 + added + (uint32_t)strlen(t.s);
+        if (c + width > l->ncolumns)
             break;
-        fprintf(out, "%*s|%s", (int)(c - at), "", t.s);
-        at = c + 1 + (uint32_t)strlen(t.s);
+        fprintf(out, "%*s|%s%s", (int)(c - at), "", added ? "+" : "", t.s);
+        at = c + width;
     }
     fputc('\n', out);
+}
+
+/* one sign of the legend, on a further line where the width ends */
+static void draw_sign(FILE *out, const struct show_options *o, uint32_t *column, int label, const char *colour,
+                      const char *sign, const char *meaning)
+{
+    uint32_t width = 3u + (o->colour && colour ? 3u : *sign ? 2u : 0u) + (uint32_t)strlen(meaning);
+    bool first = *column == (uint32_t)label;
+    if (!first && *column + width > o->width) {
+        fprintf(out, "\n%*s", label, "");
+        *column = (uint32_t)label;
+        first = true;
+    }
+    *column += width - (first ? 3 : 0);
+    fputs(first ? "" : "   ", out);
+    if (o->colour && colour)
+        fprintf(out, "%s  \033[0m %s", colour, meaning);
+    else
+        fprintf(out, "%s%s%s", sign, *sign ? " " : "", meaning);
 }
 
 static void draw_legend(FILE *out, struct arena *a, const struct plan *p, const struct show_options *o, uint32_t only,
@@ -255,23 +309,17 @@ static void draw_legend(FILE *out, struct arena *a, const struct plan *p, const 
         for (uint32_t i = 0; i < nblocks; i++)
             used[look_of('&') - looks] |= b[i].other != 0;
     }
+    uint32_t column = (uint32_t)label;
     fprintf(out, "%*s", label, "");
-    uint32_t shown = 0;
-    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
-        if (!used[i])
-            continue;
-        fputs(shown++ ? "   " : "", out);
-        if (o->colour)
-            fprintf(out, "%s  \033[0m %s", looks[i].colour, looks[i].name);
-        else
-            fprintf(out, "%s %s", o->unicode ? looks[i].unicode : looks[i].ascii, looks[i].name);
-    }
-    if (shown > 3)
-        fprintf(out, "\n%*s", label, ""); /* a second line */
-    else
-        fputs(shown ? "   " : "", out);
-    fprintf(out, "%s idle   ~ exposed communication   %s\n", o->unicode ? "·" : ".",
-            p->decision.nstages > p->nroles ? "3b: microbatch 3, the rank's second stage" : "number: microbatch");
+    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++)
+        if (used[i])
+            draw_sign(out, o, &column, label, looks[i].colour, o->unicode ? looks[i].unicode : looks[i].ascii,
+                      looks[i].name);
+    draw_sign(out, o, &column, label, NULL, o->unicode ? "·" : ".", "idle");
+    draw_sign(out, o, &column, label, NULL, "~", "exposed communication");
+    draw_sign(out, o, &column, label, NULL, "",
+              p->decision.nstages > p->nroles ? "3b: microbatch 3, the rank's second stage" : "number: microbatch");
+    fputc('\n', out);
 }
 
 static double percent(int64_t part, int64_t whole)
@@ -284,16 +332,18 @@ static void print_causes(FILE *out, const char *name, int64_t busy, const int64_
     int64_t bubble = 0;
     for (int k = 0; k < NIDLE; k++)
         bubble += k == IDLE_COMM ? 0 : idle[k];
-    fprintf(out, "%-5s %6.2f  %6.2f = %7.2f + %9.2f + %5.2f + %9.2f  %7.2f", name, percent(busy, whole),
+    fprintf(out, "%-4s %6.2f  %6.2f = %7.2f + %9.2f + %5.2f + %9.2f  %7.2f", name, percent(busy, whole),
             percent(bubble, whole), percent(idle[IDLE_WARMUP], whole), percent(idle[IDLE_COOLDOWN], whole),
             percent(idle[IDLE_WAIT], whole), percent(idle[IDLE_IMBALANCE], whole), percent(idle[IDLE_COMM], whole));
 }
+
+enum { WAITED = 72 }; /* the column that says for whom */
 
 /* who a rank waited for, longest first: in the rest of the line what fits it, or all in as many lines as that
  * takes */
 static void print_waits(FILE *out, const struct timeline *t, uint32_t r, uint32_t width, bool all)
 {
-    const uint32_t column = 69, least = 20; /* what has room on any screen */
+    const uint32_t column = WAITED, least = 8; /* a rank's number and share, on a screen of 80 columns */
     width = width < column + least ? column + least : width;
     const int64_t *waited = t->roles[r].waited_ns;
     struct strbuf b = {0};
@@ -315,17 +365,16 @@ static void print_waits(FILE *out, const struct timeline *t, uint32_t r, uint32_
         else
             snprintf(one, sizeof one, "%srank %u %.2f", n ? ", " : "", next, share);
         if (!all && n && column + b.length + strlen(one) + strlen(" ...") > width) {
-            strbuf_text(&b, " ...");
+            strbuf_text(&b, column + b.length + strlen(" ...") <= width ? " ..." : "");
             break;
         }
-        strbuf_text(&b, one);
+        strbuf_text(&b, !all && !n && strlen(one) > least && column + strlen(one) > width ? strchr(one, ' ') + 1 : one);
     }
-    if (b.length) {
-        struct strbuf lines = {0};
-        strbuf_wrap(&lines, b.text, column, column, width);
-        fprintf(out, "  %s", lines.text);
-        strbuf_free(&lines);
-    }
+    struct strbuf lines = {0};
+    strbuf_wrap(&lines, all && b.text ? b.text : "", column, column, width);
+    if (b.length)
+        fprintf(out, "  %s", all ? lines.text : b.text);
+    strbuf_free(&lines);
     strbuf_free(&b);
     fputc('\n', out);
 }
@@ -336,8 +385,9 @@ static void print_table(FILE *out, const struct plan *p, const struct show_optio
     int64_t busy = 0;
     fprintf(out,
             "%% of the step; waited for: the rank whose part was missing, or own transfers\n"
-            "%-5s %6s  %6s = %7s + %9s + %5s + %9s  %7s  %s\n",
-            "rank", "busy", "bubble", "warm-up", "cool-down", "wait", "imbalance", "exposed", "waited for");
+            "%-4s %6s  %6s = %7s + %9s + %5s + %9s  %7s  %s\n",
+            "rank", "busy", "bubble", "warm-up", "cool-down", "wait", "imbalance", "exposed",
+            o->width < WAITED + strlen("waited for") ? "for" : "waited for");
     for (uint32_t r = 0; r < t->nroles; r++) {
         const struct sim_role *role = &t->roles[r];
         busy += role->busy_ns;
@@ -385,6 +435,10 @@ static void json_role(struct strbuf *b, struct arena *a, const struct plan *p, u
             strbuf_json(b, ", 'stage': %u", blocks[i].stage);
         if (blocks[i].microbatch != NONE)
             strbuf_json(b, ", 'microbatch': %u", blocks[i].microbatch);
+        if (blocks[i].other) {
+            strbuf_printf(b, ", \"other\": {\"action\": \"%c\", ", blocks[i].other);
+            strbuf_json(b, "'stage': %u, 'microbatch': %u}", blocks[i].other_stage, blocks[i].other_microbatch);
+        }
         strbuf_json(b, ", 'start_s': %g, 'end_s': %g}", seconds(blocks[i].start_ns), seconds(blocks[i].end_ns));
     }
     strbuf_text(b, "]}");

@@ -587,12 +587,3 @@ char *decision_text(struct arena *a, const struct job *job, const struct decisio
     strbuf_free(&b);
     return text;
 }
-
-char *decision_lines(struct arena *a, const struct job *job, const struct decision *d, size_t column)
-{
-    struct strbuf b = {0};
-    strbuf_wrap(&b, decision_text(a, job, d), column, column, 110);
-    char *text = arena_strdup(a, b.text);
-    strbuf_free(&b);
-    return text;
-}

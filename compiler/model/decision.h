@@ -148,10 +148,8 @@ extern const char *const axis_names[NAXES];       /* "tp" "cp" "dp" "pp" */
 /* what it has where the plan block wishes for a degree */
 uint32_t decision_degree(const struct decision *d, enum degree which);
 
-/* for people: "tp 8 sp, pp 16, dp 128, zero 1, microbatch 1 x 16, 1f1b, recompute none"; lines: from a column to the
- * 110th */
+/* for people: "tp 8 sp, pp 16, dp 128, zero 1, microbatch 1 x 16, 1f1b, recompute none" */
 char *decision_text(struct arena *a, const struct job *job, const struct decision *d);
-char *decision_lines(struct arena *a, const struct job *job, const struct decision *d, size_t column);
 /* Of that text "recompute selective [ffn] in 12 of 80 layers"; with layers = false, without the count of layers. */
 char *decision_recompute_text(struct arena *a, const struct decision *d, bool layers);
 

@@ -30,7 +30,8 @@ static const char plan_more[] =
 static const char show_more[] =
     "One view at a time; without one, a summary with the fullest rank's memory and the traffic. --rank\n"
     "and --stage choose one of the programs; --code shows the first if neither does. Drawings are as wide\n"
-    "as the terminal, else as COLUMNS says, else 100 columns; NO_COLOR and TERM=dumb are obeyed.\n"
+    "as the terminal, else as COLUMNS says, else 100 columns; so are the lines of estimate and explain. NO_COLOR\n"
+    "and TERM=dumb are obeyed.\n"
     "A line of the timeline has as many columns of each kind as its rank spends time: with '~' in every fifth\n"
     "column a fifth of it is exposed communication. 'llmc report' has the same to zoom and click.\n";
 static const char check_more[] =

@@ -151,7 +151,7 @@ static void write_estimate(struct golden *g, const struct estimate *e)
 static void write_explained(struct golden *g, const struct plan *p)
 {
     for (int json = 0; json < 2; json++) {
-        struct explain_options o = {.all = true, .json = json, .quiet = true, .budget = EXPLAIN_BUDGET};
+        struct explain_options o = {.all = true, .json = json, .quiet = true, .budget = EXPLAIN_BUDGET, .width = 100};
         explain(g->a, diag_new(g->a), p->job, p->topo, p, &o, g->text);
     }
 }
@@ -264,7 +264,7 @@ static void write_found(struct golden *g, const struct job *job, const struct to
         fprintf(g->text, "%s\n", decision_text(g->a, job, &r->closest.decision));
     r->seconds = 0; /* which differs from run to run */
     if (r->ncandidates)
-        estimate_print(job, topo, r, g->text);
+        estimate_print(job, topo, r, 100, g->text);
 }
 
 static void write_around(struct golden *g, const struct job *job, const struct topo *topo, const struct search_result *r)

@@ -87,12 +87,13 @@ struct plan *fixture_plan(struct arena *a, const struct fixture *f)
         if (decision_legal(a, p->job, p->topo, &p->decision, &why) &&
             decision_emittable(a, p->job, &p->decision, &why)) {
             struct cost *c = cost_new(a, p->job, p->topo, &p->decision);
+            c->unit = (struct cost_unit){.on = f->timed, .f_ns = f->f_ns, .b_ns = f->b_ns, .c_ns = f->c_ns};
             p->mesh = decision_mesh(p->job, &p->decision);
             lower_plan(a, c, p);
             for (uint32_t r = 0; r < p->nroles; r++)
                 place_program(a, p->train[r], 0);
             p->ranks = plan_ranks(p);
-            c->unit = (struct cost_unit){.on = f->unit, .f_ns = f->f_ns, .b_ns = f->b_ns, .c_ns = f->c_ns};
+            c->unit.on = f->unit;
             p->timeline = simulate(a, c, (const struct program *const *)p->train, p->nroles, &why);
         }
     }

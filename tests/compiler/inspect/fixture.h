@@ -11,6 +11,7 @@ struct fixture {
     bool sp;
     enum schedule_kind schedule;
     bool unit; /* unit costs f, b, c instead of predicted ones */
+    bool timed; /* transfers are in order by those costs, too */
     int64_t f_ns, b_ns, c_ns;
 };
 /* release with plan_close() before the arena; NULL after printing what is wrong */

@@ -111,7 +111,7 @@ static char *explained_within(struct asked *q, bool all, bool json, uint64_t bud
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
-    struct explain_options o = {.all = all, .json = json, .budget = budget, .quiet = true};
+    struct explain_options o = {.all = all, .json = json, .budget = budget, .quiet = true, .width = 100};
     CU_ASSERT_EQUAL(explain(q->a, q->d, q->job, q->topo, NULL, &o, out), want);
     fclose(out);
     return text;
@@ -156,7 +156,7 @@ static char *printed(const struct explanation *x, bool all, bool json)
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
-    json ? explain_json(x, out) : explain_text(x, all, out);
+    json ? explain_json(x, out) : explain_text(x, all, 110, out);
     fclose(out);
     return text;
 }
@@ -265,7 +265,7 @@ static void test_how_sure(void)
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
-    explain_text(&x, false, out);
+    explain_text(&x, false, 100, out);
     fclose(out);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "  A less plain one would be 25.0 % faster"));
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "may be up to 50.0 % faster"));
@@ -377,7 +377,7 @@ static enum status swept(struct asked *q, const char *pin, const char *const *sw
     size_t size = 0;
     FILE *out = open_memstream(text, &size);
     struct sweep_options o = {.model = "plans/llama3-8b/model.llm", .sets = &pin, .nsets = pin != NULL, .sweeps = sweeps,
-                              .nsweeps = n, .budget = 5000, .json = json};
+                              .nsweeps = n, .budget = 5000, .json = json, .width = 200};
     enum status s = sweep(q->a, q->d, q->topo, &o, out);
     fclose(out);
     return s;

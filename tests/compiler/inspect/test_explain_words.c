@@ -184,7 +184,7 @@ static char *printed(const struct explanation *x, bool json)
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
-    json ? explain_json(x, out) : explain_text(x, false, out);
+    json ? explain_json(x, out) : explain_text(x, false, 100, out);
     fclose(out);
     char *copy = arena_strdup(x->arena, text);
     free(text);
