@@ -167,6 +167,11 @@ enum status command_trace(struct command *c)
     const char *why = "";
     if (!o->output)
         return command_fail(c, STATUS_USAGE, "trace wants -o FILE");
+    if (o->format && strcmp(o->format, "json") != 0 && strcmp(o->format, "perfetto") != 0)
+        return command_fail(c, STATUS_USAGE,
+                            arena_printf(c->arena, "--format wants json or perfetto, not '%s'", o->format));
+    if (o->format && o->times)
+        return command_fail(c, STATUS_USAGE, "--times has a format of its own");
     TRY(command_open(c, 0, &p));
     if (o->ranks && !trace_parse_ranks(c->arena, o->ranks, p->mesh.nranks, &ranks, &nranks, &why))
         return command_fail(c, STATUS_USAGE, why);
@@ -178,7 +183,7 @@ enum status command_trace(struct command *c)
         if (o->times)
             trace_times(p, out.stream);
         else
-            trace_write(p, ranks, nranks, out.stream);
+            trace_write(p, ranks, nranks, o->format && !strcmp(o->format, "perfetto"), out.stream);
         why = file_publish(&out);
     }
     return why ? command_fail(c, STATUS_WORLD, arena_printf(c->arena, "%s: %s", o->output, why)) : STATUS_OK;

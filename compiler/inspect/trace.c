@@ -1,15 +1,15 @@
-/* The simulated step in Chrome's trace event format ("JSON Array Format" with metadata, as read by Perfetto's
- * importer and by chrome://tracing).
+/* The simulated step as a trace: what happened on which rank and thread, in the order of a file; trace_json.c and
+ * trace_perfetto.c write it.
  *
- * Every event is one line.  All members of a role take the same times, so a rank's events are its role's with
- * its own peers.  The k-th send to a peer meets the k-th receive from this rank; both ends of an arrow get
- * the same id, made from the two ranks and k, so that no table of pairs is kept.  Output grows with ranks
- * times instructions: about 250 bytes each. */
+ * All members of a role take the same times, so a rank's events are its role's with its own peers.  The k-th send to
+ * a peer meets the k-th receive from this rank; both ends of an arrow get the same number, made from the two ranks and
+ * k, so that no table of pairs is kept.  Output grows with ranks times instructions. */
 
 #include "compiler/inspect/trace.h"
+
 #include "compiler/inspect/show.h"
+#include "compiler/inspect/trace_form.h"
 #include "compiler/inspect/traffic.h"
-#include "compiler/support/strbuf.h"
 #include "compiler/support/vec.h"
 
 #include <stdlib.h>
@@ -19,12 +19,11 @@
 
 struct writer {
     const struct plan *p;
-    FILE *out;
+    const struct trace_form *form;
+    struct trace_out out;
     struct arena *arena;
     const uint32_t *ranks;
     uint32_t nranks;
-    const char *comma;
-    struct strbuf text; /* reused */
 };
 
 static bool is_selected(const struct writer *w, uint32_t rank)
@@ -40,61 +39,42 @@ static bool is_selected(const struct writer *w, uint32_t rank)
     return low < w->nranks && w->ranks[low] == rank;
 }
 
-static void begin_event(struct writer *w)
+static void add_number(struct trace_slice *s, const char *key, uint64_t number)
 {
-    fprintf(w->out, "%s\n", w->comma);
-    w->comma = ",";
+    s->args[s->nargs++] = (struct trace_arg){.key = key, .kind = TRACE_NUMBER, .number = number};
 }
 
-/* microseconds with the nanoseconds as decimals */
-static void print_time(FILE *out, const char *key, int64_t ns)
+static void add_text(struct trace_slice *s, const char *key, const char *text)
 {
-    fprintf(out, ",\"%s\":%lld.%03lld", key, (long long)(ns / 1000), (long long)(ns % 1000));
+    s->args[s->nargs++] = (struct trace_arg){.key = key, .kind = TRACE_TEXT, .text = text};
 }
 
-static void name_process(struct writer *w, uint32_t rank, uint32_t role)
+static void write_process(struct writer *w, uint32_t rank, uint32_t role)
 {
     const struct mesh *m = &w->p->mesh;
-    begin_event(w);
-    fprintf(w->out,
-            "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%u,\"args\":{\"name\":\"rank %u: pp %u, tp %u, "
-            "cp %u, dp %u\"}}",
-            rank, rank, role, mesh_number(m, rank, m->dim[MESH_TP]), mesh_number(m, rank, m->dim[MESH_CP]),
-            mesh_number(m, rank, m->dim[MESH_DP]));
-    begin_event(w);
-    fprintf(w->out, "{\"ph\":\"M\",\"name\":\"process_labels\",\"pid\":%u,\"args\":{\"labels\":\"layers %s\"}}", rank,
-            show_layers(w->arena, w->p, role));
-    begin_event(w);
-    fprintf(w->out, "{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%u,\"args\":{\"sort_index\":%u}}", rank,
-            rank);
-}
-
-static void name_thread(struct writer *w, uint32_t rank, uint32_t thread, const char *name)
-{
-    begin_event(w);
-    fprintf(w->out, "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":\"%s\"}}", rank,
-            thread, name);
-    begin_event(w);
-    fprintf(w->out, "{\"ph\":\"M\",\"name\":\"thread_sort_index\",\"pid\":%u,\"tid\":%u,\"args\":{\"sort_index\":%u}}",
-            rank, thread, thread);
+    const char *name = arena_printf(w->arena, "rank %u: pp %u, tp %u, cp %u, dp %u", rank, role,
+                                    mesh_number(m, rank, m->dim[MESH_TP]), mesh_number(m, rank, m->dim[MESH_CP]),
+                                    mesh_number(m, rank, m->dim[MESH_DP]));
+    w->form->process(&w->out, rank, name, arena_printf(w->arena, "layers %s", show_layers(w->arena, w->p, role)));
 }
 
 static void write_actions(struct writer *w, uint32_t rank, uint32_t role)
 {
     uint32_t n;
     const struct show_block *b = show_blocks(w->arena, w->p->train[role], &w->p->timeline->roles[role], &n);
-    name_thread(w, rank, ACTIONS_THREAD, "actions");
+    w->form->thread(&w->out, rank, ACTIONS_THREAD, "actions");
     for (uint32_t i = 0; i < n; i++) {
-        begin_event(w);
-        fprintf(w->out, "{\"ph\":\"X\",\"cat\":\"action\",\"name\":\"%s\",\"pid\":%u,\"tid\":%u",
-                show_block_name(w->arena, &b[i]), rank, ACTIONS_THREAD);
-        print_time(w->out, "ts", b[i].start_ns);
-        print_time(w->out, "dur", b[i].end_ns - b[i].start_ns);
+        struct trace_slice s = {.category = "action",
+                                .name = show_block_name(w->arena, &b[i]),
+                                .rank = rank,
+                                .thread = ACTIONS_THREAD,
+                                .start_ns = b[i].start_ns,
+                                .end_ns = b[i].end_ns};
+        if (b[i].other || b[i].stage != NONE)
+            add_number(&s, "stage", b[i].stage);
         if (b[i].other)
-            fprintf(w->out, ",\"args\":{\"stage\":%u,\"other_stage\":%u}", b[i].stage, b[i].other_stage);
-        else if (b[i].stage != NONE)
-            fprintf(w->out, ",\"args\":{\"stage\":%u}", b[i].stage);
-        fputc('}', w->out);
+            add_number(&s, "other_stage", b[i].other_stage);
+        w->form->slice(&w->out, &s);
     }
 }
 
@@ -104,19 +84,21 @@ static void write_idles(struct writer *w, uint32_t rank, uint32_t role)
     const struct program *p = w->p->train[role];
     const struct sim_role *r = &w->p->timeline->roles[role];
     if (r->nidles)
-        name_thread(w, rank, IDLE_THREAD, "idle");
+        w->form->thread(&w->out, rank, IDLE_THREAD, "idle");
     for (uint32_t i = 0; i < r->nidles; i++) {
         const struct sim_idle *d = &r->idles[i];
-        begin_event(w);
-        fprintf(w->out, "{\"ph\":\"X\",\"cat\":\"idle\",\"name\":\"%s\",\"pid\":%u,\"tid\":%u", idle_names[d->cause],
-                rank, IDLE_THREAD);
-        print_time(w->out, "ts", d->start_ns);
-        print_time(w->out, "dur", d->end_ns - d->start_ns);
-        fprintf(w->out, ",\"args\":{\"because_of_role\":%u", d->who);
-        if (d->on != NONE)
-            fprintf(w->out, ",\"waited_for\":\"%s\",\"waited_for_seq\":%u", isa_info(p->insns[d->on].op)->name,
-                    p->insns[d->on].seq);
-        fputs("}}", w->out);
+        struct trace_slice s = {.category = "idle",
+                                .name = idle_names[d->cause],
+                                .rank = rank,
+                                .thread = IDLE_THREAD,
+                                .start_ns = d->start_ns,
+                                .end_ns = d->end_ns};
+        add_number(&s, "because_of_role", d->who);
+        if (d->on != NONE) {
+            add_text(&s, "waited_for", isa_info(p->insns[d->on].op)->name);
+            add_number(&s, "waited_for_seq", p->insns[d->on].seq);
+        }
+        w->form->slice(&w->out, &s);
     }
 }
 
@@ -129,61 +111,55 @@ static void write_memory(struct writer *w, uint32_t rank, uint32_t role)
     uint32_t n;
     uint64_t told = UINT64_MAX, least = p->arena_bytes / MEMORY_STEPS;
     const struct live_point *points = simulate_memory(w->arena, p, r, &n);
+    w->form->counter(&w->out, rank);
     for (uint32_t i = 0; i < n; i++) {
         uint64_t change = points[i].bytes > told ? points[i].bytes - told : told - points[i].bytes;
         if (i && i + 1 < n && change < least && points[i].bytes != r->peak_live_bytes)
             continue;
         told = points[i].bytes;
-        begin_event(w);
-        fprintf(w->out, "{\"ph\":\"C\",\"name\":\"live bytes\",\"pid\":%u", rank);
-        print_time(w->out, "ts", points[i].at_ns);
-        fprintf(w->out, ",\"args\":{\"bytes\":%llu}}", (unsigned long long)told);
+        w->form->count(&w->out, rank, points[i].at_ns, told);
     }
 }
 
 /* what an instruction moves, with whom, over which level of the cluster, and how fast */
-static void write_transfer(struct writer *w, uint32_t role, uint32_t i)
+static void add_transfer(struct writer *w, uint32_t role, uint32_t i, struct trace_slice *s)
 {
     struct transfer t;
     if (!transfer_of(w->p, role, i, &t))
         return;
-    struct arena_mark mark = arena_mark(w->arena);
-    const struct sim_interval *s = &w->p->timeline->roles[role].insns[i];
-    strbuf_clear(&w->text);
-    strbuf_json(&w->text, ",'bytes':%lu,'group':%s,'members':%u,'tier':%s", t.bytes,
-                transfer_group(w->arena, w->p, &t, role), t.members, transfer_tier(w->p, &t));
+    add_number(s, "bytes", t.bytes);
+    add_text(s, "group", transfer_group(w->arena, w->p, &t, role));
+    add_number(s, "members", t.members);
+    add_text(s, "tier", transfer_tier(w->p, &t));
     if (s->end_ns > s->start_ns)
-        strbuf_json(&w->text, ",'bytes_s':%g", 1e9 * (double)t.bytes / (double)(s->end_ns - s->start_ns));
-    fputs(w->text.text, w->out);
-    arena_reset(w->arena, mark);
+        s->args[s->nargs++] = (struct trace_arg){
+            .key = "bytes_s", .kind = TRACE_REAL, .real = 1e9 * (double)t.bytes / (double)(s->end_ns - s->start_ns)};
 }
 
-static void write_insn(struct writer *w, uint32_t rank, uint32_t role, uint32_t i)
+static struct trace_slice insn_slice(struct writer *w, uint32_t rank, uint32_t role, uint32_t i)
 {
-    const struct program *p = w->p->train[role];
-    const struct sim_role *r = &w->p->timeline->roles[role];
-    const struct insn *n = &p->insns[i];
+    const struct sim_interval *x = &w->p->timeline->roles[role].insns[i];
+    const struct insn *n = &w->p->train[role]->insns[i];
     const char *op = isa_info(n->op)->name;
-    begin_event(w);
-    fprintf(w->out, "{\"ph\":\"X\",\"cat\":\"%s\",\"name\":\"", isa_queue_name((enum queue)n->queue));
+    struct trace_slice s = {.category = isa_queue_name((enum queue)n->queue),
+                            .name = op,
+                            .rank = rank,
+                            .thread = n->queue + 1u,
+                            .start_ns = x->start_ns,
+                            .end_ns = x->end_ns};
     if (n->action && n->microbatch != NONE)
-        fprintf(w->out, "%c%u %s\"", n->action, n->microbatch, op);
+        s.name = arena_printf(w->arena, "%c%u %s", n->action, n->microbatch, op);
     else if (n->action)
-        fprintf(w->out, "%c %s\"", n->action, op);
-    else
-        fprintf(w->out, "%s\"", op);
-    fprintf(w->out, ",\"pid\":%u,\"tid\":%u", rank, n->queue + 1u);
-    print_time(w->out, "ts", r->insns[i].start_ns);
-    print_time(w->out, "dur", r->insns[i].end_ns - r->insns[i].start_ns);
-    fprintf(w->out, ",\"args\":{\"seq\":%u", n->seq);
+        s.name = arena_printf(w->arena, "%c %s", n->action, op);
+    add_number(&s, "seq", n->seq);
     if (n->layer != NONE)
-        fprintf(w->out, ",\"layer\":%u", n->layer);
+        add_number(&s, "layer", n->layer);
     if (n->stage != UINT16_MAX)
-        fprintf(w->out, ",\"stage\":%u", n->stage);
+        add_number(&s, "stage", n->stage);
     if (n->line)
-        fprintf(w->out, ",\"line\":%u", n->line);
-    write_transfer(w, role, i);
-    fputs("}}", w->out);
+        add_number(&s, "line", n->line);
+    add_transfer(w, role, i, &s);
+    return s;
 }
 
 /* The rank at the other end of a SEND or RECV, or NONE. */
@@ -203,22 +179,18 @@ static uint32_t peer_of(const struct plan *p, uint32_t rank, const struct progra
 }
 
 /* number: of this transfer on its channel, from 0 */
-static void write_flow(struct writer *w, uint32_t rank, uint32_t peer, bool sends, uint64_t number,
-                       const struct insn *n, int64_t at_ns)
+static void add_flow(struct writer *w, struct trace_slice *s, uint32_t peer, const struct insn *n, uint64_t number)
 {
-    uint64_t world = w->p->mesh.nranks, source = sends ? rank : peer, target = sends ? peer : rank;
-    begin_event(w);
-    fprintf(w->out, "{\"ph\":\"%s\",\"cat\":\"transfer\",\"name\":\"%s\",\"id\":%llu,\"pid\":%u,\"tid\":%u",
-            sends ? "s" : "f\",\"bp\":\"e", n->action == 'F' ? "activations" : "gradients",
-            (unsigned long long)((number * world + source) * world + target), rank, n->queue + 1u);
-    print_time(w->out, "ts", at_ns);
-    fputc('}', w->out);
+    bool sends = n->op == OP_SEND;
+    uint64_t world = w->p->mesh.nranks, source = sends ? s->rank : peer, target = sends ? peer : s->rank;
+    s->flow = sends ? FLOW_BEGINS : FLOW_ENDS;
+    s->flow_name = n->action == 'F' ? "activations" : "gradients";
+    s->flow_id = (number * world + source) * world + target;
 }
 
 static void write_queue(struct writer *w, uint32_t rank, uint32_t role, enum queue q)
 {
     const struct program *p = w->p->train[role];
-    const struct sim_role *r = &w->p->timeline->roles[role];
     uint64_t *sent = ARENA_ARRAY(w->arena, uint64_t, 2 * (size_t)w->p->nroles), *received = sent + w->p->nroles;
     bool named = false;
     for (uint32_t i = 0; i < p->ninsns; i++) {
@@ -226,34 +198,17 @@ static void write_queue(struct writer *w, uint32_t rank, uint32_t role, enum que
         if (n->queue != q)
             continue;
         if (!named)
-            name_thread(w, rank, q + 1u, isa_queue_name(q));
+            w->form->thread(&w->out, rank, q + 1u, isa_queue_name(q));
         named = true;
-        write_insn(w, rank, role, i);
-        uint32_t peer = peer_of(w->p, rank, p, n);
-        if (peer == NONE)
-            continue;
-        bool sends = n->op == OP_SEND;
-        uint32_t peer_role = w->p->ranks->ranks[peer].role;
-        uint64_t number = sends ? sent[peer_role]++ : received[peer_role]++;
-        if (is_selected(w, peer))
-            write_flow(w, rank, peer, sends, number, n, r->insns[i].start_ns);
+        struct arena_mark mark = arena_mark(w->arena);
+        struct trace_slice s = insn_slice(w, rank, role, i);
+        uint32_t peer = peer_of(w->p, rank, p, n), peer_role = peer == NONE ? 0 : w->p->ranks->ranks[peer].role;
+        uint64_t number = peer == NONE ? 0 : n->op == OP_SEND ? sent[peer_role]++ : received[peer_role]++;
+        if (peer != NONE && is_selected(w, peer))
+            add_flow(w, &s, peer, n, number);
+        w->form->slice(&w->out, &s);
+        arena_reset(w->arena, mark);
     }
-}
-
-static void write_tail(struct writer *w)
-{
-    const struct predicted f = plan_predicted(w->p);
-    struct strbuf *b = &w->text;
-    strbuf_clear(b);
-    strbuf_text(b, "\n],\n\"displayTimeUnit\":\"ms\",\n");
-    if (w->nranks == 1)
-        strbuf_printf(b, "\"distributedInfo\":{\"rank\":%u,\"world_size\":%u},\n", w->ranks[0], w->p->mesh.nranks);
-    strbuf_json(b,
-                "'otherData':{'producer':'llmc','simulated':true,'model':%s,'step_time_s':%g,'bubble_fraction':%g,"
-                "'exposed_comm_fraction':%g,'peak_memory_bytes':%lu,'peak_memory_rank':%u}}\n",
-                w->p->job->model.name, f.step_time_s, f.bubble_fraction, f.exposed_comm_fraction, f.peak_memory_bytes,
-                f.peak_memory_rank);
-    fputs(b->text, w->out);
 }
 
 static int ascending(const void *x, const void *y)
@@ -262,9 +217,15 @@ static int ascending(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-void trace_write(const struct plan *p, const uint32_t *ranks, uint32_t nranks, FILE *out)
+void trace_write(const struct plan *p, const uint32_t *ranks, uint32_t nranks, bool perfetto, FILE *out)
 {
-    struct writer w = {.p = p, .out = out, .arena = arena_new(), .ranks = ranks, .nranks = nranks, .comma = ""};
+    struct writer w = {.p = p,
+                       .form = perfetto ? &trace_perfetto : &trace_json,
+                       .out.stream = out,
+                       .arena = arena_new(),
+                       .ranks = ranks,
+                       .nranks = nranks};
+    w.out.arena = w.arena;
     if (!ranks) {
         uint32_t *first = ARENA_ARRAY(w.arena, uint32_t, p->nroles);
         for (uint32_t r = 0; r < p->nroles; r++)
@@ -273,11 +234,11 @@ void trace_write(const struct plan *p, const uint32_t *ranks, uint32_t nranks, F
         w.ranks = first;
         w.nranks = p->nroles;
     }
-    fputs("{\"traceEvents\":[", out);
+    w.form->begin(&w.out);
     for (uint32_t i = 0; i < w.nranks; i++) {
         struct arena_mark mark = arena_mark(w.arena);
         uint32_t role = p->ranks->ranks[w.ranks[i]].role;
-        name_process(&w, w.ranks[i], role);
+        write_process(&w, w.ranks[i], role);
         write_actions(&w, w.ranks[i], role);
         write_idles(&w, w.ranks[i], role);
         write_memory(&w, w.ranks[i], role);
@@ -285,8 +246,8 @@ void trace_write(const struct plan *p, const uint32_t *ranks, uint32_t nranks, F
             write_queue(&w, w.ranks[i], role, (enum queue)q);
         arena_reset(w.arena, mark);
     }
-    write_tail(&w);
-    strbuf_free(&w.text);
+    w.form->end(&w.out, p, w.ranks, w.nranks);
+    strbuf_free(&w.out.text);
     arena_free(w.arena);
 }
 

@@ -1,7 +1,8 @@
 #ifndef LLMC_TRACE_H
 #define LLMC_TRACE_H
 
-/* `llmc trace`: the simulated step as Chrome trace JSON, for ui.perfetto.dev and chrome://tracing.
+/* `llmc trace`: the simulated step as Chrome trace JSON, for ui.perfetto.dev and chrome://tracing, or the same in
+ * Perfetto's own form, a twentieth of the size.
  *
  * One process per rank (pid = rank), one thread per queue, one for whole actions and one for idle time by its cause; a
  * counter of live bytes. "X" events of a thread do not overlap and ascend in time; a flow arrow ("s", "f") per send
@@ -11,7 +12,7 @@
 #include "compiler/emit/plan.h"
 
 /* ranks: distinct and ascending; NULL: the first rank of every role */
-void trace_write(const struct plan *p, const uint32_t *ranks, uint32_t nranks, FILE *out);
+void trace_write(const struct plan *p, const uint32_t *ranks, uint32_t nranks, bool perfetto, FILE *out);
 
 /* Parses "0,8-15" or "all" into an ascending array without repeats in the arena.  false, with a sentence in *why, if
  * the text is malformed. */

@@ -1,6 +1,6 @@
 /* The simulated step of all roles as a stream of numbers, which page/record.js reads back.
  *
- * Every number is a LEB128 varint (DWARF 5, section 7.6); one that may be negative is folded to 0, -1, 1, -2, ...
+ * Every number is a varint (strbuf_varint()); one that may be negative is folded to 0, -1, 1, -2, ...
  * first. Times are nanoseconds.  For each role:
  *
  *   kinds of instructions: how many; then of each opcode, queue, action's letter, stage + 1, layer + 1, line,
@@ -23,16 +23,9 @@
 
 enum { POINTS = 1000 };
 
-static void put(struct strbuf *out, uint64_t v)
-{
-    for (; v > 127; v >>= 7)
-        strbuf_char(out, (char)(v | 128));
-    strbuf_char(out, (char)v);
-}
-
 static void put_signed(struct strbuf *out, int64_t v)
 {
-    put(out, v < 0 ? ~((uint64_t)v << 1) : (uint64_t)v << 1);
+    strbuf_varint(out, v < 0 ? ~((uint64_t)v << 1) : (uint64_t)v << 1);
 }
 
 /* ---- kinds of instructions ---- */
@@ -167,16 +160,16 @@ struct recorder {
 
 static void put_kind(struct strbuf *out, const struct kind *k)
 {
-    put(out, k->op);
-    put(out, k->queue);
-    put(out, (uint8_t)k->action);
-    put(out, k->stage == UINT16_MAX ? 0 : k->stage + 1u);
-    put(out, k->layer + 1u); /* NONE + 1 = 0 */
-    put(out, k->line);
-    put(out, k->again);
-    put(out, k->bytes);
-    put(out, k->transfer + 1u);
-    put(out, k->peer + 1u);
+    strbuf_varint(out, k->op);
+    strbuf_varint(out, k->queue);
+    strbuf_varint(out, (uint8_t)k->action);
+    strbuf_varint(out, k->stage == UINT16_MAX ? 0 : k->stage + 1u);
+    strbuf_varint(out, k->layer + 1u); /* NONE + 1 = 0 */
+    strbuf_varint(out, k->line);
+    strbuf_varint(out, k->again);
+    strbuf_varint(out, k->bytes);
+    strbuf_varint(out, k->transfer + 1u);
+    strbuf_varint(out, k->peer + 1u);
 }
 
 /* instruction at each position of each queue: at[first[q] + position] */
@@ -212,11 +205,11 @@ static void put_insns(const struct recorder *x)
         }
         of[i] = find_kind(&kinds, &k);
     }
-    put(x->out, kinds.list.n);
+    strbuf_varint(x->out, kinds.list.n);
     for (size_t k = 0; k < kinds.list.n; k++)
         put_kind(x->out, &kinds.list.at[k]);
     int64_t now[NQUEUES] = {0};
-    put(x->out, p->ninsns);
+    strbuf_varint(x->out, p->ninsns);
     for (uint32_t i = 0; i < p->ninsns; i++) {
         const struct insn *n = &p->insns[i];
         const struct sim_interval *s = &x->r->insns[i];
@@ -229,11 +222,11 @@ static void put_insns(const struct recorder *x)
                 last = on;
             }
         }
-        put(x->out, of[i]);
-        put(x->out, n->microbatch + 1u);
+        strbuf_varint(x->out, of[i]);
+        strbuf_varint(x->out, n->microbatch + 1u);
         put_signed(x->out, s->start_ns - now[n->queue]);
-        put(x->out, (uint64_t)(s->end_ns - s->start_ns));
-        put(x->out, i - last);
+        strbuf_varint(x->out, (uint64_t)(s->end_ns - s->start_ns));
+        strbuf_varint(x->out, i - last);
         now[n->queue] = s->end_ns;
     }
 }
@@ -242,31 +235,31 @@ static void put_blocks(const struct recorder *x)
 {
     uint32_t n;
     const struct show_block *b = show_blocks(x->arena, x->p, x->r, &n);
-    put(x->out, n);
+    strbuf_varint(x->out, n);
     for (; n--; b++) {
-        put(x->out, b->first);
-        put(x->out, b->last);
-        put(x->out, (uint8_t)b->action);
-        put(x->out, b->stage + 1u);
-        put(x->out, b->microbatch + 1u);
-        put(x->out, (uint8_t)b->other);
-        put(x->out, b->other ? b->other_stage + 1u : 0);
-        put(x->out, b->other ? b->other_microbatch + 1u : 0);
+        strbuf_varint(x->out, b->first);
+        strbuf_varint(x->out, b->last);
+        strbuf_varint(x->out, (uint8_t)b->action);
+        strbuf_varint(x->out, b->stage + 1u);
+        strbuf_varint(x->out, b->microbatch + 1u);
+        strbuf_varint(x->out, (uint8_t)b->other);
+        strbuf_varint(x->out, b->other ? b->other_stage + 1u : 0);
+        strbuf_varint(x->out, b->other ? b->other_microbatch + 1u : 0);
     }
 }
 
 static void put_idles(const struct recorder *x)
 {
     int64_t now = 0;
-    put(x->out, x->r->nidles);
+    strbuf_varint(x->out, x->r->nidles);
     for (uint32_t i = 0; i < x->r->nidles; i++) {
         const struct sim_idle *d = &x->r->idles[i];
         put_signed(x->out, d->start_ns - now);
-        put(x->out, (uint64_t)(d->end_ns - d->start_ns));
-        put(x->out, d->cause);
-        put(x->out, d->insn + 1u);
-        put(x->out, d->on + 1u);
-        put(x->out, d->who);
+        strbuf_varint(x->out, (uint64_t)(d->end_ns - d->start_ns));
+        strbuf_varint(x->out, d->cause);
+        strbuf_varint(x->out, d->insn + 1u);
+        strbuf_varint(x->out, d->on + 1u);
+        strbuf_varint(x->out, d->who);
         now = d->end_ns;
     }
 }
@@ -310,7 +303,7 @@ static struct classes find_classes(struct arena *a, const struct program *p)
 
 static void put_point(struct strbuf *out, int64_t *last, int64_t at, uint32_t n, int64_t *told, const int64_t *bytes)
 {
-    put(out, (uint64_t)(at - *last));
+    strbuf_varint(out, (uint64_t)(at - *last));
     for (uint32_t k = 0; k < n; k++) {
         put_signed(out, bytes[k] - told[k]);
         told[k] = bytes[k];
@@ -359,7 +352,7 @@ static void put_memory(const struct recorder *x)
             live += changes[i].bytes;
         }
     }
-    put(x->out, points);
+    strbuf_varint(x->out, points);
     strbuf_bytes(x->out, list.text, list.length);
     strbuf_free(&list);
 }

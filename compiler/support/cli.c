@@ -83,6 +83,9 @@ static const char transition_more[] =
     "memory, and goes on by the second. Every element is proved to arrive exactly once; --check DIR proves it\n"
     "again from the folder. Both plans' state has to fit at once; where it does not, and where --lost takes\n"
     "what no other node holds, exit code 1 says so: 'llmrun TO --resume' then goes by a checkpoint.\n";
+static const char trace_more[] =
+    "json is Chrome's format, a line per event; perfetto is Perfetto's own, with the same tracks, slices, arrows,\n"
+    "counters and arguments in a twentieth of the bytes, and the figures of plan.json on a track 'step'.\n";
 static const char tokens_more[] =
     "IN may be a FIFO, or - for standard input; OUT a FIFO or device, or - for standard output. A regular\n"
     "file is replaced when all is written.\n";
@@ -113,7 +116,8 @@ static const struct command commands[] = {
      explore_more},
     {"export", "DIR --to TARGET", "the plan in another stack's words, on stdout or to -o FILE", 1, 1, "to output",
      export_more},
-    {"trace", "DIR -o FILE", "predicted timeline for Perfetto or chrome://tracing", 1, 1, "output ranks times", NULL},
+    {"trace", "DIR -o FILE", "predicted timeline for Perfetto or chrome://tracing", 1, 1, "output ranks format times",
+     trace_more},
     {"diff", "DIR DIR | DIR TRACE", "two plans; or a trace that llmrun wrote against the predicted timeline", 2, 2,
      "json", diff_more},
     {"transition", "FROM TO -o DIR", "the proved programs that move a job's state from one plan to another", 2, 2,
@@ -170,6 +174,7 @@ static const struct option_row rows[] = {
     {"lost", 0, NUMBER, AT(lost), "NODE", "this node of the first plan is gone with its memory; TO is for the others"},
     {"check", 0, TEXT, AT(check), "DIR", "prove the transition in DIR instead of making one"},
     {"leave-out", 0, TEXT, AT(left_out), "FIELDS", "fields, with commas between them, to go on without"},
+    {"format", 0, TEXT, AT(format), "FORMAT", "json (if not said) or perfetto"},
     {"times", 0, FLAG, AT(times), NULL, "every instruction's time alone, for 'llmrun --paced'"},
     {"ascii", 0, FLAG, AT(ascii), NULL, "draw with ASCII only"},
     {"help", 'h', FLAG, AT(help), NULL, "this text"},

@@ -14,7 +14,7 @@ struct options {
     const char *args[4];
     uint32_t nsets, nsweeps;
     const char *sets[64], *sweeps[8];
-    const char *output, *stage, *ranks, *filter, *check, *from, *to, *left_out;
+    const char *output, *stage, *ranks, *filter, *check, *from, *to, *left_out, *format;
     uint64_t top, budget, spares, zoom;
     double price;                     /* dollars per GPU hour; 0 = not given */
     uint32_t rank, stage_index, lost; /* UINT32_MAX = not given */

@@ -57,6 +57,13 @@ void strbuf_char(struct strbuf *b, char c)
     strbuf_bytes(b, &c, 1);
 }
 
+void strbuf_varint(struct strbuf *b, uint64_t v)
+{
+    for (; v > 127; v >>= 7)
+        strbuf_char(b, (char)(v | 128));
+    strbuf_char(b, (char)v);
+}
+
 void strbuf_repeat(struct strbuf *b, char c, size_t n)
 {
     reserve(b, n);

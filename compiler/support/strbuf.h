@@ -5,6 +5,7 @@
  * text is never NULL after the first append.  Interacts with nothing but malloc. */
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct strbuf {
     char *text;
@@ -17,6 +18,7 @@ void strbuf_bytes(struct strbuf *b, const void *bytes, size_t n);
 void strbuf_text(struct strbuf *b, const char *s);
 void strbuf_char(struct strbuf *b, char c);
 void strbuf_repeat(struct strbuf *b, char c, size_t n);
+void strbuf_varint(struct strbuf *b, uint64_t v); /* LEB128 (DWARF 5, section 7.6): 7 bits a byte, the lowest first */
 void strbuf_printf(struct strbuf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* s behind what the line holds up to `column`, broken at blanks so that no line is wider than `width` where that is

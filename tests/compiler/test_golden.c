@@ -123,7 +123,7 @@ static void write_views(struct golden *g, const struct plan *p)
 
 static void write_traces(struct golden *g, const struct plan *p)
 {
-    trace_write(p, NULL, 0, g->text);
+    trace_write(p, NULL, 0, false, g->text);
     trace_times(p, g->text);
 }
 

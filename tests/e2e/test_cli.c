@@ -176,6 +176,8 @@ static void test_usage(void)
         {"$L plan $M $C -o $D/q --json=yes", 2, "--json takes no value"},
         {"$L trace $D/p", 2, "trace wants -o FILE"},
         {"$L trace $D/p -o $D/t --ranks 0,99", 2, "'0,99' is not a list of ranks"},
+        {"$L trace $D/p -o $D/t --format xml", 2, "--format wants json or perfetto, not 'xml'"},
+        {"$L trace $D/p -o $D/t --format json --times", 2, "--times has a format of its own"},
         {"$L tokens $M", 2, "tokens wants -o OUT"},
         {"$L show $D/p --rank 8", 2, "there is no rank 8; the plan has ranks 0 to 7"},
         {"$L show $D/p --rank 4294967294", 2, "there is no rank 4294967294; "},

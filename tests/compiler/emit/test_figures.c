@@ -249,7 +249,7 @@ static void write_plan(const struct plan *p, FILE *out)
 }
 static void write_trace(const struct plan *p, FILE *out)
 {
-    trace_write(p, NULL, 0, out);
+    trace_write(p, NULL, 0, false, out);
 }
 static void write_memory(const struct plan *p, FILE *out)
 {

@@ -108,7 +108,7 @@ static json_t *load(const struct plan *p, const uint32_t *ranks, uint32_t n)
     char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
-    trace_write(p, ranks, n, f);
+    trace_write(p, ranks, n, false, f);
     fclose(f);
     json_error_t e;
     json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &e);
