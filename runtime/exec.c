@@ -196,11 +196,11 @@ static enum progress pass_shuffled(struct exec *e, struct play *play)
     }
     if (all == MOVED || allowed == everyone)
         return all;
-    if (all == STUCK && e->patience > 4)
+    if (e->patience > 4)
         e->patience = 4; /* nothing allowed can move: do not spin for long */
     if (e->patience == 0)
         e->allowed = everyone, e->patience = 1;
-    return MOVED;
+    return HELD_BACK;
 }
 
 static void check_peers(const struct exec *e)
@@ -310,7 +310,7 @@ static enum status run(struct exec *e, enum routine which, enum phase phase)
             return world_failed(e->s.world);
         if (moved == MOVED)
             patience.polls = 0;
-        else
+        else if (moved == STUCK)
             TRY(wait_for_peers(e, play, event, &patience));
     }
     return STATUS_OK;

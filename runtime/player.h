@@ -12,8 +12,8 @@
 #include "runtime/exec.h"
 
 struct json_t;
-/* state of a queue's head; ENDED: it is done, and the next one may begin */
-enum progress { STUCK, MOVED, ENDED, BROKEN };
+/* state of a queue's head; ENDED: it is done, and the next one may begin; HELD_BACK: nothing moved that was allowed to */
+enum progress { STUCK, MOVED, ENDED, BROKEN, HELD_BACK };
 struct play;
 
 struct player {
