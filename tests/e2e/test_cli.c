@@ -135,7 +135,7 @@ static void test_fine(void)
         {"$L trace $D/p --output=$D/t.json --ranks 0,6-7", 0, NULL},
         {"$R --help", 0, NULL},
         {"$R --version", 0, NULL},
-        {"$R $D/p --data $D/t.bin --steps 1 --quiet", 0, NULL},
+        {"$L plan $M $C -q --set 'batch=4 sequences' -o $D/small && $R $D/small --data $D/t.bin --steps 1 --quiet", 0, NULL},
     };
     EXPECT_ALL(lines, true);
 }
@@ -310,8 +310,8 @@ static const struct {
     {"$L plan $M $C -q -o $D/p --json", CONTRACT " seconds", 0, false},
     {"cat $D/p/plan.json", CONTRACT, 0, false},
     {"$L estimate $M $C --json", CONTRACT " seconds", 0, false},
-    {"$L estimate plans/deepseek-v3/model.llm topologies/h800-2048.xml --json", CONTRACT " seconds", 0,
-     false},
+    {"$L estimate plans/tiny-moe/model.llm topologies/cpu16.xml --json", CONTRACT " seconds", 0, false},
+    {"$L estimate plans/llama3-70b-fsdp/model.llm topologies/h100-1024.xml --set gpus=64 --json", CONTRACT " seconds", 0, false},
     {"$L estimate $M $C --formulas --json", CONTRACT " seconds; traffic; memory_limit_bytes; formulas", 0, false},
     {"$L estimate $M $C --sweep tp=1 --json",
      "schema; sweep: tp; why; estimate: schema decision predicted", 0, false},
@@ -339,7 +339,7 @@ static const struct {
     {"$L show nodir --json", "file; line; column; length; code; message; notes; fix", 3, true},
     {"$L plan $M $C -o $D/no/q --json", "file; line; column; length; code; message; notes; fix", 4, true},
     {"$L show $D/p --rank 8 --json", "file; line; column; length; code; message; notes; fix", 2, true},
-    {"$R $D/p --data $D/t --steps 1 --json", "steps; ranks; tokens; loss", 0, false},
+    {"$L plan $M $C -q --set 'batch=4 sequences' -o $D/small >$D/x && $R $D/small --data $D/t --steps 1 --json", "steps; ranks; tokens; loss", 0, false},
 };
 
 static void test_json(void)
