@@ -1,6 +1,7 @@
 /* The fake device as a plugin that llmrun opens, and the fake NCCL, of one rank, as a library:
  *   LLMRUN_CUDA=build/tests/fake/llmrun-fake.so LLMRUN_NCCL=$LLMRUN_CUDA llmrun --device cuda ...
- * FAKE_GPUS says how many devices there are, 1 if it does not. */
+ * FAKE_GPUS says how many devices there are, 1 if it does not.  FAKE_IDLE: for a test that only asks how long kernels take; each
+ * takes IDLE_MS by the events' clock, and nothing is computed or copied. */
 
 #include "tests/fake/fake_nccl.h"
 
@@ -10,12 +11,52 @@ extern struct cuda_plugin llmrun_cuda;
 struct cuda_plugin llmrun_cuda;
 static const struct nccl_functions *nccl;
 
+static const float IDLE_MS = 90;
+static struct cuda_runtime idle;
+static float launched_ms, recorded_ms[2]; /* at the last two events */
+
+static const char *idle_launch(enum op op, const struct cuda_call *c)
+{
+    (void)op, (void)c;
+    launched_ms += IDLE_MS;
+    return NULL;
+}
+
+static int idle_record(cuda_event e, cuda_stream s)
+{
+    (void)e, (void)s;
+    recorded_ms[0] = recorded_ms[1];
+    recorded_ms[1] = launched_ms;
+    return 0;
+}
+
+static int idle_elapsed(float *ms, cuda_event from, cuda_event to)
+{
+    (void)from, (void)to;
+    *ms = recorded_ms[1] - recorded_ms[0];
+    return 0;
+}
+
+static int idle_copy(void *to, const void *from, size_t bytes, int kind, cuda_stream s)
+{
+    (void)to, (void)from, (void)bytes, (void)kind, (void)s;
+    return 0;
+}
+
 __attribute__((constructor)) static void fill(void)
 {
     const char *devices = getenv("FAKE_GPUS");
     const struct fake_setup s = {.seed = 1, .devices = devices ? atoi(devices) : 1, .memory_bytes = (uint64_t)16 << 30};
     const struct fake_nccl_setup quiet = {.seed = 0};
     llmrun_cuda = *fake_cuda_open(&s);
+    if (getenv("FAKE_IDLE")) {
+        idle = *llmrun_cuda.runtime;
+        idle.EventRecord = idle_record;
+        idle.EventElapsedTime = idle_elapsed;
+        idle.MemcpyAsync = idle_copy;
+        llmrun_cuda.runtime = &idle;
+        llmrun_cuda.launch = idle_launch;
+    }
     nccl = fake_nccl_open(&quiet, 1);
     if (!nccl)
         abort();
