@@ -164,7 +164,7 @@ static void test_duplicate(void)
 static void test_slow_storage(void)
 {
     expect("mkdir -p $D/slow; D2=$(realpath $D/slow); LD_PRELOAD=$(realpath ${L%/llmc})/tests/preload/faults.so FAULTS_BELOW=$D2 FAULTS_DELAY=150 "
-           "$R $D/p --data $D/t.bin --steps 150 --quiet --checkpoint $D2/c --every 0.1s --log $D/end.jsonl --json >$D/json || exit; "
+           "$R $D/p --data $D/t.bin --steps 80 --quiet --checkpoint $D2/c --every 0.1s --log $D/end.jsonl --json >$D/json || exit; "
            "sed 's/.*step_time_s\": \\([0-9.e-]*\\).*/\\1/' $D/end.jsonl | sort -g | tail -n 1 | "
            "awk '$1 > 1 { print \"a step took \" $1 > \"/dev/stderr\"; exit 1 }' || exit; cat $D/json >&2",
            0, "\"left_out\": ");
