@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 const char *const checkpoint_folders[NSTATES] = {"", "moment1/", "moment2/"};
@@ -324,12 +325,19 @@ static enum status read_generation(const char *folder, struct checkpoint *c, str
 
 /* ---- one run at a time ---- */
 
+/* ranks whose launcher was killed are dying, but perhaps not dead, when the next run begins */
+enum { PATIENCE_MS = 1000, NAP_MS = 10 };
+
 enum status checkpoint_lock(const char *dir, FILE **out, struct error *error)
 {
     char path[CHECKPOINT_PATH + 32];
     bool taken;
     snprintf(path, sizeof path, "%.4000s/.lock", dir);
     const char *why = file_lock(path, out, &taken);
+    for (int ms = 0; taken && ms < PATIENCE_MS; ms += NAP_MS) {
+        nanosleep(&(struct timespec){.tv_nsec = NAP_MS * 1000000L}, NULL);
+        why = file_lock(path, out, &taken);
+    }
     if (taken)
         return error_set(error, STATUS_WORLD, "another run that has not ended writes its checkpoints into %s", dir);
     if (!*out)

@@ -56,7 +56,7 @@ enum status checkpoint_write(const char *folder, const struct checkpoint *c, con
 
 /* Takes DIR, which must be there, for this process and those that it forks, until all of them have closed *out or
  * ended: two runs would write over, and remove, each other's generations.  It is DIR/.lock that is locked, and the lock
- * ends with the processes; an error if another run has it. */
+ * ends with the processes; an error if another run has it and keeps it for a second. */
 enum status checkpoint_lock(const char *dir, FILE **out, struct error *error);
 
 /* DIR's generations, oldest first; the caller frees *steps.  A folder that is not there has none. */
