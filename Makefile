@@ -2,7 +2,7 @@
 #   make                       builds llmc and llmrun
 #   make deps                  installs what the build and its tests need
 #   make demo                  the whole way on this machine
-#   make check                 every test, a quarter of the drawn cases (DRAWS=all: all of them); SUITE=NAME those of that name
+#   make check                 every test, a sixth of the drawn cases (DRAWS=all: all of them); SUITE=NAME those of that name
 #   make asan                  the tests under the address and UB sanitizers
 #   make check-layouts         LAYOUTS=334         drawn layouts, which must train as one rank does
 #   make check-models          MODELS=1000         drawn models, of which no legal plan may be refused
@@ -187,6 +187,8 @@ $(B)/tests/fuzz/%: $(B)/tests/fuzz/%.o $(B)/tests/fuzz/common.o $(B)/tests/fuzz/
 $(B)/kernels/%.o: OPT += -O3 -fno-trapping-math -fno-math-errno
 # a search is millions of short sums and square roots: a third of its time; placing and proving gain a twentieth
 $(B)/compiler/%.o: OPT += -O3 -fno-math-errno
+# tests are compiled oftener than they compute
+$(B)/tests/%.o: OPT += -O1
 
 $(B)/%.o: %.c | $(B)/.deps
 	$(Q)mkdir -p $(@D); echo "  CC  $<"; $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<

@@ -15,5 +15,5 @@ uint32_t test_draws_usual(uint32_t all, uint32_t usual, uint32_t few)
 
 uint32_t test_draws(uint32_t all, uint32_t few)
 {
-    return test_draws_usual(all, all / 4 > few ? all / 4 : few, few);
+    return test_draws_usual(all, all / 6 > few ? all / 6 : few, few);
 }

@@ -45,7 +45,7 @@ static enum status try_open(const char *path, uint64_t sequence, uint64_t vocab,
     struct error error = {""};
     enum status st = data_open(path, sequence, vocab, &s, &error);
     const char *slash = strrchr(error.text, '/');
-    snprintf(tail, 256, "%s", slash ? slash + 1 : error.text);
+    snprintf(tail, 256, "%.255s", slash ? slash + 1 : error.text);
     if (st == STATUS_OK)
         data_close(s);
     return st;

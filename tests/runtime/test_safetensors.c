@@ -41,7 +41,7 @@ static enum status try_open(const char *path, char tail[512])
     struct error error = {""};
     enum status st = safetensors_open(path, &s, &error);
     const char *at = strstr(error.text, ".safetensors");
-    snprintf(tail, 512, "%s", at ? at + strlen(".safetensors: ") : error.text);
+    snprintf(tail, 512, "%.511s", at ? at + strlen(".safetensors: ") : error.text);
     if (st == STATUS_OK)
         safetensors_close(s);
     return st;

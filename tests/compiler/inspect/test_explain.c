@@ -36,19 +36,19 @@ static struct asked ask(const char *model, const char *cluster, const char *cons
 
 /* in some the schedule is pinned: where it is open, a search synthesises schedules for seconds */
 static const struct {
-    const char *model, *cluster, *sets[4];
+    const char *model, *cluster, *sets[5];
     uint32_t nsets;
 } requests[] = {
     {"plans/llama3-8b/model.llm", "topologies/h100x8.xml", {0}, 0},
     {"plans/llama3-8b/model.llm", "tests/cases/explain/seven.xml", {"pp=7", "zero=1", "schedule=zb_h1"}, 3},
     {"plans/llama3-8b/model.llm", "tests/cases/explain/slow-spine.xml", {"tp=2", "pp=4", "schedule=1f1b"}, 3},
-    {"plans/mixtral-8x7b/model.llm", "topologies/dgx-h100-superpod.xml", {"gpus=64", "pp=4", "tp=1"}, 3},
+    {"plans/mixtral-8x7b/model.llm", "topologies/dgx-h100-superpod.xml", {"gpus=64", "pp=4", "tp=1", "schedule=1f1b"}, 4},
     {"plans/tiny-llama/model.llm", "topologies/cpu8.xml", {0}, 0},
-    {"plans/gpt3-175b/model.llm", "topologies/a100-1024.xml", {"tp=8", "pp=16", "zero=1", "schedule=1f1b"}, 4},
+    {"plans/gpt3-175b/model.llm", "topologies/a100-1024.xml", {"tp=8", "pp=16", "zero=1", "schedule=1f1b", "batch=192 sequences"}, 5},
     {"plans/gpt3-175b/model.llm",
      "topologies/a100-1024.xml",
-     {"profile=\"megatron-core\"", "pp=16", "zero=1", "schedule=interleaved"},
-     4},
+     {"profile=\"megatron-core\"", "pp=16", "zero=1", "schedule=interleaved", "batch=192 sequences"},
+     5},
     {"plans/llama3-8b/model.llm", "topologies/h100x8.xml", {"profile=\"torch-fsdp\""}, 1},
 };
 #define NREQUESTS (sizeof requests / sizeof *requests)
@@ -314,8 +314,8 @@ static const struct {
     {"plans/llama3-8b/model.llm", "topologies/h100x8.xml", {"tp=16", "schedule=1f1b"}, 2, "without 'tp'"},
     {"plans/llama3-8b/model.llm",
      "topologies/h100x8.xml",
-     {"memory=8GiB", "tp=1", "zero=0"},
-     3,
+     {"memory=8GiB", "tp=1", "zero=0", "schedule=1f1b"},
+     4,
      "without 'memory'"},
     {"plans/llama3-8b/model.llm", "tests/cases/explain/mixed.xml", {0}, 0, "with use \"new\""},
     {"plans/llama3-8b/model.llm",
