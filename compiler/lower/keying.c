@@ -4,6 +4,7 @@
 
 #include "compiler/lower/order.h"
 
+#include "compiler/support/heap.h"
 #include "compiler/support/parallel.h"
 
 #include <assert.h>
@@ -116,36 +117,14 @@ static const struct slot *meeting_slot(const struct keying *k, const struct prog
     return attr == NONE ? NULL : &p->slots[p->attrs[p->insns[i].attr + attr].slot];
 }
 
-static bool before(struct event x, struct event y)
+static bool before(const struct event *x, const struct event *y)
 {
-    if (x.start != y.start)
-        return x.start < y.start;
-    return x.role != y.role ? x.role < y.role : x.vqueue < y.vqueue;
+    if (x->start != y->start)
+        return x->start < y->start;
+    return x->role != y->role ? x->role < y->role : x->vqueue < y->vqueue;
 }
 
-static void heap_push(struct keying *k, struct event e)
-{
-    vec_push(k->arena, &k->heap, e);
-    size_t i = k->heap.n - 1;
-    for (; i && before(e, k->heap.at[(i - 1) / 2]); i = (i - 1) / 2)
-        k->heap.at[i] = k->heap.at[(i - 1) / 2];
-    k->heap.at[i] = e;
-}
-
-static struct event heap_pop(struct keying *k)
-{
-    struct event top = k->heap.at[0], e = k->heap.at[--k->heap.n];
-    size_t i = 0;
-    for (size_t child; (child = 2 * i + 1) < k->heap.n; i = child) {
-        if (child + 1 < k->heap.n && before(k->heap.at[child + 1], k->heap.at[child]))
-            child++;
-        if (!before(k->heap.at[child], e))
-            break;
-        k->heap.at[i] = k->heap.at[child];
-    }
-    k->heap.at[i] = e;
-    return top;
-}
+HEAP(events, struct event, before)
 
 /* Stores the roles that meet in the head instruction of a queue as (role, virtual queue) pairs, its own first;
  * returns how many. */
@@ -210,7 +189,8 @@ static void offer_head(struct keying *k, uint32_t role, uint32_t vqueue, struct 
     for (uint32_t x = 1; x < n; x++)
         if (!partner_ready(k, meeting, scratch[x], &ready))
             return;
-    heap_push(k, (struct event){ready, role, vqueue});
+    vec_reserve(k->arena, &k->heap, k->heap.n + 1);
+    events_push(k->heap.at, k->heap.n++, (struct event){ready, role, vqueue});
 }
 
 static void run_event(struct keying *k, struct event e, struct event met[], struct event scratch[])
@@ -273,7 +253,7 @@ void lower_key(struct arena *a, const struct cost *c, struct role *roles, uint32
         for (uint32_t v = 0; v < roles[r].nvqueues; v++)
             offer_head(&k, r, v, scratch);
     while (k.heap.n)
-        run_event(&k, heap_pop(&k), met, scratch);
+        run_event(&k, events_pop(k.heap.at, k.heap.n--), met, scratch);
     for (uint32_t r = 0; r < nroles; r++)
         for (uint32_t v = 0; v < roles[r].nvqueues; v++)
             assert(roles[r].vqueue[v].head == roles[r].vqueue[v].length);

@@ -15,6 +15,8 @@
 #include "compiler/schedule/auto_feed.h"
 #include "compiler/support/real.h"
 
+#include "compiler/support/heap.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,28 +55,7 @@ static bool before(const struct state *x, const struct state *y)
     return x->idle_s < y->idle_s || (x->idle_s == y->idle_s && x->depth > y->depth);
 }
 
-static void push(struct feed *f, const struct state *x)
-{
-    uint32_t i = f->nheap++;
-    for (; i && before(x, &f->heap[(i - 1) / 2]); i = (i - 1) / 2)
-        f->heap[i] = f->heap[(i - 1) / 2];
-    f->heap[i] = *x;
-}
-
-static struct state pop(struct feed *f)
-{
-    struct state top = f->heap[0], x = f->heap[--f->nheap];
-    uint32_t i = 0, child;
-    while ((child = 2 * i + 1) < f->nheap) {
-        child += child + 1 < f->nheap && before(&f->heap[child + 1], &f->heap[child]);
-        if (!before(&f->heap[child], &x))
-            break;
-        f->heap[i] = f->heap[child];
-        i = child;
-    }
-    f->heap[i] = x;
-    return top;
-}
+HEAP(states, struct state, before)
 
 /* Marks a state as visited; true if it was not yet. */
 static bool visit(struct feed *f, const struct state *x)
@@ -130,26 +111,12 @@ static int compare_heads(const void *x, const void *y)
     return (a->head_s > b->head_s) - (a->head_s < b->head_s);
 }
 
-static void put(struct auto_timed *heap, uint32_t n, struct auto_timed j)
+static bool longer_tail(const struct auto_timed *x, const struct auto_timed *y)
 {
-    for (; n && heap[(n - 1) / 2].tail_s < j.tail_s; n = (n - 1) / 2)
-        heap[n] = heap[(n - 1) / 2];
-    heap[n] = j;
+    return x->tail_s > y->tail_s;
 }
 
-/* removes heap[0]; n: how many are left */
-static void take(struct auto_timed *heap, uint32_t n)
-{
-    uint32_t i = 0, child;
-    while ((child = 2 * i + 1) < n) {
-        child += child + 1 < n && heap[child + 1].tail_s > heap[child].tail_s;
-        if (heap[child].tail_s <= heap[n].tail_s)
-            break;
-        heap[i] = heap[child];
-        i = child;
-    }
-    heap[i] = heap[n];
-}
+HEAP(tails, struct auto_timed, longer_tail)
 
 double auto_machine_s(struct auto_timed *jobs, uint32_t n, struct auto_timed *waiting)
 {
@@ -159,12 +126,12 @@ double auto_machine_s(struct auto_timed *jobs, uint32_t n, struct auto_timed *wa
         if (!nwaiting)
             now = fmax(now, jobs[next].head_s);
         while (next < n && jobs[next].head_s <= now)
-            put(waiting, nwaiting++, jobs[next++]);
+            tails_push(waiting, nwaiting++, jobs[next++]);
         double until = next < n ? jobs[next].head_s : INFINITY;
         if (now + waiting->takes_s <= until) {
             now += waiting->takes_s;
             all = fmax(all, now + waiting->tail_s);
-            take(waiting, --nwaiting);
+            tails_pop(waiting, nwaiting--);
         } else {
             waiting->takes_s -= until - now;
             now = until;
@@ -232,7 +199,7 @@ static void push_next(struct feed *f, const struct state *x, uint32_t j)
     memmove(y.last + 1, y.last, sizeof y.last - sizeof *y.last);
     y.last[0] = (uint8_t)j;
     y.idle_s = fmax(x->idle_s, state_idle_s(f, &y));
-    push(f, &y);
+    states_push(f->heap, f->nheap++, y);
 }
 
 double auto_feed_idle_s(struct arena *a, const struct auto_line *l, uint32_t rank)
@@ -244,9 +211,9 @@ double auto_feed_idle_s(struct arena *a, const struct auto_line *l, uint32_t ran
         return 0;
     struct arena_mark mark = arena_mark(a);
     feed_init(a, l, rank, &f);
-    push(&f, &x);
+    states_push(f.heap, f.nheap++, x);
     for (uint32_t n = 0; n < STATES;) {
-        x = pop(&f);
+        x = states_pop(f.heap, f.nheap--);
         if (x.done[f.nown - 1] == l->m)
             break;
         if (!visit(&f, &x))

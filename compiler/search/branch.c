@@ -16,6 +16,8 @@
 
 #include "compiler/search/branch.h"
 
+#include "compiler/support/heap.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -33,30 +35,17 @@ static bool node_before(const struct node *x, const struct node *y)
     return x->kind != y->kind ? x->kind < y->kind : x->index < y->index;
 }
 
+HEAP(nodes, struct node, node_before)
+
 void search_push(struct searching *s, struct node x)
 {
-    vec_push(s->arena, &s->heap, x);
-    struct node *at = s->heap.at;
-    size_t i = s->heap.n - 1;
-    for (; i > 0 && node_before(&x, &at[(i - 1) / 2]); i = (i - 1) / 2)
-        at[i] = at[(i - 1) / 2];
-    at[i] = x;
+    vec_reserve(s->arena, &s->heap, s->heap.n + 1);
+    nodes_push(s->heap.at, s->heap.n++, x);
 }
 
 struct node search_pop(struct searching *s)
 {
-    struct node *at = s->heap.at, top = at[0], last = at[--s->heap.n];
-    size_t i = 0, n = s->heap.n;
-    for (size_t child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && node_before(&at[child + 1], &at[child]))
-            child++;
-        if (!node_before(&at[child], &last))
-            break;
-        at[i] = at[child];
-    }
-    if (n)
-        at[i] = last;
-    return top;
+    return nodes_pop(s->heap.at, s->heap.n--);
 }
 
 /* ---- families ---- */
