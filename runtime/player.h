@@ -12,7 +12,7 @@
 #include "runtime/exec.h"
 
 struct json_t;
-/* state of a queue's head; ENDED: it is done, and the next one may begin; HELD_BACK: nothing moved that was allowed to */
+/* of a queue's head, or of all; ENDED: it is done, and the next may begin; HELD_BACK: what is allowed to move cannot */
 enum progress { STUCK, MOVED, ENDED, BROKEN, HELD_BACK };
 struct play;
 

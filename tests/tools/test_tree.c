@@ -64,6 +64,11 @@ static void test_rows(void)
     run_script("tests/tools/rows.sh");
 }
 
+static void test_schema(void)
+{
+    run_script("python3 tests/tools/schema.py");
+}
+
 static void test_headers(void)
 {
     run_script_if_possible("tests/tools/headers.sh ${LLMC_CC:-cc -std=c11 -D_GNU_SOURCE -I.}",
@@ -98,6 +103,7 @@ void suite_tree(void)
     CU_add_test(s, "no function without a use", test_unused);
     CU_add_test(s, "files have one owner", test_files);
     CU_add_test(s, "operators are used, instructions emitted and tested", test_rows);
+    CU_add_test(s, "the schema of cluster files is the compiler's table", test_schema);
     CU_add_test(s, "headers stand alone", test_headers);
     CU_add_test(s, "the CUDA plugin", test_plugin);
     CU_add_test(s, "the MPI plugin", test_mpi_plugin);
