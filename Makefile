@@ -386,7 +386,7 @@ bench-memory: $(B)/tests/bench/accuracy measured
 COVER := resume continued bad_plans checkpoint_faults moves program_rules odd_files ast model bad cases units hostlist topo_xml \
          topo topo_nccl topo_bad topo_show decision refused_decisions plan_files plan_schedule schedule actions left_out \
          origin_words program program_bad program_damage ranks isa folder safetensors weights checkpoint_damage resume_refused \
-         refusals verify_rules verify_accept verify_store verify_properties wrong_plans carried skew cut value extent shards \
+         refusals verify_rules verify_accept verify_store verify_properties wrong_plans job_tables skew cut value extent shards \
          precision loss_scale fields generate stages faults reference experts fp16
 run-coverage: $(B)/llmc $(B)/llmrun $(B)/tests/run
 	$(Q)tests/tools/coverage.sh $(B) $(or $(SUITE),$(COVER))

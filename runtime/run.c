@@ -31,7 +31,7 @@ static enum status open_data(struct run *r, struct error *error)
     if (r->o.generate)
         return generate_open(r, error);
     if (r->o.paced)
-        return pace_read(r->o.paced, r->programs[ROUTINE_TRAIN], r->folder->ranks->nroles, &r->pace, error);
+        return planned_times_read(r->o.paced, r->programs[ROUTINE_TRAIN], r->folder->ranks->nroles, &r->pace, error);
     TRY(data_open(r->o.data, job->sequence, job->vocab, &r->data, error));
     if (__builtin_mul_overflow(r->steps, job->batch, &samples))
         samples = UINT64_MAX;
@@ -340,7 +340,7 @@ void run_close(struct run *r)
     channels_free(&r->channels);
     free(r->catalog);
     free(r->prompt.ids);
-    pace_free(&r->pace);
+    planned_times_free(&r->pace);
     work_free(&r->work);
     routing_close(&r->routing);
     free(r->arena_sizes);

@@ -9,7 +9,7 @@
 #include "runtime/folder.h"
 #include "runtime/generate.h"
 #include "runtime/log.h"
-#include "runtime/pace.h"
+#include "runtime/planned_times.h"
 #include "runtime/player.h"
 #include "runtime/settings.h"
 #include "runtime/routing.h"
@@ -46,8 +46,8 @@ struct run {
     uint64_t until;
     struct checkpoint *handed;
     bool moved;
-    struct pace pace; /* --paced */
-    struct work work; /* kinds of equal work, which are timed on CPU ranks */
+    struct planned_times pace; /* --paced */
+    struct work work;          /* kinds of equal work, which are timed on CPU ranks */
     struct routing routing;
     /* --device cuda */
     const struct cuda_plugin *plugin;

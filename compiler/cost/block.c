@@ -1,5 +1,5 @@
 /* The seconds and the exposed transfers of a layer, the embedding or the head as one rank runs it, by rules per
- * operator; keep.c adds bytes and parameters.
+ * operator; block_bytes.c adds bytes and parameters.
  *
  * Recomputation adds the operators that it repeats to the backward pass.  Tensor-parallel transfers are exposed in
  * the forward pass; in the backward pass the all-gather of a product's input runs beside the product for its input
@@ -102,10 +102,10 @@ static double stream_s(const struct block *b, enum op op, double bytes)
     return cost_stream_of_s(b->c, op, bytes, b->element < 4);
 }
 
-/* joined.c: of these bytes, those that an instruction need not move when its neighbour has them. */
+/* fused.c: of these bytes, those that an instruction need not move when its neighbour has them. */
 static double joined(const struct block *b, bool neighbours, double bytes)
 {
-    return neighbours && cost_joins(b->c) ? bytes : 0;
+    return neighbours && cost_fuses(b->c) ? bytes : 0;
 }
 
 /* The operator of this block that makes a value; NULL: it comes from another block. */

@@ -1,6 +1,6 @@
 /* Activations in host memory, value by value: what a layer keeps is copied out as its forward pass makes it, and
  * back in the same order for each backward pass, to one of two places that all values of one name share
- * (compiler/lower/park.c).  When a pass makes each of them, first needs it and last reads it follows from the
+ * (compiler/lower/offload.c).  When a pass makes each of them, first needs it and last reads it follows from the
  * kernels and transfers of the pass, one after the other.  Cost: linear in the steps of a block and in operators
  * times values. */
 

@@ -176,7 +176,7 @@ static double stream_insn_s(const struct cost *c, const struct program *p, const
             own = fmin(own, 2 * operand_bytes(operand_at(p, x, OPND(EMBED_W, dy))));
         bytes += own * (o->mark == MARK_ADD || o->mark == MARK_UPDATE ? 2 : 1);
     }
-    bytes -= cost_joins(c) ? cost_joined_bytes(p, x) : 0;
+    bytes -= cost_fuses(c) ? cost_fused_bytes(p, x) : 0;
     return cost_stream_of_s(c, x->op, bytes, has_half(p, x));
 }
 
@@ -215,7 +215,7 @@ static bool in_8_bits(const struct program *p, const struct insn *x)
 int64_t cost_insn_once(const struct cost *c, const struct program *p, uint32_t i, bool first, int64_t *known)
 {
     const struct insn *x = &p->insns[i];
-    if (c->unit.on || (isa_info(x->op)->unit == UNIT_STREAM && cost_joins(c)))
+    if (c->unit.on || (isa_info(x->op)->unit == UNIT_STREAM && cost_fuses(c)))
         return cost_insn_ns(c, p, i, first);
     int64_t *ns = &known[x->operand + (in_8_bits(p, x) && finds_converted(p, x))];
     if (!*ns)

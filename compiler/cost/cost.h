@@ -3,8 +3,8 @@
 
 /* Predicted time and memory behind one narrow interface: the nanoseconds of each instruction of a program, and, in
  * closed form, the step time and the memory of a decision.  kernel.c prices kernels, comm.c transfers and
- * collectives; block.c turns a layer into seconds and keep.c into bytes, by rules per operator; mem.c sums the bytes
- * of a rank, estimate.c the seconds of the step. */
+ * collectives; block.c turns a layer into seconds and block_bytes.c into bytes, by rules per operator; mem.c sums the
+ * bytes of a rank, estimate.c the seconds of the step. */
 
 #include "compiler/cost/kernel.h"
 #include "compiler/model/decision.h"

@@ -233,7 +233,7 @@ void cost_shape_vary(struct arena *a, const struct cost *c, const struct cost_ki
                      const struct cost_shape *plain, struct cost_shape *s);
 void cost_shape_layers(const struct cost_shape *s, uint32_t nlayers, double *layer_s, double *embed_s, double *head_s);
 
-/* keep.c: Adds bytes and parameter elements of a block to out; layer: it is not the embedding or the head. */
+/* block_bytes.c: Adds bytes and parameter elements of a block to out; layer: it is not the embedding or the head. */
 void cost_keep(struct arena *a, const struct cost *c, const struct expansion *e, bool layer, struct cost_block *out);
 const struct cost_lives *cost_lives(const struct cost *c, const struct cost_block *b);
 const struct cost_lives *cost_paired_lives(const struct cost *c, const struct cost_block *b); /* with levels */
@@ -457,8 +457,8 @@ const struct topo_point *cost_measured_attention(const struct cost *c, double pl
 double cost_measured_stream_s(const struct cost *c, enum op op, double bytes, bool half);
 double cost_crowd(const struct cost *c);
 
-/* joined.c: Are instructions priced as a GPU runs them fused, and the bytes that this one does not move then. */
-bool cost_joins(const struct cost *c);
-double cost_joined_bytes(const struct program *p, const struct insn *x);
+/* fused.c: Are instructions priced as a GPU runs them fused, and the bytes that this one does not move then. */
+bool cost_fuses(const struct cost *c);
+double cost_fused_bytes(const struct program *p, const struct insn *x);
 
 #endif

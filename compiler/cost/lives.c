@@ -427,7 +427,7 @@ static void park(struct lives *l, struct cost_parked x, uint32_t store)
 }
 
 /* Finds what is copied to host memory after F, even where it is recomputed before anything reads it, and of that
- * what W has copied back: the values that it reads (compiler/lower/park.c). */
+ * what W has copied back: the values that it reads (compiler/lower/offload.c). */
 static void find_copied(struct lives *l, struct cost_lives *out)
 {
     bool *all = ARENA_ARRAY(l->arena, bool, l->stores.n), *read = ARENA_ARRAY(l->arena, bool, l->stores.n);

@@ -170,7 +170,7 @@ struct mat lower_value(struct lower *l, uint32_t piece, uint32_t value)
     if (value == 0 && piece == c->first && c->input != NONE)
         return lower_ring_mat(l, c->input, l->ctype, rows, cols);
     if (pc->buffer[value] != NONE)
-        return lower_parked(l, piece, v->name, lower_ring_mat(l, pc->buffer[value], l->ctype, rows, cols));
+        return lower_offloaded(l, piece, v->name, lower_ring_mat(l, pc->buffer[value], l->ctype, rows, cols));
     if (pc->weighs[value] && is_half(l) && !pc->eight[value])
         return late_mat(l, piece, value, "", &pc->late_value[value], rows, cols);
     return lower_temp(l, v->name, l->ctype, rows, cols);
@@ -207,7 +207,7 @@ struct mat lower_aux(struct lower *l, uint32_t piece, uint32_t opr, uint32_t k)
     struct aux_shape s = lower_aux_shape(l, o, k);
     const char *name = lower_aux_name(l, o, k);
     if (pc->aux[opr][k] != NONE)
-        return lower_parked(l, piece, name, lower_ring_mat(l, pc->aux[opr][k], s.dtype, s.rows, s.cols));
+        return lower_offloaded(l, piece, name, lower_ring_mat(l, pc->aux[opr][k], s.dtype, s.rows, s.cols));
     return lower_temp(l, name, s.dtype, s.rows, s.cols);
 }
 

@@ -343,12 +343,12 @@ bool lower_keeps_eight(const struct lower *l, const struct piece *pc);
 void lower_keep(struct lower *l, uint32_t piece, uint32_t opr);
 struct mat lower_kept(struct lower *l, uint32_t piece, uint32_t value);
 
-/* park.c: offload of activations.  lower_parks(): are the piece's kept values in host memory?  lower_parked(): where
- * such a value is on the device while its piece runs.  lower_park(): copies values out after F; lower_fetch():
+/* offload.c: offload of activations.  lower_offloads(): are the piece's kept values in host memory?  lower_offloaded():
+ * where such a value is on the device while its piece runs.  lower_offload(): copies values out after F; lower_fetch():
  * copies in those of this piece and of the piece that runs next. */
-bool lower_parks(const struct lower *l, const struct piece *pc);
-struct mat lower_parked(struct lower *l, uint32_t piece, const char *name, struct mat m);
-void lower_park(struct lower *l, uint32_t piece);
+bool lower_offloads(const struct lower *l, const struct piece *pc);
+struct mat lower_offloaded(struct lower *l, uint32_t piece, const char *name, struct mat m);
+void lower_offload(struct lower *l, uint32_t piece);
 void lower_fetch(struct lower *l, uint32_t piece);
 
 /* optimizer.c: the beginning of a step, and the optimizer */

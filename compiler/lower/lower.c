@@ -107,7 +107,7 @@ static void forward(struct lower *l)
             continue;
         lower_open_params(l, p);
         piece_forward(l, p);
-        lower_park(l, p);
+        lower_offload(l, p);
     }
     untag(l);
     if (l->seam_next)

@@ -45,7 +45,7 @@ static uint32_t keep_buffer(struct lower *l, const struct piece *pc, const char 
     uint64_t bytes = (uint64_t)s.rows * s.cols * isa_dtype_bytes(s.dtype);
     uint64_t stream = (uint64_t)l->local * l->job->model.width * isa_dtype_bytes(l->ctype);
     uint32_t buffer = lower_step_buffer(l, name, s.dtype, bytes, l->chunks[pc->chunk].ring_act);
-    l->p->buffers[buffer].host = lower_parks(l, pc) && 4 * bytes >= stream && s.dtype != DTYPE_I32 &&
+    l->p->buffers[buffer].host = lower_offloads(l, pc) && 4 * bytes >= stream && s.dtype != DTYPE_I32 &&
                                  s.dtype != DTYPE_F64;
     return buffer;
 }

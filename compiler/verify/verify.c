@@ -123,7 +123,7 @@ struct verdict *verify_plan(struct arena *a, const struct plan *p, bool full)
     if (v->nviolations)
         return v;
     verify_expressible(a, p, v);
-    verify_carried(a, p, v);
+    verify_job_tables(a, p, v);
     verify_precision(a, p, v);
     verify_match(a, p, full, v);
     verify_order(a, p, full, v);

@@ -3,9 +3,9 @@
 
 /* Proofs about a plan, one property per file (numbers of the design's list):
  *   match.c 2 matching                  order.c 3 no deadlock       race.c 4 no race
- *   defined.c 5 defined                 memory.c 6 memory           conserve*.c, precision.c, carried.c 7 conservation
- *   placement.c 8 placement             skew.c of 2, 4 and 7, what seams need
- * Property 1 is the loader's (program_check, ranks_check).
+ *   defined.c 5 defined                 memory.c 6 memory           conserve*.c, precision.c, job_tables.c 7
+ * conservation placement.c 8 placement             skew.c of 2, 4 and 7, what seams need Property 1 is the loader's
+ * (program_check, ranks_check).
  *
  * By roles: local properties are checked once per role, over the whole range of slots.  One pass over ranks.bin
  * checks every slot value against the mesh, so what holds for a role's mesh formula holds for each of its ranks.
@@ -34,7 +34,7 @@ void verify_match(struct arena *a, const struct plan *p, bool full, struct verdi
 void verify_order(struct arena *a, const struct plan *p, bool full, struct verdict *v);
 void verify_race(struct arena *a, const struct plan *p, struct verdict *v);
 void verify_defined(struct arena *a, const struct plan *p, struct verdict *v);
-void verify_carried(struct arena *a, const struct plan *p, struct verdict *v); /* these two belong to property 7 */
+void verify_job_tables(struct arena *a, const struct plan *p, struct verdict *v); /* these two belong to property 7 */
 void verify_precision(struct arena *a, const struct plan *p, struct verdict *v);
 void verify_skew(struct arena *a, const struct plan *p, struct verdict *v); /* parts of properties 2, 4 and 7 */
 void verify_memory(struct arena *a, const struct plan *p, struct verdict *v);

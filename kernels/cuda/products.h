@@ -78,7 +78,7 @@ const char *product_add_bias(const struct cuda_call *c, const struct product *p)
 /* uniform in (-1, 1), for measuring: products of zeros draw less power and run faster than any training */
 const char *product_fill(const struct cuda_call *c, const struct view *v, uint32_t seed);
 
-/* matmul_joined.c: fused.h's functions for products and the instructions fused with them; args[0] is the product */
+/* matmul_fused.c: fused.h's functions for products and the instructions fused with them; args[0] is the product */
 unsigned product_joined_fuse(const enum op *ops, const struct kernel_args *const *args, unsigned n);
 const char *product_joined(const enum op *ops, const struct kernel_args *const *args, unsigned n,
                            const struct cuda_call *c);

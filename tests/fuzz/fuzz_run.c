@@ -4,7 +4,7 @@
 
 #include "runtime/generate.h"
 #include "runtime/log.h"
-#include "runtime/pace.h"
+#include "runtime/planned_times.h"
 #include "runtime/rendezvous.h"
 #include "runtime/routing.h"
 #include "runtime/safetensors.h"
@@ -90,16 +90,16 @@ static void read_prompt(const char *text, size_t n)
 static void read_pace(const char *text, size_t n)
 {
     struct program *a = program_new(0, 2), *b = program_new(1, 2);
-    struct pace x;
+    struct planned_times x;
     struct error error = {""};
     program_insn(a, OP_ADAMW);
     program_insn(b, OP_ADAMW);
     program_insn(b, OP_SGD);
     put(text, n);
-    enum status st = pace_read(path, (const struct program *const[]){a, b}, 2, &x, &error);
+    enum status st = planned_times_read(path, (const struct program *const[]){a, b}, 2, &x, &error);
     require(st != STATUS_OK || (x.step_ns >= 0 && x.ns[0][0] >= 0 && x.ns[1][0] >= 0 && x.ns[1][1] >= 0));
     require(st == STATUS_OK || *error.text);
-    pace_free(&x);
+    planned_times_free(&x);
     program_free(a);
     program_free(b);
 }

@@ -135,7 +135,7 @@ static const char *said(struct arena *a, const struct plan *p, enum by by)
         verify_skew(a, p, v);
         break;
     case BY_CARRIED:
-        verify_carried(a, p, v);
+        verify_job_tables(a, p, v);
         break;
     case BY_VALUES:
         verify_training(a, p, v);

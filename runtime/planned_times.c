@@ -1,6 +1,6 @@
 /* Reading planned times: numbers separated by white space, every one of them checked against the programs. */
 
-#include "runtime/pace.h"
+#include "runtime/planned_times.h"
 #include "runtime/file.h"
 
 #include <stdlib.h>
@@ -16,8 +16,8 @@ static bool read_number(FILE *f, int64_t *out)
     return true;
 }
 
-static enum status read_roles(FILE *f, const char *path, const struct program *const *programs, struct pace *out,
-                              struct error *error)
+static enum status read_roles(FILE *f, const char *path, const struct program *const *programs,
+                              struct planned_times *out, struct error *error)
 {
     for (uint32_t r = 0; r < out->nroles; r++) {
         int64_t n;
@@ -33,14 +33,14 @@ static enum status read_roles(FILE *f, const char *path, const struct program *c
     return STATUS_OK;
 }
 
-enum status pace_read(const char *path, const struct program *const *programs, uint32_t nroles, struct pace *out,
-                      struct error *error)
+enum status planned_times_read(const char *path, const struct program *const *programs, uint32_t nroles,
+                               struct planned_times *out, struct error *error)
 {
     char magic[16] = "";
     int64_t version = 0, roles = 0;
     FILE *f;
     const char *why = file_read(path, &f);
-    *out = (struct pace){0};
+    *out = (struct planned_times){0};
     if (why)
         return error_set(error, STATUS_INPUT, "%s: %s", path, why);
     enum status st = STATUS_OK;
@@ -59,10 +59,10 @@ enum status pace_read(const char *path, const struct program *const *programs, u
     return st;
 }
 
-void pace_free(struct pace *p)
+void planned_times_free(struct planned_times *p)
 {
     for (uint32_t r = 0; p->ns && r < p->nroles; r++)
         free(p->ns[r]);
     free(p->ns);
-    *p = (struct pace){0};
+    *p = (struct planned_times){0};
 }

@@ -138,7 +138,7 @@ static void check_counts(struct arena *a, const struct plan *p, uint32_t role, s
     arena_free(scratch);
 }
 
-void verify_carried(struct arena *a, const struct plan *p, struct verdict *v)
+void verify_job_tables(struct arena *a, const struct plan *p, struct verdict *v)
 {
     for (uint32_t role = 0; role < p->nroles; role++) {
         for (int kind = 0; kind < NPROGRAM_KINDS; kind++) {

@@ -8,7 +8,7 @@
 
 #include "compiler/lower/build.h"
 
-bool lower_parks(const struct lower *l, const struct piece *pc)
+bool lower_offloads(const struct lower *l, const struct piece *pc)
 {
     return l->job->wishes.offload & OFFLOAD_ACTIVATIONS && !l->evaluation && pc->layer != NONE && !pc->ahead;
 }
@@ -18,7 +18,7 @@ static struct mat place(struct lower *l, uint32_t piece, const char *name, struc
     return lower_temp(l, arena_printf(l->arena, "%s.%u", name, piece % 2), host.dtype, host.rows, host.cols);
 }
 
-struct mat lower_parked(struct lower *l, uint32_t piece, const char *name, struct mat m)
+struct mat lower_offloaded(struct lower *l, uint32_t piece, const char *name, struct mat m)
 {
     return l->p->buffers[m.buffer].host ? place(l, piece, name, m) : m;
 }
@@ -35,7 +35,7 @@ static void move_all(struct lower *l, uint32_t piece, bool fetch)
 {
     const struct piece *pc = &l->pieces[piece];
     const struct expansion *e = pc->e;
-    if (!lower_parks(l, pc))
+    if (!lower_offloads(l, pc))
         return;
     l->layer = pc->layer;
     bool all = !fetch || l->halves & HALF_INPUT; /* W reads only inputs of matrix products */
@@ -49,7 +49,7 @@ static void move_all(struct lower *l, uint32_t piece, bool fetch)
                      fetch);
 }
 
-void lower_park(struct lower *l, uint32_t piece)
+void lower_offload(struct lower *l, uint32_t piece)
 {
     move_all(l, piece, false);
 }

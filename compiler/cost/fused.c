@@ -37,12 +37,12 @@ static bool is(const struct insn *x, enum op op)
     return x && x->op == op;
 }
 
-bool cost_joins(const struct cost *c)
+bool cost_fuses(const struct cost *c)
 {
     return c->type->gpu.sm && c->profile->joins > 0.5;
 }
 
-double cost_joined_bytes(const struct program *p, const struct insn *x)
+double cost_fused_bytes(const struct program *p, const struct insn *x)
 {
     const struct insn *one = before(p, x, 1), *two = before(p, x, 2);
     if ((is(x, OP_RMSNORM) || is(x, OP_LAYERNORM)) && is(one, OP_ADD) &&

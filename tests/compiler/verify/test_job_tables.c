@@ -45,7 +45,7 @@ static bool says(const struct plan *p, const char *message)
 {
     struct arena *a = arena_new();
     struct verdict v = {0};
-    verify_carried(a, p, &v);
+    verify_job_tables(a, p, &v);
     bool said = v.nviolations == 1 && strstr(v.violations[0].message, message);
     bool silent = !v.nviolations && !message[0];
     arena_free(a);
@@ -85,9 +85,9 @@ static void test_carried(void)
     arena_free(a);
 }
 
-void suite_carried(void);
-void suite_carried(void)
+void suite_job_tables(void);
+void suite_job_tables(void)
 {
-    CU_pSuite s = CU_add_suite("carried", NULL, NULL);
+    CU_pSuite s = CU_add_suite("job_tables", NULL, NULL);
     CU_add_test(s, "every field of the job and of the tables of weights", test_carried);
 }
