@@ -2,6 +2,7 @@
  * Gated forms read [gate | up], the two halves of the fused first product. */
 
 #include "compiler/lower/build.h"
+#include "compiler/lower/operators.h"
 
 static struct mat gate(struct mat m)
 {

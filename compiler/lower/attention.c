@@ -3,6 +3,7 @@
  * Backward keeps q, k, v after rotation, the output and the log-sum-exp (Dao 2023, section 3.1). */
 
 #include "compiler/lower/build.h"
+#include "compiler/lower/operators.h"
 #include "compiler/support/real.h"
 
 #include <math.h>

@@ -1,6 +1,9 @@
 /* What the lowering works with: matrices in buffers, slots, places of values and weights. */
 
 #include "compiler/lower/build.h"
+#include "compiler/lower/operators.h"
+#include "compiler/lower/shard.h"
+#include "compiler/lower/step.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -12,6 +12,7 @@
  * are whole they are in the order of their tokens, so attention and weight gradients are not affected. */
 
 #include "compiler/lower/build.h"
+#include "compiler/lower/collect.h"
 
 enum queue lower_dp_queue(const struct lower *l)
 {

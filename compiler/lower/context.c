@@ -17,6 +17,8 @@
  * and to that of the keys' owner; kernels skip what the mask hides. */
 
 #include "compiler/lower/build.h"
+#include "compiler/lower/collect.h"
+#include "compiler/lower/operators.h"
 
 #include <math.h>
 

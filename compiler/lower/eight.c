@@ -6,6 +6,8 @@
  * side by side in one value, are quantised separately. */
 
 #include "compiler/lower/build.h"
+#include "compiler/lower/operators.h"
+#include "compiler/lower/step.h"
 
 struct mat lower_words(struct mat numbers, uint32_t parts)
 {

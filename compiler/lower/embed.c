@@ -2,6 +2,9 @@
  * the tokens that are in its own rows of the table; the sum over tp is the embedding. */
 
 #include "compiler/lower/build.h"
+#include "compiler/lower/collect.h"
+#include "compiler/lower/operators.h"
+#include "compiler/lower/step.h"
 
 static uint32_t vocab_rows(const struct lower *l)
 {

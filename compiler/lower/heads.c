@@ -6,6 +6,8 @@
  * and values that attention reads are side by side in one value, [k | v]. */
 
 #include "compiler/lower/build.h"
+#include "compiler/lower/collect.h"
+#include "compiler/lower/operators.h"
 
 /* a headnorm's columns within [q | k ..] */
 static struct mat half(const struct lower *l, const struct opr *o, struct mat m)

@@ -11,6 +11,8 @@
  * I and W each gather what they need.  Shapes per rank: x [t, k], W [n, k], y [t, n]. */
 
 #include "compiler/lower/build.h"
+#include "compiler/lower/collect.h"
+#include "compiler/lower/operators.h"
 
 /* the recipe's number in isa.def if the product is computed in 8 bits; 0 for the head, as for everything outside of
  * layers */

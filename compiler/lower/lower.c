@@ -9,6 +9,11 @@
 
 #include "compiler/cost/walk.h"
 #include "compiler/lower/build.h"
+#include "compiler/lower/collect.h"
+#include "compiler/lower/finish.h"
+#include "compiler/lower/operators.h"
+#include "compiler/lower/shard.h"
+#include "compiler/lower/step.h"
 
 #include "runtime/program_share.h"
 

@@ -21,6 +21,9 @@
  * blocks, w = the experts' width. */
 
 #include "compiler/lower/build.h"
+#include "compiler/lower/collect.h"
+#include "compiler/lower/operators.h"
+#include "compiler/lower/step.h"
 
 #include <math.h>
 

@@ -2,6 +2,7 @@
  * parallelism the gradients of gain and bias are partial sums over tp, which shard.c reduces with their bucket. */
 
 #include "compiler/lower/build.h"
+#include "compiler/lower/operators.h"
 
 /* norms within latent attention are RMSNorm, whatever the model has */
 enum norm_kind lower_norm_kind(const struct lower *l, const struct opr *o)

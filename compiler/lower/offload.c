@@ -7,6 +7,8 @@
  * the device: the loss; so do the stage's input and statistics of a few columns. */
 
 #include "compiler/lower/build.h"
+#include "compiler/lower/operators.h"
+#include "compiler/lower/step.h"
 
 bool lower_offloads(const struct lower *l, const struct piece *pc)
 {

@@ -4,6 +4,10 @@
  * ranks. */
 
 #include "compiler/lower/build.h"
+#include "compiler/lower/collect.h"
+#include "compiler/lower/operators.h"
+#include "compiler/lower/shard.h"
+#include "compiler/lower/step.h"
 
 struct mat lower_metric(const struct lower *l, uint32_t first, uint32_t n)
 {

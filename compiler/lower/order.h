@@ -4,7 +4,8 @@
 /* Private to order_programs(): what its steps know of one role's program.  A list of operands shared by instructions
  * (a body) is identified by its first operand. */
 
-#include "compiler/lower/build.h"
+#include "compiler/lower/finish.h"
+#include "compiler/support/vec.h"
 
 #define NO_INSN UINT32_MAX
 

@@ -12,6 +12,8 @@
  * Rajbhandari et al. 2020 (ZeRO), stage 1: moments and master copy exist for this rank's shard only. */
 
 #include "compiler/lower/build.h"
+#include "compiler/lower/shard.h"
+#include "compiler/lower/step.h"
 
 #include <assert.h>
 #include <math.h>

@@ -6,6 +6,9 @@
  * What a piece keeps for its backward pass follows from its operators' rules. */
 
 #include "compiler/lower/build.h"
+#include "compiler/lower/operators.h"
+#include "compiler/lower/shard.h"
+#include "compiler/lower/step.h"
 
 #include "compiler/model/backward.h"
 

@@ -4,7 +4,7 @@
  * operands.  Written anew are the chunk's last backward pass, which differs, and all actions where parameters are
  * gathered or gradients scattered, whose buffers take turns and whose work extends beyond the action. */
 
-#include "compiler/lower/build.h"
+#include "compiler/lower/step.h"
 
 #include "runtime/program_share.h"
 

@@ -5,6 +5,7 @@
  * gradient (the norm's input gradient) is issued after everything that reads the branch's gradient. */
 
 #include "compiler/lower/build.h"
+#include "compiler/lower/operators.h"
 
 void lower_add(struct lower *l, uint32_t piece, uint32_t opr)
 {

@@ -4,6 +4,8 @@
  * ranks that route tokens. */
 
 #include "compiler/lower/build.h"
+#include "compiler/lower/collect.h"
+#include "compiler/lower/operators.h"
 
 bool lower_bounds_experts(const struct lower *l)
 {

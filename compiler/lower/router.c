@@ -1,6 +1,9 @@
 /* Routers: scores, choices, the balance loss, and where the chosen rows are placed (moe.c). */
 
 #include "compiler/lower/build.h"
+#include "compiler/lower/collect.h"
+#include "compiler/lower/operators.h"
+#include "compiler/lower/step.h"
 
 /* number of this rank's first row among the microbatch's */
 static struct bind own_start(struct lower *l)

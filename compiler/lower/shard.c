@@ -19,6 +19,8 @@
  * group smaller than dp). */
 
 #include "compiler/lower/build.h"
+#include "compiler/lower/collect.h"
+#include "compiler/lower/shard.h"
 
 #include <stdio.h>
 
