@@ -30,7 +30,8 @@ static int prepare(void)
                                    "$R $D/p --data $D/t.bin --steps 60 --quiet --save $D/whole --log $D/whole.jsonl");
 }
 
-/* $A: data and length; same: the run has left what the undisturbed one leaves; G: all ranks of run $P */
+/* $A: data and length; same: the run has left what the undisturbed one leaves; blow: signal $1 to rank $2 - 2 of run $P, as soon as
+ * it is there */
 #define WORDS                                                                                                           \
     "A=\"--data $D/t.bin --steps 60 --quiet\"; C=\"--checkpoint $D/c --every 4\"; rm -rf $D/c $D/end $D/end.jsonl; "       \
     "same() { cmp $D/whole/model.safetensors $D/end/model.safetensors; }; "                                             \
@@ -38,6 +39,7 @@ static int prepare(void)
     "test -n \"$now\" && test \"$now\" != \"$last\" && break; sleep 0.01; done; last=$now; }; "                         \
     "gone() { ! grep -q '^State:[[:space:]]*[^Z[:space:]]' /proc/$1/status 2>/dev/null; }; "                            \
     "child() { cut -d' ' -f$1 /proc/$P/task/$P/children; }; "                                                           \
+    "blow() { for i in $(seq 500); do kill -$1 $(child $2) 2>/dev/null && break; sleep 0.01; done; }; "                 \
     "MPI='timeout 100 mpirun --oversubscribe --bind-to none'; export OMPI_ALLOW_RUN_AS_ROOT=1 "                         \
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "                                                                                \
     "ASAN_OPTIONS=detect_leaks=0:handle_segv=0:verify_asan_link_order=0; "
@@ -68,14 +70,14 @@ static bool expect(const char *script, int code, const char *says)
 
 static void test_killed(void)
 {
-    expect("$R $D/p $A $C --restarts 9 --save $D/end & P=$!; for s in KILL SEGV ABRT; do newer; kill -$s $(child 3); "
+    expect("$R $D/p $A $C --restarts 9 --save $D/end & P=$!; for s in KILL SEGV ABRT; do newer; blow $s 3; "
            "done; wait $P && same",
            0, "llmrun: rank 2 was killed by signal 6 (Aborted)");
 }
 
 static void test_node_killed(void)
 {
-    expect("$R $D/p $A $C --restarts 1 --save $D/end & P=$!; newer; kill -9 $(child 3-4); wait $P && same", 0,
+    expect("$R $D/p $A $C --restarts 1 --save $D/end & P=$!; newer; blow 9 3-4; wait $P && same", 0,
            "starting again from the newest checkpoint (restart 1 of 1)");
 }
 
