@@ -5,7 +5,7 @@
  * budget; the first one without which plans appear is reported at its line, a second one in the note, with a value
  * that works.  Causes that a single word shows are checked first: products of degrees, heads, shard. */
 
-#include "compiler/search/search_private.h"
+#include "compiler/search/passes.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/units.h"
 

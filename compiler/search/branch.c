@@ -15,6 +15,10 @@
  * A dive (dive.c) finds something to compare with first. */
 
 #include "compiler/search/branch.h"
+#include "compiler/search/bounds.h"
+#include "compiler/search/candidates.h"
+#include "compiler/search/leaves.h"
+#include "compiler/search/passes.h"
 
 #include "compiler/support/heap.h"
 

@@ -3,7 +3,7 @@
 
 /* Shared by branch.c (the tree of a search), dive.c (a first look at the best meshes) and count.c. */
 
-#include "compiler/search/search_private.h"
+#include "compiler/search/state.h"
 
 /* while nothing has been found, the search goes on for so many budgets: "nothing fits" should be true */
 #define SEARCH_PATIENCE 10

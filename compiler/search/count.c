@@ -11,6 +11,7 @@
  * by a hash of 64 bits. */
 
 #include "compiler/search/branch.h"
+#include "compiler/search/candidates.h"
 
 #include <string.h>
 

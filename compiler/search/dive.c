@@ -8,6 +8,9 @@
  * every mesh again. */
 
 #include "compiler/search/branch.h"
+#include "compiler/search/bounds.h"
+#include "compiler/search/candidates.h"
+#include "compiler/search/leaves.h"
 
 #include <math.h>
 

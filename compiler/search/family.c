@@ -13,6 +13,9 @@
 
 #include "compiler/model/orders.h"
 #include "compiler/search/trade.h"
+#include "compiler/search/bounds.h"
+#include "compiler/search/candidates.h"
+#include "compiler/search/leaves.h"
 
 #include <math.h>
 #include <string.h>

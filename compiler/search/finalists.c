@@ -8,7 +8,10 @@
  * something measurable. */
 
 #include "compiler/schedule/schedule.h"
-#include "compiler/search/search_private.h"
+#include "compiler/search/bounds.h"
+#include "compiler/search/candidates.h"
+#include "compiler/search/leaves.h"
+#include "compiler/search/passes.h"
 #include "compiler/simulate/simulate.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* Lower bounds on the cost of what is not placed yet: blocks with the transfers that they need for any order of axes
  * and any nodes.  One such cost serves all meshes with equal tp, cp and experts' degrees. */
 
-#include "compiler/search/search_private.h"
+#include "compiler/search/bounds.h"
 
 static const struct cost_group *floor_group(struct searching *s, const struct cost *c, uint32_t n)
 {

@@ -7,7 +7,9 @@
  * for a given cut no pipeline is faster, since a shorter backward delays nobody. */
 
 #include "compiler/schedule/schedule.h"
-#include "compiler/search/search_private.h"
+#include "compiler/search/bounds.h"
+#include "compiler/search/candidates.h"
+#include "compiler/search/leaves.h"
 #include "compiler/simulate/predict.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
  * is the best one on at most N, and a warning says how many GPUs are left over and which batch would use more of
  * them. */
 
-#include "compiler/search/search_private.h"
+#include "compiler/search/passes.h"
 
 #include "compiler/support/units.h"
 

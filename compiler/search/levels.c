@@ -6,6 +6,8 @@
  * cell needs it, once for all states of a level and all orders of axes. */
 
 #include "compiler/search/trade.h"
+#include "compiler/search/bounds.h"
+#include "compiler/search/candidates.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  * winner's values except one dimension, dp, and what follows from them.  These spaces are small, and the answer is
  * as exact as any search.  Changes of a decision are evaluated one by one. */
 
-#include "compiler/search/search_private.h"
+#include "compiler/search/passes.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Single changes of a decision that does not fit, each evaluated: what it saves and what it costs. */
 
-#include "compiler/search/search_private.h"
+#include "compiler/search/state.h"
 
 #include <stdlib.h>
 #include <string.h>

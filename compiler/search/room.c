@@ -16,6 +16,8 @@
  * Where all layers fit without recomputation nothing is computed. */
 
 #include "compiler/search/trade.h"
+#include "compiler/search/bounds.h"
+#include "compiler/search/candidates.h"
 
 #include <math.h>
 #include <string.h>

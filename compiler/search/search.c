@@ -9,7 +9,8 @@
  * model can resolve; then by degrees, so that ties are broken deterministically.  What this preference may cost is
  * part of the gap, and the fastest decision is kept beside the candidates. */
 
-#include "compiler/search/search_private.h"
+#include "compiler/search/candidates.h"
+#include "compiler/search/passes.h"
 
 #include <math.h>
 #include <stdlib.h>

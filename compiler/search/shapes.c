@@ -7,6 +7,8 @@
  * What schedules of overlapped pairs hide is left out where the space has such schedules. */
 
 #include "compiler/search/trade.h"
+#include "compiler/search/bounds.h"
+#include "compiler/search/leaves.h"
 
 #include <math.h>
 #include <string.h>

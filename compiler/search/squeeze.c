@@ -8,6 +8,8 @@
  * that price.  The step is then at least the way to the rank, and m times the rank's own work. */
 
 #include "compiler/search/trade.h"
+#include "compiler/search/bounds.h"
+#include "compiler/search/leaves.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,7 +5,8 @@
  * order of their actions, whether they were opened or not; then their classes of schedules by an optimistic estimate
  * (family.c); and of the best classes, leaves are taken that fit under some formula. */
 
-#include "compiler/search/search_private.h"
+#include "compiler/search/candidates.h"
+#include "compiler/search/leaves.h"
 
 #include <math.h>
 #include <stdlib.h>

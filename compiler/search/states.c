@@ -1,7 +1,9 @@
 /* States of a family: ZeRO levels, each with the shard counts that it may have; those that need least memory come
  * first. */
 
-#include "compiler/search/search_private.h"
+#include "compiler/search/bounds.h"
+#include "compiler/search/candidates.h"
+#include "compiler/search/leaves.h"
 
 /* Shard counts to try: dp * cp, and divisors of it with which a group stays within a level of the network that the
  * next larger one leaves; the largest first.  Returns how many. */

@@ -4,7 +4,8 @@
 /* Shared by room.c, squeeze.c, levels.c and family.c: how much time recomputation in layers costs for the memory
  * that it frees, and how much ranks must free. */
 
-#include "compiler/search/search_private.h"
+#include "compiler/search/bounds.h"
+#include "compiler/search/leaves.h"
 
 /* One kind of layer: how many there are, how long a microbatch's activations stay in them at least, from forward to
  * backward (residence), and per kind of recomputation the time and bytes of one layer. */

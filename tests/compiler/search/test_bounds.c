@@ -10,6 +10,10 @@
 
 #include "compiler/schedule/schedule.h"
 #include "compiler/search/branch.h"
+#include "compiler/search/bounds.h"
+#include "compiler/search/candidates.h"
+#include "compiler/search/leaves.h"
+#include "compiler/search/passes.h"
 #include "compiler/search/trade.h"
 #include "compiler/simulate/predict.h"
 #include "tests/compiler/random_plan.h"

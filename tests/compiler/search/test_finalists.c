@@ -4,7 +4,9 @@
 #include "compiler/model/actions.h"
 #include "compiler/model/sema.h"
 #include "compiler/schedule/schedule.h"
-#include "compiler/search/search_private.h"
+#include "compiler/search/candidates.h"
+#include "compiler/search/leaves.h"
+#include "compiler/search/passes.h"
 #include "compiler/simulate/predict.h"
 #include "tests/compiler/search/found.h"
 
