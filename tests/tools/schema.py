@@ -7,7 +7,7 @@ import re
 import sys
 import xml.etree.ElementTree as tree
 
-SCHEMA, TABLE = "topologies/cluster.rng", "compiler/topology/topo_rules.c"
+SCHEMA, TABLE = "topologies/cluster.rng", "compiler/topology/topo_vocabulary.c"
 RNG = "{http://relaxng.org/ns/structure/1.0}"
 
 
@@ -20,7 +20,7 @@ def table():
     for name, body in re.findall(r"struct attr_rule (\w+)\[\] = \{(.*?)\};", text, re.S):
         rows = re.findall(r'(NEED|MAY)(?:_WORD)?\(\s*"([^"]+)",\s*(\w+)', body)
         rows += [("NEED" if needed == "true" else "MAY", attr, kind) for attr, needed, kind in
-                 re.findall(r'\{"([^"]+)", VALUE_WORD, (true|false), [^,]*, WORDS\((\w+)\)', body)]
+                 re.findall(r'\{"([^"]+)",\s+VALUE_WORD,\s+(true|false),\s+[^,]*,\s+WORDS\((\w+)\)', body)]
         lists[name] = {attr: (need == "NEED", words.get(kind)) for need, attr, kind in rows}
     elements = re.search(r"elements\[\] = \{(.*?)\n\};", text, re.S).group(1)
     return {(name, parent): lists.get(attrs, {}) for name, parent, attrs in
