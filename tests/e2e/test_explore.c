@@ -51,7 +51,7 @@ static void drawn(const char *name, const char *cluster, unsigned share)
     e2e_folder(dir, name);
     snprintf(model, sizeof model, "plans/%s/model.llm", name);
     snprintf(how, sizeof how, "--draws %u --seed %u",
-             getenv("EXPLORES") ? share : test_draws_usual(share / 5, share / 15, share / 40), share);
+             getenv("EXPLORES") ? share : test_draws_usual(share / 10, share / 15, share / 40), share);
     page(dir, model, cluster, how);
 }
 
