@@ -138,7 +138,7 @@ static void test_states(void)
     static const char *const plans[] = {"--set gpus=2 --set pp=2", "--set gpus=4 --set tp=2 --set pp=2"};
     for (int plan = 0; plan < (e2e_quick() ? 1 : 2); plan++) {
         struct record *r = calloc(1, sizeof *r);
-        char name[16];
+        char name[24];
         snprintf(name, sizeof name, "plan-%d", plan);
         begin(r, name, plans[plan]);
         check_all(r, test_draws(120, 2));
