@@ -36,6 +36,8 @@ COMMANDS(COMMAND)
 enum status command_diagnose(struct command *c, enum status status);
 /* what went wrong without a place in an input: one line; with --json a diagnostic like the others */
 enum status command_fail(struct command *c, enum status status, const char *message);
+/* a text as a whole file, or none of it (text.c) */
+enum status command_write(struct command *c, const char *path, const char *text);
 /* the last two arguments: a model with the overrides of --set, and a cluster */
 enum status command_read(struct command *c, struct job **job, struct topo **topo);
 /* the plan folder that is an argument (0 or 1), simulated */

@@ -3,18 +3,6 @@
 #include "compiler/command/command.h"
 
 #include "compiler/export/export.h"
-#include "runtime/file.h"
-
-static enum status write_text(struct command *c, const struct export *x)
-{
-    struct file_out out;
-    const char *path = c->options->output ? c->options->output : "-", *why = file_create(path, &out);
-    if (!why) {
-        fputs(x->text.text, out.stream);
-        why = file_publish(&out);
-    }
-    return why ? command_fail(c, STATUS_WORLD, arena_printf(c->arena, "%s: %s", path, why)) : STATUS_OK;
-}
 
 enum status command_export(struct command *c)
 {
@@ -31,7 +19,8 @@ enum status command_export(struct command *c)
                                          export_targets(c->arena)));
     for (size_t i = 0; i < x.refused.n; i++)
         fprintf(stderr, "llmc: %s cannot be told of %s\n", c->options->to, x.refused.at[i]);
-    enum status status = x.refused.n ? STATUS_NO_PLAN : write_text(c, &x);
+    enum status status = x.refused.n ? STATUS_NO_PLAN
+                                     : command_write(c, c->options->output ? c->options->output : "-", x.text.text);
     export_free(&x);
     return status;
 }

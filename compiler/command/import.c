@@ -5,7 +5,7 @@
 #include "compiler/import/import.h"
 #include "compiler/model/sema.h"
 #include "compiler/support/strbuf.h"
-#include "runtime/file.h"
+#include "compiler/support/units.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -21,17 +21,6 @@ static const char *name_of(struct arena *a, const char *path)
         start--;
     const char *name = arena_strndup(a, start, (size_t)(end - start));
     return strcmp(name, ".") != 0 && strcmp(name, "..") != 0 ? name : "";
-}
-
-static enum status write_text(struct command *c, const char *text)
-{
-    struct file_out out;
-    const char *path = c->options->output, *why = file_create(path, &out);
-    if (!why) {
-        fputs(text, out.stream);
-        why = file_publish(&out);
-    }
-    return why ? command_fail(c, STATUS_WORLD, arena_printf(c->arena, "%s: %s", path, why)) : STATUS_OK;
 }
 
 struct counted {
@@ -52,30 +41,21 @@ static void print_json(const struct counted *n, const char *text)
     strbuf_free(&b);
 }
 
-static const char *grouped(struct arena *a, uint64_t n)
+static void print_count(const struct counted *n)
 {
-    const char *rest = "";
-    for (; n >= 1000; n /= 1000)
-        rest = arena_printf(a, ",%03u%s", (unsigned)(n % 1000), rest);
-    return arena_printf(a, "%u%s", (unsigned)n, rest);
-}
-
-static void print_count(struct command *c, const struct counted *n)
-{
-    struct arena *a = c->arena;
-    fprintf(stderr, "%s parameters", grouped(a, n->parameters));
+    fprintf(stderr, "%s parameters", units_show_commas(n->parameters).s);
     if (n->active != n->parameters)
-        fprintf(stderr, ", %s of them active for a token", grouped(a, n->active));
+        fprintf(stderr, ", %s of them active for a token", units_show_commas(n->active).s);
     if (n->predict)
-        fprintf(stderr, "; prediction modules %s", grouped(a, n->predict));
+        fprintf(stderr, "; prediction modules %s", units_show_commas(n->predict).s);
     fputc('\n', stderr);
     uint64_t all = n->parameters + n->predict;
     if (n->index_parameters)
-        fprintf(stderr, "model.safetensors.index.json: %s, %s\n", grouped(a, n->index_parameters),
+        fprintf(stderr, "model.safetensors.index.json: %s, %s\n", units_show_commas(n->index_parameters).s,
                 n->index_parameters == n->parameters || n->index_parameters == all ? "the same"
                                                                                    : "which is NOT the same");
     else if (n->index_bytes)
-        fprintf(stderr, "model.safetensors.index.json: %s bytes, %.4f for each\n", grouped(a, n->index_bytes),
+        fprintf(stderr, "model.safetensors.index.json: %s bytes, %.4f for each\n", units_show_commas(n->index_bytes).s,
                 (double)n->index_bytes / (double)all);
 }
 
@@ -97,7 +77,7 @@ enum status command_import(struct command *c)
     n.parameters = model_parameters(&job->model);
     n.active = model_active_parameters(&job->model);
     n.predict = model_predict_parameters(&job->model);
-    enum status status = c->options->output ? write_text(c, text) : STATUS_OK;
+    enum status status = c->options->output ? command_write(c, c->options->output, text) : STATUS_OK;
     if (status != STATUS_OK)
         return status;
     if (c->options->json)
@@ -105,6 +85,6 @@ enum status command_import(struct command *c)
     else if (!c->options->output)
         fputs(text, stdout);
     if (!c->options->quiet)
-        print_count(c, &n);
+        print_count(&n);
     return command_diagnose(c, STATUS_OK);
 }

@@ -9,8 +9,20 @@
 #include "compiler/topology/topo.h"
 #include "compiler/topology/topo_catalogue.h"
 #include "compiler/topology/topo_rules.h"
+#include "runtime/file.h"
 
 #include <string.h>
+
+enum status command_write(struct command *c, const char *path, const char *text)
+{
+    struct file_out out;
+    const char *why = file_create(path, &out);
+    if (!why) {
+        fputs(text, out.stream);
+        why = file_publish(&out);
+    }
+    return why ? command_fail(c, STATUS_WORLD, arena_printf(c->arena, "%s: %s", path, why)) : STATUS_OK;
+}
 
 enum status command_topo(struct command *c)
 {

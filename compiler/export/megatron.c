@@ -7,6 +7,8 @@
 
 #include "compiler/export/export.h"
 
+#include "compiler/schedule/schedule.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -34,15 +36,18 @@ static void say_real(struct export *x, const char *name, double value)
 static bool same_rope(const struct rope *a, const struct rope *b)
 {
     return a->on == b->on && a->theta == b->theta && a->dims == b->dims && a->adjacent == b->adjacent &&
-           a->scaling == b->scaling;
+           a->scaling == b->scaling && a->factor == b->factor && a->low == b->low && a->high == b->high &&
+           a->original == b->original && a->fast == b->fast && a->slow == b->slow && a->mscale == b->mscale &&
+           a->mscale_all == b->mscale_all;
 }
 
 static bool same_attention(const struct attn *a, const struct attn *b)
 {
-    return a->kind == b->kind && a->heads == b->heads && a->kv == b->kv && a->head == b->head && a->bias == b->bias &&
-           a->qkv_bias == b->qkv_bias && a->qk_norm == b->qk_norm && a->window == b->window && a->chunk == b->chunk &&
-           a->sinks == b->sinks && a->alibi == b->alibi && a->scale == b->scale && a->softcap == b->softcap &&
-           same_rope(&a->rope, &b->rope);
+    return a->kind == b->kind && a->q_rank == b->q_rank && a->kv_rank == b->kv_rank && a->nope == b->nope &&
+           a->rope_dims == b->rope_dims && a->v == b->v && a->heads == b->heads && a->kv == b->kv &&
+           a->head == b->head && a->bias == b->bias && a->qkv_bias == b->qkv_bias && a->qk_norm == b->qk_norm &&
+           a->window == b->window && a->chunk == b->chunk && a->sinks == b->sinks && a->alibi == b->alibi &&
+           a->scale == b->scale && a->softcap == b->softcap && same_rope(&a->rope, &b->rope);
 }
 
 static void positions(struct export *x, const struct model *m, const struct attn *a)
@@ -328,17 +333,12 @@ static const char *layout(struct export *x)
 
 static void schedule(struct export *x, const struct decision *d)
 {
-    static const char *const names[] = {
-#define SCHEDULE(KIND, word, arguments, stages, traits) word,
-#define ORDERED(KIND, word, arguments, stages, traits) word,
-#include "compiler/model/schedule.def"
-        "auto", "file"};
     bool plain = d->schedule == SCHED_1F1B && d->vpp == 1, chunks = d->schedule == SCHED_INTERLEAVED,
          pairs = d->schedule == SCHED_COMBINED_1F1B;
     if (d->pp == 1 && !plain && !chunks && !pairs)
         return; /* one rank has no schedule */
     if (!plain && !chunks && !pairs)
-        export_refuse(x, "schedule %s", names[d->schedule]);
+        export_refuse(x, "schedule %s", schedule_name(d->schedule));
     if (pairs)
         say(x, "--overlap-moe-expert-parallel-comm");
     if (d->pp > 1)

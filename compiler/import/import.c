@@ -17,8 +17,8 @@ static const char elsewhere[] =
     "gradient_checkpointing model_max_length use_flash_attn use_bfloat16 is_decoder language_model_type "
     "name_or_path quantization_config keys_to_ignore_at_inference";
 
-/* Dropout is an error unless it is 0: steps have none. */
-static void refuse_dropout(struct fields *f)
+/* Steps have no dropout: a note says so where it is not 0. */
+static void note_dropout(struct fields *f)
 {
     static const char *const names[] = {"attention_dropout",
                                         "hidden_dropout",
@@ -67,7 +67,7 @@ char *import_huggingface(struct arena *a, struct diag *d, const struct source *s
     char *out = NULL;
     if (family_read(of, type, &m)) {
         fields_ignore(of, elsewhere);
-        refuse_dropout(of);
+        note_dropout(of);
         fields_rest(of);
         out = describe(a, &m, of->notes.at, of->notes.n);
     } else {

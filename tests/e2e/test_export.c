@@ -32,7 +32,7 @@ static void test_hosts(void)
     e2e_folder(dir, "hosts");
     said(dir,
          e2e_shell(dir, "{ $L plan plans/llama3-8b/model.llm topologies/h100-1024.xml --set gpus=32 --set zero=3 -q -o $D/p "
-                        ">/dev/null && $L export $D/p --to hosts -o $D/h && test $(wc -l <$D/h) = 4 && test $(sort -u $D/h | wc -l) = 4; } >$D/said 2>&1\n"),
+                        ">/dev/null && $L export $D/p --to hosts -o $D/h && test $(wc -l <$D/h) = 4 && test $(sort -u $D/h | wc -l) = 4 && sort $D/h | cmp - $D/h; } >$D/said 2>&1\n"),
          0);
 }
 
