@@ -429,7 +429,7 @@ void cost_rooms_init(struct cost_rooms *x, const struct cost *c, const struct co
 /* From here on stages are kept between calls, as long as nothing changes in the decision but the layers that do not
  * recompute. */
 void cost_rooms_keep(struct cost_rooms *x, struct own_stages *known);
-void cost_rooms_rank(const struct cost_rooms *x, uint32_t r, struct estimate *e);
+void cost_rooms_rank(const struct cost_rooms *x, uint32_t r, uint64_t least_bytes, struct estimate *e);
 /* Does the rank need at most most_bytes?  e is not exact beyond that answer. */
 bool cost_rooms_within(const struct cost_rooms *x, uint32_t r, uint64_t most_bytes, struct estimate *e);
 /* Another schedule that holds as many microbatches may free some bytes earlier, and another shard may be smaller.

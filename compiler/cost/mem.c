@@ -537,9 +537,9 @@ void cost_rooms_keep(struct cost_rooms *x, struct own_stages *known)
     x->known = known;
 }
 
-void cost_rooms_rank(const struct cost_rooms *x, uint32_t r, struct estimate *e)
+void cost_rooms_rank(const struct cost_rooms *x, uint32_t r, uint64_t least_bytes, struct estimate *e)
 {
-    rooms_rank(x, r, x->known, 0, UINT64_MAX, e);
+    rooms_rank(x, r, x->known, least_bytes, UINT64_MAX, e);
 }
 
 bool cost_rooms_within(const struct cost_rooms *x, uint32_t r, uint64_t most_bytes, struct estimate *e)
@@ -552,7 +552,7 @@ void cost_rank_memory(const struct cost *c, const struct cost_shape *s, uint32_t
 {
     struct cost_rooms x;
     cost_rooms_init(&x, c, s);
-    cost_rooms_rank(&x, r, e);
+    cost_rooms_rank(&x, r, 0, e);
 }
 
 bool cost_rooms_fullest(const struct cost_rooms *x, uint64_t most_bytes, struct estimate *e)

@@ -181,7 +181,7 @@ static double rank_longer_s(struct searching *s, const struct cost *c, struct se
     struct owned own = {0};
     /* with eager stacks operators are fused when memory is short */
     rooms->kept = c->buffers->eager > 0 ? 0 : known->kept;
-    cost_rooms_rank(rooms, r, &e);
+    cost_rooms_rank(rooms, r, s->memory_limit, &e);
     known->kept = (double)e.activation_bytes;
     double over = (double)e.peak_bytes - (double)s->memory_limit;
     if (over <= 0)

@@ -10,6 +10,13 @@ void parallel_each(uint32_t n, void (*each)(void *context, uint32_t i), void *co
         each(context, i);
 }
 
+uint32_t parallel_together(uint32_t most, void (*each)(void *context, uint32_t i, uint32_t n), void *context)
+{
+    (void)most;
+    each(context, 0, 1);
+    return 1;
+}
+
 #else
 
 #include <pthread.h>
@@ -31,6 +38,8 @@ static void *work(void *arg)
     return NULL;
 }
 
+enum { MOST_HELPERS = 15 };
+
 static uint32_t count_cores(void)
 {
     cpu_set_t set;
@@ -39,7 +48,6 @@ static uint32_t count_cores(void)
 
 void parallel_each(uint32_t n, void (*each)(void *context, uint32_t i), void *context)
 {
-    enum { MOST_HELPERS = 15 };
     pthread_t helper[MOST_HELPERS];
     struct team t = {.each = each, .context = context, .n = n};
     uint32_t helpers = 0, cores = n > 1 ? count_cores() : 1;
@@ -49,6 +57,49 @@ void parallel_each(uint32_t n, void (*each)(void *context, uint32_t i), void *co
     work(&t);
     while (helpers)
         pthread_join(helper[--helpers], NULL);
+}
+
+/* ---- all at the same time ---- */
+
+struct ensemble {
+    void (*each)(void *context, uint32_t i, uint32_t n);
+    void *context;
+    pthread_mutex_t gate; /* shut until it is known how many there are */
+    uint32_t n;
+};
+struct player {
+    struct ensemble *ensemble;
+    uint32_t index;
+};
+
+static void *play(void *arg)
+{
+    const struct player *p = arg;
+    struct ensemble *e = p->ensemble;
+    pthread_mutex_lock(&e->gate);
+    pthread_mutex_unlock(&e->gate);
+    e->each(e->context, p->index, e->n);
+    return NULL;
+}
+
+uint32_t parallel_together(uint32_t most, void (*each)(void *context, uint32_t i, uint32_t n), void *context)
+{
+    pthread_t thread[MOST_HELPERS];
+    struct player player[MOST_HELPERS];
+    struct ensemble e = {each, context, PTHREAD_MUTEX_INITIALIZER, 1};
+    uint32_t cores = count_cores();
+    pthread_mutex_lock(&e.gate);
+    while (e.n <= MOST_HELPERS && e.n < most && e.n < cores) {
+        player[e.n - 1] = (struct player){&e, e.n};
+        if (pthread_create(&thread[e.n - 1], NULL, play, &player[e.n - 1]))
+            break;
+        e.n++;
+    }
+    pthread_mutex_unlock(&e.gate);
+    each(context, 0, e.n);
+    for (uint32_t i = 1; i < e.n; i++)
+        pthread_join(thread[i - 1], NULL);
+    return e.n;
 }
 
 #endif

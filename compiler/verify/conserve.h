@@ -45,6 +45,7 @@ struct machine {
     /* per bucket: digits over which the update of its working copy is split; 0: updated whole */
     uint32_t *part;
     struct whole **initial; /* per bucket: parameter and two moments as the step finds them */
+    char apart[64];         /* machines that run side by side share no line of the cache */
 };
 /* The names that isa.def gives to an opcode's numbers of rows and columns; 0: the number 1 or 2. */
 struct shape {
@@ -57,8 +58,10 @@ struct conserve {
     const struct plan *plan;
     struct verdict *verdict;
     int kind;
+    struct team *team; /* of which this is a worker; NULL: it runs alone */
     struct reference *reference;
     struct nodes *nodes;
+    uint32_t common; /* the first nodes, which are the reference's, and the same for all workers */
     uint32_t nroles;
     struct machine *machines;
     struct channel *channels; /* [from * nroles + to] */
@@ -150,8 +153,17 @@ uint32_t conserve_updated(struct machine *m, uint32_t node);
 bool conserve_routed(struct machine *m, uint32_t i, uint32_t mask, bool *mine);
 /* Squared norm of gradients of the whole batch, counted on the first ranks of these digits; NULL, or what is wrong. */
 const char *conserve_norm_of(struct conserve *c, const struct whole *w, uint32_t first, struct value *sum);
-bool conserve_start(struct machine *m); /* sets parameters and state as the step finds them */
-bool conserve_end(struct machine *m);   /* checks them as the step leaves them */
-bool conserve_told(struct conserve *c); /* conserve_arrange.c: was no lack of rows reported twice? */
+/* conserve_run.c: a role's message to another, and the oldest that has not been taken; false: there is none yet */
+void conserve_put(struct conserve *c, uint32_t from, uint32_t to, const struct message *msg);
+bool conserve_take(struct conserve *c, uint32_t from, uint32_t to, struct message *msg);
+/* Proves the programs of one kind, by at most so many workers side by side.  Returns how many did; 0: the plan has no
+ * such programs. */
+uint32_t conserve_prove(struct arena *a, const struct plan *p, int kind, uint32_t workers, struct verdict *v);
+bool conserve_crosses(const struct machine *m, uint32_t i); /* conserve_comm.c: a collective over several roles? */
+bool conserve_start(struct machine *m);                     /* sets parameters and state as the step finds them */
+bool conserve_end(struct machine *m);                       /* checks them as the step leaves them */
+/* conserve_arrange.c: was no lack of rows reported twice?  and takes over what another worker was told */
+bool conserve_told(struct conserve *c);
+void conserve_adopt_told(struct conserve *to, const struct conserve *from);
 
 #endif

@@ -102,6 +102,14 @@ static void tell(struct conserve *c, struct told t)
     *chain = (uint32_t)c->told.n;
 }
 
+void conserve_adopt_told(struct conserve *to, const struct conserve *from)
+{
+    for (size_t k = 0; k < from->lacks.n; k++)
+        all_needs(to, from->lacks.at[k]);
+    for (size_t k = 0; k < from->told.n; k++)
+        tell(to, from->told.at[k]);
+}
+
 static bool told_before(const struct conserve *c, const struct told *t)
 {
     for (uint32_t k = *told_chain(c, t); k; k = c->told.at[k - 1].next) {

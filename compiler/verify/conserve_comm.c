@@ -14,6 +14,11 @@ static uint32_t group_mask(const struct machine *m, uint32_t i)
     return prove_mask(&m->c->plan->mesh, prove_comm_slot(m->program, i)->arg);
 }
 
+bool conserve_crosses(const struct machine *m, uint32_t i)
+{
+    return prove_crosses(group_mask(m, i));
+}
+
 /* digits that a shard's norm depends on: those that number the shards */
 static uint32_t slice_mask(const struct block *b)
 {
@@ -380,7 +385,7 @@ bool rule_SEND(struct machine *m, uint32_t i)
     for (uint32_t k = 0; k < p->n; k++)
         if (p->at[k].value.kind == VALUE_PART)
             return conserve_fail(m, i, "it sends a shard");
-    vec_push(m->c->scratch, &m->c->channels[m->role * m->c->nroles + peer].messages, msg);
+    conserve_put(m->c, m->role, peer, &msg);
     return true;
 }
 
@@ -389,15 +394,14 @@ bool rule_RECV(struct machine *m, uint32_t i)
     uint32_t peer = prove_comm_slot(m->program, i)->arg;
     const struct operand *o = prove_operand(m->program, i, OPND(RECV, y));
     assert(peer < m->c->nroles);
-    struct channel *ch = &m->c->channels[peer * m->c->nroles + m->role];
-    m->waits = ch->taken == ch->messages.n;
+    struct message msg;
+    m->waits = !conserve_take(m->c, peer, m->role, &msg);
     if (m->waits)
         return true;
-    const struct message *msg = &ch->messages.at[ch->taken++];
-    assert(msg->rows == o->rows && msg->cols == o->cols);
+    assert(msg.rows == o->rows && msg.cols == o->cols);
     struct parts *p = &m->c->parts[1];
-    p->n = msg->nparts;
-    memcpy(p->at, msg->parts, p->n * sizeof *p->at);
+    p->n = msg.nparts;
+    memcpy(p->at, msg.parts, p->n * sizeof *p->at);
     return conserve_emit(m, i, OPND(RECV, y), p);
 }
 

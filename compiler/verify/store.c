@@ -30,7 +30,7 @@ uint32_t store_part(const struct program *p, const struct operand *o)
  * no such parts, as one run with what lies between. */
 struct store_place store_find_place(const struct store *s, const struct operand *o)
 {
-    struct store_place place;
+    struct store_place place = {.hint = 0};
     struct region *r = &place.region;
     uint64_t size = isa_dtype_bytes((enum dtype)o->dtype);
     place.cell = cell_of(s, o, &r->at);
@@ -54,14 +54,20 @@ static size_t operand_index(const struct store *s, const struct operand *o)
     return ((uintptr_t)o - (uintptr_t)s->program->operands) / sizeof *o;
 }
 
-static struct region region_of(const struct store *s, const struct operand *o, uint32_t *cell)
+/* the operand's place; *other holds it if it is none of the program's */
+static struct store_place *place_of(const struct store *s, const struct operand *o, struct store_place *other)
 {
     size_t k = operand_index(s, o);
-    struct store_place other, *at = &s->place[k];
-    if (k >= s->program->noperands) {
-        other = store_find_place(s, o);
-        at = &other;
-    }
+    if (k < s->program->noperands)
+        return &s->place[k];
+    *other = store_find_place(s, o);
+    return other;
+}
+
+static struct region region_of(const struct store *s, const struct operand *o, uint32_t *cell)
+{
+    struct store_place other;
+    const struct store_place *at = place_of(s, o, &other);
     *cell = at->cell;
     return at->region;
 }
@@ -225,39 +231,35 @@ static bool is_whole(const struct piece *p, const struct region *r, const struct
 }
 
 /* the piece that is the whole operand, first where it was the last time; else the number of pieces */
-static uint32_t find_whole(struct store *s, const struct cell *c, const struct region *r, const struct operand *o)
+static uint32_t find_whole(const struct cell *c, struct store_place *at, const struct operand *o)
 {
-    size_t k = operand_index(s, o);
-    uint32_t none, *hint = k < s->program->noperands ? &s->hint[k] : &none, i = 0;
-    none = NONE;
-    if (*hint < c->n && is_whole(&c->pieces[*hint], r, o))
-        return *hint;
-    while (i < c->n && !is_whole(&c->pieces[i], r, o))
+    if (at->hint < c->n && is_whole(&c->pieces[at->hint], &at->region, o))
+        return at->hint;
+    uint32_t i = 0;
+    while (i < c->n && !is_whole(&c->pieces[i], &at->region, o))
         i++;
-    *hint = i;
-    return i;
+    return at->hint = i;
 }
 
 const struct piece *store_whole(struct store *s, const struct operand *o)
 {
-    uint32_t cell;
     if (o->slot != UINT16_MAX)
         return NULL;
-    struct region r = region_of(s, o, &cell);
-    const struct cell *c = &s->cells[cell];
-    uint32_t i = find_whole(s, c, &r, o);
+    struct store_place other, *at = place_of(s, o, &other);
+    const struct cell *c = &s->cells[at->cell];
+    uint32_t i = find_whole(c, at, o);
     return i == c->n ? NULL : &c->pieces[i];
 }
 
 bool store_read(struct store *s, const struct operand *o, struct parts *out)
 {
-    uint32_t cell;
-    struct region r = region_of(s, o, &cell);
-    const struct cell *c = &s->cells[cell];
+    struct store_place other, *at = place_of(s, o, &other);
+    const struct region *r = &at->region;
+    const struct cell *c = &s->cells[at->cell];
     if (o->slot == UINT16_MAX) {
-        uint32_t i = find_whole(s, c, &r, o);
+        uint32_t i = find_whole(c, at, o);
         if (i == c->n)
-            return read_parts(c, &r, o->dtype, out);
+            return read_parts(c, r, o->dtype, out);
         out->n = 1;
         out->at[0] = (struct part){0, o->rows, 0, o->cols, c->pieces[i].writer, c->pieces[i].value};
         return true;
@@ -266,14 +268,14 @@ bool store_read(struct store *s, const struct operand *o, struct parts *out)
     if (!mask)
         return false;
     for (uint32_t i = 0; i < c->n; i++)
-        if (same_place(&c->pieces[i], &r) && c->pieces[i].dtype == o->dtype && c->pieces[i].own &&
+        if (same_place(&c->pieces[i], r) && c->pieces[i].dtype == o->dtype && c->pieces[i].own &&
             c->pieces[i].mask == mask) {
             out->n = 1;
             out->at[0] = (struct part){0, o->rows, 0, o->cols, c->pieces[i].writer, c->pieces[i].value};
             return true;
         }
     /* the own rows of one matrix that lies there whole */
-    if (!read_parts(c, &r, o->dtype, out) || out->n != 1 || out->at[0].value.kind == VALUE_PART ||
+    if (!read_parts(c, r, o->dtype, out) || out->n != 1 || out->at[0].value.kind == VALUE_PART ||
         out->at[0].value.routed || out->at[0].value.member.len)
         return false;
     out->at[0].rows = o->rows;

@@ -36,12 +36,12 @@ struct store {
     uint32_t *near;            /* cells that share bytes */
     bool *holds;               /* by cell: it may hold pieces */
     struct store_place *place; /* by operand of the program: its place */
-    uint32_t *hint;            /* by operand: index of the piece that it last was */
 };
 /* An operand's place.  While its cell has no further losses, bytes that were defined there stay defined. */
 struct store_place {
     struct region region; /* relative to the cell */
     uint32_t cell;
+    uint32_t hint; /* index of the piece that it last was */
 };
 
 /* a part of an operand that comes from one piece: a rectangle in elements of the operand */
@@ -59,6 +59,26 @@ struct parts {
 struct store *store_new(struct arena *a, const struct program *p, const struct mesh *m);
 /* Reads an operand without slot as parts, by row, then column.  false: some of it is unknown. */
 bool store_read(struct store *s, const struct operand *o, struct parts *out);
+/* Brings into the cache what an access to the program's operand k will look at.  Programs are long, so almost every
+ * access is the first to its cache line for a while. */
+static inline void store_expect_place(const struct store *s, uint32_t k)
+{
+    __builtin_prefetch(&s->place[k]);
+    __builtin_prefetch(&s->program->operands[k]);
+}
+static inline void store_expect_cell(const struct store *s, uint32_t k)
+{
+    __builtin_prefetch(&s->cells[s->place[k].cell]);
+}
+static inline void store_expect_piece(const struct store *s, uint32_t k)
+{
+    const struct cell *c = &s->cells[s->place[k].cell];
+    const char *piece = (const char *)&c->pieces[s->place[k].hint < c->n ? s->place[k].hint : 0];
+    __builtin_prefetch(piece);
+    __builtin_prefetch(piece + 64);
+    __builtin_prefetch(piece + 128);
+    __builtin_prefetch(&s->near[c->near]);
+}
 /* The piece that is exactly an operand without slot; NULL if there is none.  Valid until the next write. */
 const struct piece *store_whole(struct store *s, const struct operand *o);
 /* writes one rectangle of an operand */

@@ -78,7 +78,6 @@ struct store *store_new(struct arena *a, const struct program *p, const struct m
         }
     }
     s->holds = ARENA_ARRAY(a, bool, s->ncells + 1u);
-    s->hint = ARENA_ARRAY(a, uint32_t, p->noperands + 1u);
     s->place = ARENA_ARRAY(a, struct store_place, p->noperands + 1u);
     for (uint32_t k = 0; k < p->noperands; k++)
         if (p->operands[k].buffer != NONE)
@@ -239,11 +238,12 @@ struct piece *pieces_clear(struct store *s, uint32_t cell, const struct region *
 {
     struct cell *c = &s->cells[cell];
     uint32_t same = NONE;
-    pieces_drop_near(s, cell, r);
     for (uint32_t i = 0; i < c->n && same == NONE; i++)
         if (c->pieces[i].at == r->at && c->pieces[i].rows == r->rows && c->pieces[i].width == r->width &&
             (r->rows == 1 || c->pieces[i].pitch == r->pitch) && !c->pieces[i].own)
             same = i;
+    if (same == NONE) /* else nothing of other buffers can lie there */
+        pieces_drop_near(s, cell, r);
     uint64_t end = region_end(r);
     for (uint32_t i = c->n; i-- > 0 && c->n > 1 - (same == NONE);) {
         uint32_t last = c->n - 1;

@@ -142,6 +142,19 @@ uint32_t nodes_sum(struct nodes *g, uint32_t x, uint32_t y)
     return add_node(g, &n);
 }
 
+uint32_t nodes_adopt(struct nodes *g, const struct node *n, uint32_t common)
+{
+    struct node mine = *n;
+    if (n->recipe.op == RECIPE_SLICE) /* which names a list of its own run */
+        return NONE;
+    if (n->recipe.op == RECIPE_SUM)
+        memset(mine.recipe.input, 0, sizeof mine.recipe.input);
+    for (uint32_t k = 0; k < RECIPE_INPUTS; k++)
+        if (mine.recipe.input[k] >= common)
+            return NONE;
+    return add_node(g, &mine);
+}
+
 void nodes_label(struct nodes *g, uint32_t node, const char *name)
 {
     g->at[node].name = name;

@@ -59,7 +59,10 @@ struct nodes *nodes_new(struct arena *a);
 uint32_t nodes_find(const struct nodes *g, const struct recipe *r);           /* NONE = unknown */
 bool nodes_are(const struct nodes *g, uint32_t node, const struct recipe *r); /* does the node have that recipe? */
 uint32_t nodes_add(struct nodes *g, const struct recipe *r, const char *name, int64_t cols, int64_t domain);
-uint32_t nodes_sum(struct nodes *g, uint32_t x, uint32_t y);        /* finds or makes the node of a sum */
+uint32_t nodes_sum(struct nodes *g, uint32_t x, uint32_t y); /* finds or makes the node of a sum */
+/* Adds a node of another table whose first `common` nodes are the same; a sum keeps no inputs.  NONE: its meaning is
+ * more than its recipe. */
+uint32_t nodes_adopt(struct nodes *g, const struct node *n, uint32_t common);
 void nodes_label(struct nodes *g, uint32_t node, const char *name); /* gives a sum its name in the reference */
 const char *nodes_name(const struct nodes *g, uint32_t node);
 

@@ -36,7 +36,7 @@
  *
  * Cost: linear in the instructions of all roles, plus a few operations per rank.  Scratch is freed per role.
  * Interpreting values takes most of it: those of the training step, those of evaluation and the other properties are
- * proved side by side.
+ * proved side by side, and of a large plan so are the values of its roles (conserve_run.c).
  */
 
 #include "compiler/verify/prove.h"

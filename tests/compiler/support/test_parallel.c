@@ -1,4 +1,4 @@
-/* parallel_each(): every index once, on many threads, on one core, and where no thread can be made. */
+/* parallel_each() and parallel_together(): every index once, on many threads, on one core, and where no thread can be made. */
 
 #include "compiler/support/parallel.h"
 #include "compiler/support/vec.h"
@@ -49,6 +49,41 @@ static void test_each(void)
             run(sizes[k]);
 }
 
+/* ---- all at the same time ---- */
+
+struct meeting {
+    atomic_uint there, calls[MOST];
+};
+
+/* Returns only when all are there, so one thread alone could not do it. */
+static void meet(void *context, uint32_t i, uint32_t n)
+{
+    struct meeting *m = context;
+    atomic_fetch_add(&m->calls[i], 1);
+    atomic_fetch_add(&m->there, 1);
+    while (atomic_load(&m->there) < n)
+        sched_yield();
+}
+
+static uint32_t meet_all(uint32_t most)
+{
+    struct meeting *m = calloc(1, sizeof *m);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(m);
+    uint32_t n = parallel_together(most, meet, m);
+    for (uint32_t i = 0; i < MOST; i++)
+        CU_ASSERT_EQUAL(m->calls[i], i < n);
+    free(m);
+    return n;
+}
+
+static void test_together(void)
+{
+    for (uint32_t most = 1; most < 20; most++) {
+        uint32_t n = meet_all(most);
+        CU_ASSERT(n >= 1 && n <= most);
+    }
+}
+
 static void test_one_core(void)
 {
     cpu_set_t all, one;
@@ -59,6 +94,7 @@ static void test_one_core(void)
             CPU_SET(core, &one);
     CU_ASSERT_EQUAL_FATAL(sched_setaffinity(0, sizeof one, &one), 0);
     CU_ASSERT_EQUAL(run(MOST), MOST);
+    CU_ASSERT_EQUAL(meet_all(8), 1);
     sched_setaffinity(0, sizeof all, &all);
 }
 
@@ -78,6 +114,7 @@ static void test_no_threads(void)
         return;
     }
     CU_ASSERT_EQUAL(run(MOST), MOST);
+    CU_ASSERT_EQUAL(meet_all(8), 1);
     setrlimit(RLIMIT_AS, &had);
 }
 
@@ -87,5 +124,6 @@ void suite_parallel(void)
     CU_pSuite s = CU_add_suite("parallel", NULL, NULL);
     CU_add_test(s, "where no thread can be made", test_no_threads);
     CU_add_test(s, "every index once", test_each);
+    CU_add_test(s, "all at the same time", test_together);
     CU_add_test(s, "on one core", test_one_core);
 }
