@@ -243,9 +243,13 @@ void trace_write(const struct plan *p, const uint32_t *ranks, uint32_t nranks, b
         write_idles(&w, w.ranks[i], role);
         write_memory(&w, w.ranks[i], role);
         for (int q = 0; q < NQUEUES; q++)
-            write_queue(&w, w.ranks[i], role, (enum queue)q);
+            if (q != QUEUE_RECV)
+                write_queue(&w, w.ranks[i], role, (enum queue)q);
         arena_reset(w.arena, mark);
     }
+    /* Both ends of an arrow are at the same time, and Perfetto wants to have read its beginning before its end. */
+    for (uint32_t i = 0; i < w.nranks; i++)
+        write_queue(&w, w.ranks[i], p->ranks->ranks[w.ranks[i]].role, QUEUE_RECV);
     w.form->end(&w.out, p, w.ranks, w.nranks);
     strbuf_free(&w.out.text);
     arena_free(w.arena);

