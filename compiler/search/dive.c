@@ -235,7 +235,7 @@ static void dive(struct searching *s, uint64_t most, double above)
 void search_dive(struct searching *s)
 {
     s->npromising = promising_meshes(s, &s->promising);
-    dive(s, s->budget / 2, INFINITY);
+    dive(s, s->budget / 4, INFINITY);
     search_push_meshes(s); /* the heap holds all meshes again */
 }
 
