@@ -126,6 +126,18 @@ void topo_catalogue_print(FILE *out)
     }
 }
 
+const char *topo_catalogue_several(struct arena *a, const char *model)
+{
+    const char *all = NULL;
+    size_t n = strlen(model), many = 0;
+    for (size_t i = 0; i < ARRAY_LEN(catalogue) && n; i++)
+        if (!strncmp(catalogue[i].gpu.model, model, n) && catalogue[i].gpu.model[n] == '-') {
+            all = all ? arena_printf(a, "%s, %s", all, catalogue[i].gpu.model) : catalogue[i].gpu.model;
+            many++;
+        }
+    return many > 1 ? all : NULL;
+}
+
 const char *topo_catalogue_nearest(const char *model)
 {
     const char *names[ARRAY_LEN(catalogue)];

@@ -16,6 +16,8 @@ struct topo_catalogue_gpu {
 
 /* by its name, or by what its name begins with up to a '-', where no other does; NULL when the model is not known */
 const struct topo_catalogue_gpu *topo_catalogue_find(const char *model);
+/* "H100-SXM, H100-PCIe", where several names begin so; else NULL */
+const char *topo_catalogue_several(struct arena *a, const char *model);
 /* all of them, a line each */
 void topo_catalogue_print(FILE *out);
 /* the known model that is spelt most alike, or NULL */

@@ -73,8 +73,15 @@ static void check_unknown_model(struct walk *w, const struct xml_element *e, con
 {
     const char *near_name = topo_catalogue_nearest(gpu->model);
     bool memory = topo_attr_given(e, "memory"), peak = topo_child(e, "peak", NULL);
+    const char *several = topo_catalogue_several(w->arena, gpu->model);
     if (memory && peak)
         return;
+    if (several) {
+        diag_error(w->diag, xml_attr(e, "model")->at, "which-gpu", "'%.64s' is the beginning of several GPUs' names",
+                   gpu->model);
+        diag_caret(w->diag, "which of %s?", several);
+        return;
+    }
     diag_error(w->diag, xml_attr(e, "model")->at, "unknown-gpu", "'%.64s' is not in the catalogue: it needs %s",
                gpu->model,
                memory ? "a <peak>"
