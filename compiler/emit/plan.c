@@ -102,6 +102,8 @@ void plan_json(const struct plan *p, bool with_seconds, struct strbuf *o)
     predicted_json(&predicted, o);
     const struct whole_run run = plan_run(p);
     run_json(&run, o);
+    strbuf_text(o, ",\n ");
+    plan_waiting_json(p, o);
     strbuf_json(o,
                 ",\n 'search': {'space': %lu, 'evaluated': %lu, 'pruned': %lu, 'top': %u, 'budget': %lu, 'spent': %lu, "
                 "'gap': %g",

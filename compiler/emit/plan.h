@@ -72,6 +72,11 @@ void job_json(const struct job *job, const struct topo *topo, uint32_t gpus_used
 uint32_t plan_fullest(const struct plan *p);
 /* the figures of a plan; requires its timeline */
 struct predicted plan_predicted(const struct plan *p);
+/* Prints plan.json's member "waiting", without a comma after it: of every role, as shares of the step, how long its
+ * compute queue waits for what is not ready, how long for transfers that run, and for which other roles most of all, at
+ * most PLAN_WAITED_FOR of them.  It is what `llmrun --watch` compares ranks with.  Requires the timeline. */
+enum { PLAN_WAITED_FOR = 4 };
+void plan_waiting_json(const struct plan *p, struct strbuf *out);
 /* of its step as simulated; requires its timeline */
 struct whole_run plan_run(const struct plan *p);
 

@@ -79,6 +79,46 @@ struct predicted plan_predicted(const struct plan *p)
     return f;
 }
 
+/* the next of the roles that a role waits for, by how long: after `last`, NONE for the first; NONE: there is no other
+ */
+static uint32_t next_waited(const int64_t *for_ns, uint32_t nroles, uint32_t last)
+{
+    uint32_t next = NONE;
+    for (uint32_t r = 0; r < nroles; r++) {
+        bool behind = last == NONE || for_ns[r] < for_ns[last] || (for_ns[r] == for_ns[last] && r > last);
+        if (for_ns[r] > 0 && behind && (next == NONE || for_ns[r] > for_ns[next]))
+            next = r;
+    }
+    return next;
+}
+
+void plan_waiting_json(const struct plan *p, struct strbuf *o)
+{
+    struct arena *a = arena_new();
+    double step_ns = (double)p->timeline->step_ns;
+    strbuf_text(o, "\"waiting\": [");
+    for (uint32_t r = 0; r < p->nroles; r++) {
+        const struct sim_role *role = &p->timeline->roles[r];
+        int64_t *for_ns = ARENA_ARRAY(a, int64_t, p->nroles), waits_ns = 0;
+        for (uint32_t i = 0; i < role->nidles; i++) {
+            const struct sim_idle *d = &role->idles[i];
+            int64_t ns = d->cause == IDLE_COMM ? 0 : d->end_ns - d->start_ns;
+            waits_ns += ns;
+            for_ns[d->who] += d->who == r ? 0 : ns;
+        }
+        strbuf_json(o, "\n  {'waits': %g, 'transfers': %g, 'for': [", (double)waits_ns / step_ns,
+                    (double)role->idle_ns[IDLE_COMM] / step_ns);
+        uint32_t who = next_waited(for_ns, p->nroles, NONE);
+        for (uint32_t n = 0; n < PLAN_WAITED_FOR && who != NONE; n++) {
+            strbuf_json(o, n ? ", [%u, %g]" : "[%u, %g]", who, (double)for_ns[who] / step_ns);
+            who = next_waited(for_ns, p->nroles, who);
+        }
+        strbuf_text(o, r + 1 < p->nroles ? "]}," : "]}");
+    }
+    strbuf_text(o, "]");
+    arena_free(a);
+}
+
 struct whole_run plan_run(const struct plan *p)
 {
     struct arena *a = arena_new();

@@ -307,8 +307,8 @@ static const struct {
     int code;
     bool array; /* of such objects */
 } json_cases[] = {
-    {"$L plan $M $C -q -o $D/p --json", CONTRACT " seconds", 0, false},
-    {"cat $D/p/plan.json", CONTRACT, 0, false},
+    {"$L plan $M $C -q -o $D/p --json", CONTRACT " seconds; waiting", 0, false},
+    {"cat $D/p/plan.json", CONTRACT "; waiting", 0, false},
     {"$L estimate $M $C --json", CONTRACT " seconds", 0, false},
     {"$L estimate plans/tiny-moe/model.llm topologies/cpu16.xml --json", CONTRACT " seconds", 0, false},
     {"$L estimate plans/llama3-70b-fsdp/model.llm topologies/h100-1024.xml --set gpus=64 --json", CONTRACT " seconds", 0, false},
@@ -323,7 +323,7 @@ static const struct {
      1, false},
     {"$L check $D/p --json",
      "schema; holds; certificate; violations; origin: holds compiler files differences", 0, false},
-    {"$L show $D/p --json", CONTRACT, 0, false},
+    {"$L show $D/p --json", CONTRACT "; waiting", 0, false},
     {"$L show $D/p --memory --json", "schema; roles", 0, false},
     {"$L show $D/p --traffic --json", "schema; traffic", 0, false},
     {"$L show $D/p --timeline --json",

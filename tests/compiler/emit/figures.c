@@ -115,6 +115,52 @@ double figures_bubble(const struct seen *x)
     return idle(x) - figures_exposed(x);
 }
 
+/* seconds of a rank's idle slices: because of `whom`, or of anybody where that is -1; of exposed transfers or of all else */
+static double idle_slices_s(const struct seen *x, double pid, double whom, bool transfers)
+{
+    size_t i;
+    const json_t *e;
+    double sum = 0;
+    json_array_foreach(json_object_get(x->trace, "traceEvents"), i, e)
+    {
+        const char *cat = json_string_value(json_object_get(e, "cat")),
+                   *name = json_string_value(json_object_get(e, "name"));
+        double who = json_number_value(json_object_get(json_object_get(e, "args"), "because_of_role"));
+        if (!cat || strcmp(cat, "idle") || json_number_value(json_object_get(e, "pid")) != pid ||
+            (whom >= 0 && who != whom) || !strcmp(name, "exposed comm") != transfers)
+            continue;
+        sum += 1e-6 * json_number_value(json_object_get(e, "dur"));
+    }
+    return sum;
+}
+static bool near(double a, double b)
+{
+    return fabs(a - b) < 1e-5;
+}
+void figures_check_waiting(const struct seen *x)
+{
+    const json_t *all = json_object_get(x->json, "waiting"), *one;
+    double step = step_s(x), end = 0;
+    CU_ASSERT_EQUAL_FATAL(json_array_size(all), nroles(x));
+    for (size_t r = 0, i; r < nroles(x); r++) {
+        const json_t *role = json_array_get(all, r), *list = json_object_get(role, "for");
+        double waits = json_number_value(json_object_get(role, "waits")), pid = role_rank(x, r), last = 1, others = 0;
+        double transfers = json_number_value(json_object_get(role, "transfers"));
+        CU_ASSERT(near(waits + transfers, 1 - 1e-6 * busy_us(x->trace, pid, &end) / step));
+        CU_ASSERT(near(waits, idle_slices_s(x, pid, -1, false) / step));
+        CU_ASSERT(near(transfers, idle_slices_s(x, pid, -1, true) / step));
+        for (size_t q = 0; q < nroles(x); q++)
+            others += q != r && idle_slices_s(x, pid, (double)q, false) > 0;
+        CU_ASSERT_EQUAL(json_array_size(list), others);
+        json_array_foreach(list, i, one)
+        {
+            double who = json_number_value(json_array_get(one, 0)), share = json_number_value(json_array_get(one, 1));
+            CU_ASSERT(who != (double)r && share <= last && near(share, idle_slices_s(x, pid, who, false) / step));
+            last = share;
+        }
+    }
+}
+
 /* ---- from the programs' text ---- */
 
 /* bytes of the arena that lie on the device */

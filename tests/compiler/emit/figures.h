@@ -36,6 +36,9 @@ double figures_predicted(const struct seen *x, const char *key);
 double figures_step_s(const struct seen *x);
 double figures_bubble(const struct seen *x);
 double figures_exposed(const struct seen *x);
+/* Asserts that `waiting` says of every role what the first of its ranks does in the trace: pauses that transfers ran in,
+ * the others, and because of which roles. */
+void figures_check_waiting(const struct seen *x);
 /* by the programs' text: bytes of the arena on the fullest rank's device, and the first such rank */
 double figures_peak_bytes(const struct seen *x);
 double figures_peak_rank(const struct seen *x);

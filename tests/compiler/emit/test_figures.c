@@ -157,6 +157,7 @@ static const struct figure {
     {"predicted.exposed_comm_fraction", figures_exposed, 1e-6, false},
     {"predicted.peak_memory_bytes", figures_peak_bytes, 0, false},
     {"predicted.peak_memory_rank", figures_peak_rank, 0, false},
+    {"waiting", NULL, 0, false}, /* figures_check_waiting() */
     {"search.space", space, 0, true},
     {"search.evaluated", evaluated, 0, true},
     {"search.pruned", pruned, 0, true},
@@ -360,6 +361,7 @@ static void test_figures(void)
             CU_ASSERT(done[k]);
         check_compiler(&x);
         check_decision(&x);
+        figures_check_waiting(&x);
         CU_ASSERT_EQUAL(figures_predicted(&x, "peak_memory_bytes"), (double)fit_peak_bytes(p));
         json_decref(x.json);
         json_decref(x.trace);
