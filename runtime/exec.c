@@ -11,6 +11,7 @@
 #include "runtime/device.h"
 #include "runtime/exec_play.h"
 #include "runtime/mpi_ranks.h"
+#include "runtime/waits.h"
 #include "runtime/work.h"
 
 #include <cblas.h>
@@ -112,6 +113,15 @@ static void run_kernel(struct exec *e, struct play *play, uint32_t i)
     atomic_store_explicit(&face->running, NONE, memory_order_relaxed);
 }
 
+void exec_met(const struct exec *e, const struct play *play, uint32_t q, const struct meeting *m)
+{
+    int64_t came_ns;
+    if (!play->waits)
+        return;
+    uint32_t last = transport_last(e->transport, m, &came_ns);
+    waits_met(play->waits, q, last, came_ns);
+}
+
 static enum progress try_meeting(struct exec *e, struct play *play, uint32_t q, uint32_t i)
 {
     struct meeting m;
@@ -119,6 +129,7 @@ static enum progress try_meeting(struct exec *e, struct play *play, uint32_t q, 
     int64_t core_ns = play->trace ? world_core_ns() : 0;
     exec_make_meeting(e, play, i, &m);
     if (!play->open[q]) {
+        m.ready_ns = play->waits ? world_now_ns() : 0;
         enum meeting_state st = transport_post(e->transport, &m);
         if (st == MEETING_REFUSED)
             return STUCK;
@@ -137,6 +148,7 @@ static enum progress try_meeting(struct exec *e, struct play *play, uint32_t q, 
         return posted ? MOVED : STUCK;
     if (play->trace)
         play->trace[i].end_ns = world_now_ns();
+    exec_met(e, play, q, &m);
     return ENDED;
 }
 
@@ -158,6 +170,8 @@ static enum progress try_queue(struct exec *e, struct play *play, uint32_t q)
     enum progress head = e->s.player->try_head(e, play, q, i);
     if (head != ENDED)
         return head;
+    if (play->waits && insn_is_meeting(&play->p->insns[i]))
+        waits_ended(play->waits, q);
     pop(e, play, q);
     return MOVED;
 }
@@ -308,6 +322,10 @@ static enum status run(struct exec *e, enum routine which, enum phase phase)
         enum progress moved = e->s.shuffle_seed ? pass_shuffled(e, play) : pass_in_order(e, play);
         if (moved == BROKEN)
             return world_failed(e->s.world);
+        if (play->waits && moved == STUCK)
+            waits_stuck(play->waits, play);
+        else if (play->waits)
+            waits_moved(play->waits);
         if (moved == MOVED)
             patience.polls = 0;
         else if (moved == STUCK)

@@ -33,6 +33,7 @@ struct exec_setup {
     const int64_t *const *pace_ns; /* for player_paced: times of training instructions by role */
     struct routing *routing;       /* recorded or replayed choices of experts in training, routing.h; or NULL */
     const struct work *work;       /* kinds of equal work, which are timed; or NULL */
+    bool watched;                  /* waits are counted on CPU cores, waits.h */
     double slow;                   /* a test: after each kernel, do nothing for so many times as long as it took */
     struct gang *gang;             /* for player_d2d and player_nccl: the process's ranks on their GPU */
 };
@@ -70,6 +71,9 @@ void *exec_buffer(const struct exec *e, enum routine which, enum buffer_kind kin
 
 /* nanoseconds in training instructions of each kind of work since the start, WORK_KINDS of them */
 const int64_t *exec_work(const struct exec *e);
+
+/* after a training step that took step_ns: what of it was waited is published, if waits are counted */
+void exec_tell_waits(struct exec *e, int64_t step_ns);
 
 /* prints for every rank which instruction it is at and whom it waits for */
 void exec_report(const struct exec *e, FILE *out);

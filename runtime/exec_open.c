@@ -2,6 +2,7 @@
  * players have in common. */
 
 #include "runtime/exec_play.h"
+#include "runtime/waits.h"
 #include "runtime/work.h"
 
 #include <stdlib.h>
@@ -163,6 +164,8 @@ enum status exec_open(struct exec **out, const struct exec_setup *s, struct erro
         if (s->programs[r] && s->programs[r][role])
             st = load(e, &e->play[r], s->programs[r][role], error);
     e->scratch_bytes = (e->scratch_bytes + 4096) / 4096 * 4096;
+    if (st == STATUS_OK && s->watched && s->player->on_cores)
+        st = waits_open(&e->play[ROUTINE_TRAIN].waits, s->world->nranks);
     if (st == STATUS_OK)
         st = s->player->open(e, error);
     if (st != STATUS_OK) {
@@ -186,6 +189,7 @@ void exec_close(struct exec *e)
         free(e->play[r].meetings);
         free(e->play[r].kept);
         free(e->play[r].ended_ns);
+        waits_close(e->play[r].waits);
     }
     free(e->met);
     free(e);
@@ -199,6 +203,12 @@ const struct program *exec_program(const struct exec *e, enum routine which)
 const int64_t *exec_work(const struct exec *e)
 {
     return e->work_ns;
+}
+
+void exec_tell_waits(struct exec *e, int64_t step_ns)
+{
+    if (e->play[ROUTINE_TRAIN].waits)
+        waits_step(e->play[ROUTINE_TRAIN].waits, &e->s.world->ranks[e->s.world->rank], step_ns);
 }
 
 const void *exec_scratch(const struct exec *e, size_t *bytes)

@@ -49,6 +49,7 @@ enum progress exec_try_paced(struct exec *e, struct play *play, uint32_t q, uint
             }
             if (transport_poll(e->transport, &m) != MEETING_DONE)
                 return posted ? MOVED : STUCK;
+            exec_met(e, play, q, &m);
             start = transport_latest(e->transport, &m);
         }
         play->started[q] = true;

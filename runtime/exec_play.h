@@ -23,6 +23,7 @@ struct play { /* a program as this rank replays it */
     bool started[NQUEUES];                 /* paced: the head is running, until: */
     int64_t until_ns[NQUEUES];
     struct trace_span *trace;
+    struct waits *waits; /* --watch: waits are counted; else NULL */
     const struct batch_source *batch;
 };
 struct exec {
@@ -55,6 +56,9 @@ void exec_place(struct exec *e, uint8_t *host, uint64_t host_bytes, uint8_t *dev
 
 /* fills in what a communication instruction sends and receives in this run */
 void exec_make_meeting(const struct exec *e, const struct play *play, uint32_t insn, struct meeting *m);
+
+/* a meeting at a queue's head is done: who came last to it, for whoever counts waits */
+void exec_met(const struct exec *e, const struct play *play, uint32_t queue, const struct meeting *m);
 
 /* resolves an instruction's operands and attributes for this rank */
 void exec_resolve(const struct exec *e, const struct program *p, uint32_t insn, struct kernel_args *k);

@@ -81,13 +81,13 @@ static enum status check_hash(const struct reader *r, const char *name, const ch
                : error_set(r->error, STATUS_INPUT, "%s/%s: was changed: its hash differs from MANIFEST", r->dir, name);
 }
 
-/* Files that decode into something are hashed when they are read; here all the others. */
+/* Files that decode into something are hashed when they are read; here all the others, of which plan.json is kept. */
 static bool is_decoded(const char *name)
 {
     return strcmp(name, "ranks.bin") == 0 || strncmp(name, "programs/", 9) == 0;
 }
 
-static enum status check_others(const struct reader *r)
+static enum status check_others(const struct reader *r, struct folder *f)
 {
     char hash[65], path[PATH_LIMIT];
     size_t at = 0;
@@ -100,7 +100,10 @@ static enum status check_others(const struct reader *r)
         size_t size;
         TRY(read_file(r, path, &bytes, &size));
         enum status st = check_hash(r, path, bytes, size, hash);
-        free(bytes);
+        if (!strcmp(path, "plan.json") && !f->json)
+            f->json = bytes;
+        else
+            free(bytes);
         TRY(st);
     }
     return STATUS_OK;
@@ -246,7 +249,7 @@ enum status folder_open(const char *dir, struct folder **out, struct error *erro
     if (st == STATUS_OK)
         hash_sha256(r.manifest, r.manifest_size, f->hash);
     if (st == STATUS_OK)
-        st = check_others(&r);
+        st = check_others(&r, f);
     if (st == STATUS_OK)
         st = read_ranks(&r, &f->ranks);
     if (st == STATUS_OK)
@@ -275,5 +278,6 @@ void folder_close(struct folder *f)
     free(f->train);
     free(f->eval);
     ranks_free(f->ranks);
+    free(f->json);
     free(f);
 }

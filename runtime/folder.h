@@ -11,6 +11,7 @@ struct folder {
     struct program **train, **eval; /* by role; eval NULL if the plan has none */
     uint32_t nodes;                 /* number of nodes that the ranks are spread over */
     char hash[65];                  /* of MANIFEST, and so of everything */
+    char *json;                     /* plan.json; NULL if there is none */
 };
 
 /* STATUS_INPUT and a sentence naming the file if anything differs from MANIFEST or is malformed */

@@ -4,7 +4,7 @@
 
 #include "runtime/log.h"
 #include "runtime/file.h"
-#include "runtime/world.h"
+#include "runtime/told.h"
 
 #include <errno.h>
 #include <math.h>
@@ -41,15 +41,34 @@ static const char *reopen(const char *path, uint64_t first, FILE **out)
     return file_continue(path, (uint64_t)end, out);
 }
 
-enum status log_open(struct log *l, const char *path, uint64_t first, uint64_t steps, bool quiet, struct error *error)
+enum status log_open(struct log *l, const char *path, uint64_t first, uint64_t steps, bool quiet,
+                     const struct world *watched, struct error *error)
 {
-    *l = (struct log){.path = path, .steps = steps, .progress = !quiet && isatty(2), .plain = !quiet && !isatty(2)};
+    bool lines = !quiet && !watched;
+    *l = (struct log){
+        .path = path, .steps = steps, .progress = lines && isatty(2), .plain = lines && !isatty(2), .watched = watched};
     if (!path)
         return STATUS_OK;
     const char *why = first ? reopen(path, first, &l->lines) : NULL;
     if (!l->lines && !why)
         why = file_append(path, &l->lines);
     return why ? error_set(error, STATUS_WORLD, "%s: %s", path, why) : STATUS_OK;
+}
+
+/* a line for people, whatever is there of other lines for them; `before`: what ends a line of progress */
+static void tell(const struct log *l, const char *before, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void tell(const struct log *l, const char *before, const char *format, ...)
+{
+    char line[2048];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(line, sizeof line, format, ap);
+    va_end(ap);
+    if (l->watched)
+        told_say(l->watched, line);
+    else
+        fprintf(stderr, "%s%s\n", l->progress ? before : "", line);
 }
 
 static bool is_logged(const struct log *l)
@@ -62,8 +81,7 @@ static void end_line(struct log *l)
     if (fflush(l->lines) == 0 && !ferror(l->lines))
         return;
     l->broken = true;
-    fprintf(stderr, "%sllmrun: %s: %s; the run goes on without its log\n", l->progress ? "\n" : "", l->path,
-            strerror(errno));
+    tell(l, "\n", "llmrun: %s: %s; the run goes on without its log", l->path, strerror(errno));
 }
 
 /* as JSON: null where it has none */
@@ -107,9 +125,11 @@ void log_step(struct log *l, const struct log_step *s)
         fputs("}\n", l->lines);
         end_line(l);
     }
-    if (s->skipped && (l->progress || l->plain))
-        fprintf(stderr, "%sstep %llu  skipped: gradients overflow at a loss scale of %.0f\n", l->progress ? "\r" : "",
-                (unsigned long long)s->step, s->loss_scale);
+    if (l->watched)
+        told_step(l->watched, s);
+    if (s->skipped && (l->progress || l->plain || l->watched))
+        tell(l, "\r", "step %llu  skipped: gradients overflow at a loss scale of %.0f", (unsigned long long)s->step,
+             s->loss_scale);
     int64_t now = world_now_ns();
     bool last = s->step == l->steps, due = s->step == 1 || last || now - l->last_ns > 100000000;
     if (l->progress && due)
@@ -130,20 +150,18 @@ void log_eval(struct log *l, uint64_t step, double loss, uint64_t tokens)
         fprintf(l->lines, ", \"eval_tokens\": %llu}\n", (unsigned long long)tokens);
         end_line(l);
     }
-    if (l->progress || l->plain)
-        fprintf(stderr, "%sstep %llu  held-out loss %.4f\n", l->progress ? "\r" : "", (unsigned long long)step, loss);
+    if (l->progress || l->plain || l->watched)
+        tell(l, "\r", "step %llu  held-out loss %.4f", (unsigned long long)step, loss);
 }
 
 void log_say(const struct log *l, const char *format, ...)
 {
+    char words[1024];
     va_list ap;
-    flockfile(stderr);
-    fputs(l->progress ? "\nllmrun: " : "llmrun: ", stderr);
     va_start(ap, format);
-    vfprintf(stderr, format, ap);
+    vsnprintf(words, sizeof words, format, ap);
     va_end(ap);
-    fputc('\n', stderr);
-    funlockfile(stderr);
+    tell(l, "\n", "llmrun: %s", words);
 }
 
 enum status log_close(struct log *l, struct error *error)

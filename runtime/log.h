@@ -10,12 +10,16 @@
 #include <stdint.h>
 #include <stdio.h>
 
+struct world;
 struct log {
     FILE *lines;      /* NULL = no --log */
     const char *path; /* its name, in messages */
     bool broken;      /* a line could not be written; that was reported, and no more are tried */
     bool progress;    /* stderr is a terminal and --quiet is absent */
     bool plain;       /* no terminal: now and then a line on stderr */
+    /* --watch: what is said goes to whoever draws the view of this world, and there are no lines of progress; or NULL
+     */
+    const struct world *watched;
     uint64_t steps;
     int64_t last_ns;
 };
@@ -26,7 +30,9 @@ struct log_step {
     bool skipped; /* its gradients overflowed, and it changed nothing */
 };
 
-enum status log_open(struct log *l, const char *path, uint64_t first, uint64_t steps, bool quiet, struct error *error);
+/* watched: NULL without --watch */
+enum status log_open(struct log *l, const char *path, uint64_t first, uint64_t steps, bool quiet,
+                     const struct world *watched, struct error *error);
 void log_step(struct log *l, const struct log_step *s);
 void log_eval(struct log *l, uint64_t step, double loss, uint64_t tokens);
 /* a sentence on stderr, whatever is there of a line for people */

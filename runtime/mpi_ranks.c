@@ -30,6 +30,7 @@ struct pulse {         /* what exec_report.c says of a rank */
     uint32_t last, state, step, evaluating, running, head[NQUEUES];
     uint32_t work_steps; /* see slowness.h */
     uint64_t work_ns[WORK_KINDS];
+    uint64_t waited[WAITED_WORDS]; /* see waits.h */
 };
 struct peer {
     uint32_t rank;
@@ -286,6 +287,8 @@ static void hear(struct mpi_ranks *m, const struct world *w, struct peer *p)
         for (uint32_t k = 0; k < WORK_KINDS; k++)
             atomic_store(&face->work_ns[k], p->pulse.work_ns[k]);
         atomic_store(&face->work_steps, p->pulse.work_steps);
+        for (uint32_t k = 0; k < WAITED_WORDS; k++)
+            atomic_store_explicit(&face->waited[k], p->pulse.waited[k], memory_order_relaxed);
     }
     if (!p->pulse.last)
         listen_to(m, w, p);
@@ -338,6 +341,8 @@ static void look(void *context, const struct world *w)
     all->mine.work_steps = atomic_load(&face->work_steps);
     for (uint32_t k = 0; k < WORK_KINDS; k++)
         all->mine.work_ns[k] = atomic_load(&face->work_ns[k]);
+    for (uint32_t k = 0; k < WAITED_WORDS; k++)
+        all->mine.waited[k] = atomic_load_explicit(&face->waited[k], memory_order_relaxed);
     for (uint32_t r = 0; r < w->nranks && !w->rank; r++)
         all->mine.progress += atomic_load(&w->ranks[r].progress);
     for (uint32_t i = 0; i < all->npeers; i++)

@@ -10,6 +10,7 @@
 #include "runtime/spikes.h"
 #include "runtime/summary.h"
 #include "runtime/trace.h"
+#include "runtime/watch.h"
 #include "runtime/weights.h"
 
 #include <math.h>
@@ -26,6 +27,7 @@ struct session {
     struct world *world;
     struct exec *exec;
     struct log log;
+    struct watch *watch; /* rank 0's, with --watch */
     struct world_rank *face;
     struct weights_place place;
     struct weights_sink gradients;
@@ -131,6 +133,7 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
         .pace_ns = (const int64_t *const *)r->pace.ns,
         .work = &r->work,
         .slow = r->o.slow_by > 0 && r->o.slow_rank == rank ? r->o.slow_by - 1 : 0,
+        .watched = r->o.watch,
         .gang = r->gang};
     *s = (struct session){.run = r, .world = &r->world, .face = &r->world.ranks[rank]};
     s->summary.loss = s->summary.eval_loss = NAN;
@@ -166,7 +169,10 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
     if (rank == 0 && r->player->on_cores && r->player->computes && r->world.nranks > 1)
         TRY(report(s, slowness_open(&s->slowness, s->world, r->folder->ranks, &r->work)));
     if (rank == 0)
-        TRY(report(s, log_open(&s->log, r->o.log, r->resumed.step, r->steps, r->o.quiet, &s->error)));
+        TRY(report(s, log_open(&s->log, r->o.log, r->resumed.step, r->steps, r->o.quiet, r->o.watch ? s->world : NULL,
+                               &s->error)));
+    if (rank == 0 && r->o.watch)
+        TRY(report(s, watch_start(&s->watch, s->world, r->folder, r->steps)));
     return world_barrier(s->world);
 }
 
@@ -502,6 +508,7 @@ static enum status train(struct session *s)
         begun = world_now_ns();
         TRY(run_step(s, then < end && !evaluates && !(s->saver && saver_is_due(s->saver, then))));
         int64_t now = spend(s, SPENT_STEPS, begun);
+        exec_tell_waits(s->exec, now - begun);
         TRY(end_step(s, evaluates, (double)(now - start) * 1e-9));
         if (s->world->rank == 0)
             atomic_fetch_add(&s->world->control->steps_ended, 1);
@@ -626,6 +633,7 @@ enum status run_rank(struct run *r, uint32_t rank)
         st = r->o.generate ? report(&s, generate_rank(r, s.exec, &s.error)) : train_and_save(&s);
     saver_close(s.saver);
     slowness_close(s.slowness);
+    watch_stop(s.watch);
     exec_close(s.exec);
     atomic_store(&s.face->state, RANK_ENDED);
     return st;

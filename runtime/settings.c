@@ -45,6 +45,8 @@ static const char help[] =
     "step_time_s, tokens_per_s,\n"
     "                        core_s (seconds on cores of all ranks);\n"
     "                        if it cannot be written the run goes on, and ends with exit code 4; - is stdout\n"
+    "  --watch               a view of the run on stderr, drawn in place on a terminal, else a line now and then: results, time\n"
+    "                        and waits of a step against the planned ones, and whom ranks wait for (CPU ranks)\n"
     "  --trace FILE          what the last step really did, for ui.perfetto.dev or chrome://tracing\n"
     "  --flip-bit RANK:STEP  damage a weight of a rank after a step (a test: it must be found)\n"
     "  --slow-rank RANK:N    a rank's kernels take N times as long (a test: it must be named)\n"
@@ -259,6 +261,7 @@ static const struct rule {
     {"--seed", FROM_0, AT(seed)},
     {"--json", YES, AT(json)},
     {"--quiet", YES, AT(quiet)},
+    {"--watch", YES, AT(watch)},
     {"--help", HELP, AT(dir)},
     {"--version", VERSION, AT(dir)},
 };
@@ -446,6 +449,8 @@ enum status settings_parse(struct settings *o, int argc, char **argv, bool *done
     TRY(settle_generation(o));
     if (!o->data && !o->paced && !o->generate)
         return usage("--data", NULL, "missing: a file of tokens ('llmc tokens' makes one from text)");
+    if (o->watch && (o->quiet || o->generate))
+        return usage("--watch", NULL, o->quiet ? "not with --quiet" : "shows training, not --generate");
     if (o->eval_every && !o->eval)
         return usage("--eval-every", NULL, "needs --eval FILE");
     return settle_device(o);

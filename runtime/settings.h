@@ -30,7 +30,7 @@ struct settings {
     uint64_t eval_every;    /* 0 = only at the end */
     uint64_t shuffle_seed;
     double watchdog_s;
-    bool json, quiet, local_ranks;
+    bool json, quiet, watch, local_ranks;
     /* --generate: the prompt; how many tokens; how they are chosen, see generate.h */
     const char *generate;
     uint64_t tokens, top_k, seed;

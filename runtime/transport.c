@@ -30,6 +30,11 @@ int64_t transport_latest(struct transport *t, const struct meeting *m)
     return t->way->latest(t, m);
 }
 
+uint32_t transport_last(struct transport *t, const struct meeting *m, int64_t *came_ns)
+{
+    return t->way->last(t, m, came_ns);
+}
+
 uint8_t *side_at(const struct side *s, uint64_t e)
 {
     return s->data + (e / s->cols * s->ld + e % s->cols) * s->bytes;

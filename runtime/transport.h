@@ -23,7 +23,7 @@ struct meeting {
     uint32_t channel, self; /* self: own index among the members */
     uint64_t number;
     struct view x, y;  /* x: what it sends, y: where it receives; in-place instructions have x == y */
-    int64_t ready_ns;  /* when the member was ready for it; only for latest() */
+    int64_t ready_ns;  /* when the member was ready for it; only for latest() and last() */
     uint32_t argument; /* BROADCAST: root; ALL_REDUCE: 1 = maximum; SHIFT: by */
 };
 enum meeting_state {
@@ -47,5 +47,8 @@ enum meeting_state transport_poll(struct transport *t, const struct meeting *m);
 /* only right after DONE: the greatest ready_ns of all members; by MPI just this rank's, since hosts have their own
  * clocks */
 int64_t transport_latest(struct transport *t, const struct meeting *m);
+/* Only right after DONE: the rank that came last to the meeting, by ready_ns, and in *came_ns when.  By MPI the rank
+ * whose message was awaited last, NONE if none was, and INT64_MAX: nobody knows when it was sent. */
+uint32_t transport_last(struct transport *t, const struct meeting *m, int64_t *came_ns);
 
 #endif

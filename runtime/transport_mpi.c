@@ -16,6 +16,7 @@
 
 #include "kernels/cpu/sums.h"
 #include "runtime/mpi_ranks.h"
+#include "runtime/program.h"
 #include "runtime/transport_way.h"
 
 #include <stdlib.h>
@@ -50,7 +51,8 @@ struct line { /* a channel as this process knows it */
     size_t piece;  /* bytes, at most, of a share */
     uint32_t *tag; /* by member: the first of DEPTH */
     struct work *work[DEPTH];
-    uint64_t ended[DEPTH]; /* number + 1 of the last meeting in that turn that ended here */
+    uint64_t ended[DEPTH];   /* number + 1 of the last meeting in that turn that ended here */
+    uint32_t awaited[DEPTH]; /* in the meeting of each turn: the rank of the last message that had not come; NONE */
 };
 struct transport_messages {
     struct transport base;
@@ -407,6 +409,7 @@ static enum meeting_state messages_post(struct transport *base, const struct mee
         return MEETING_FAILED;
     }
     l->work[m->number % DEPTH] = w;
+    l->awaited[m->number % DEPTH] = NONE;
     w->line = l;
     w->m = *m;
     w->at = 0;
@@ -425,8 +428,10 @@ static enum meeting_state messages_poll(struct transport *base, const struct mee
     do {
         for (; w->nended < w->nmessages; w->nended++) {
             enum meeting_state state = end_message(t, w, &w->messages[w->nended]);
-            if (state != MEETING_DONE)
+            if (state != MEETING_DONE) {
+                l->awaited[m->number % DEPTH] = w->messages[w->nended].peer;
                 return state;
+            }
         }
         if (world_failed(base->world) != STATUS_OK)
             return MEETING_FAILED;
@@ -443,8 +448,15 @@ static int64_t messages_latest(struct transport *base, const struct meeting *m)
     return m->ready_ns;
 }
 
+static uint32_t messages_last(struct transport *base, const struct meeting *m, int64_t *came_ns)
+{
+    *came_ns = INT64_MAX;
+    return ((struct transport_messages *)base)->lines[m->channel].awaited[m->number % DEPTH];
+}
+
 const struct transport_way transport_mpi = {.open = messages_open,
                                             .close = messages_close,
                                             .post = messages_post,
                                             .poll = messages_poll,
-                                            .latest = messages_latest};
+                                            .latest = messages_latest,
+                                            .last = messages_last};

@@ -258,15 +258,27 @@ static enum meeting_state shm_poll(struct transport *t, const struct meeting *m)
 }
 
 /* offers are safe to read: the next meeting but DEPTH, which uses the seat again, needs this rank */
-static int64_t shm_latest(struct transport *t, const struct meeting *m)
+static uint32_t shm_last(struct transport *t, const struct meeting *m, int64_t *came_ns)
 {
     const struct line *l = line_of(t, m);
     const struct seat *s = seat_of(l, m->number);
-    int64_t latest = s->offer[0].ready_ns;
+    uint32_t last = 0;
     for (uint32_t k = 1; k < l->channel.nmembers; k++)
-        latest = s->offer[k].ready_ns > latest ? s->offer[k].ready_ns : latest;
-    return latest;
+        last = s->offer[k].ready_ns > s->offer[last].ready_ns ? k : last;
+    *came_ns = s->offer[last].ready_ns;
+    return l->channel.members[last];
 }
 
-const struct transport_way transport_shm = {
-    .open = shm_open_lines, .close = shm_close, .post = shm_post, .poll = shm_poll, .latest = shm_latest};
+static int64_t shm_latest(struct transport *t, const struct meeting *m)
+{
+    int64_t came_ns;
+    shm_last(t, m, &came_ns);
+    return came_ns;
+}
+
+const struct transport_way transport_shm = {.open = shm_open_lines,
+                                            .close = shm_close,
+                                            .post = shm_post,
+                                            .poll = shm_poll,
+                                            .latest = shm_latest,
+                                            .last = shm_last};

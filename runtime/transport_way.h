@@ -11,6 +11,7 @@ struct transport_way {
     enum meeting_state (*post)(struct transport *t, const struct meeting *m);
     enum meeting_state (*poll)(struct transport *t, const struct meeting *m);
     int64_t (*latest)(struct transport *t, const struct meeting *m);
+    uint32_t (*last)(struct transport *t, const struct meeting *m, int64_t *came_ns);
 };
 struct transport { /* the first member of each */
     const struct transport_way *way;

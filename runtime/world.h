@@ -18,8 +18,11 @@ enum { PAGE_BYTES = 4096, ARENA_ALIGNMENT = 256 };
 enum {
     WORLD_FLIGHT = 32, /* instructions of each rank that are remembered */
     WORLD_HOST = 64,   /* a host's name, with its end */
-    WORK_KINDS = 32    /* of instructions, see work.h */
+    WORK_KINDS = 32,   /* of instructions, see work.h */
+    WAITED_FOR = 3,    /* ranks that a rank names as waited for, see waits.h */
+    WAITED_WORDS = 4 + 3 * WAITED_FOR
 };
+enum { TOLD_WORDS = 10, TOLD_LINES = 16, TOLD_LINE = 512 };
 enum rank_state { RANK_STARTING, RANK_STEPPING, RANK_SAVING, RANK_ENDED };
 
 /* what one rank publishes; written by the rank itself, except `event` */
@@ -40,6 +43,7 @@ struct world_rank {
     /* steps for which the times are, twice, odd while they are written: see slowness.h; nanoseconds by kind of work */
     _Atomic uint32_t work_steps;
     _Atomic uint64_t work_ns[WORK_KINDS];
+    _Atomic uint64_t waited[WAITED_WORDS]; /* with --watch: struct waited, waits.h */
     double margin; /* largest margin of expert choices that differ from recorded ones, see routing.h */
     uint64_t report[8], memory[2][8]; /* for the final summary, see summary.h and memory.h */
 };
@@ -66,6 +70,10 @@ struct world_control {
     _Atomic uint32_t unsaved;         /* all steps were taken, but the last checkpoint could not be written */
     _Atomic int64_t spent_ns[NSPENT]; /* rank 0's */
     _Atomic uint64_t steps_ended;
+    /* --watch, see told.h */
+    _Atomic uint32_t told_turn, lines_said, lines_heard;
+    _Atomic uint64_t told[TOLD_WORDS];
+    char line[TOLD_LINES][TOLD_LINE];
     char message[2048]; /* message of the first failure */
 };
 

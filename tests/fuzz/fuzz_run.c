@@ -69,7 +69,7 @@ static void read_log(const char *text, size_t n)
     struct error error;
     struct stat is;
     put(text, n);
-    require(log_open(&l, path, first, 9, true, &error) == STATUS_OK && log_close(&l, &error) == STATUS_OK);
+    require(log_open(&l, path, first, 9, true, NULL, &error) == STATUS_OK && log_close(&l, &error) == STATUS_OK);
     require(!stat(path, &is) && (size_t)is.st_size <= n && (!is.st_size || text[is.st_size - 1] == '\n'));
 }
 
