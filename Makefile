@@ -91,7 +91,7 @@ WASM       := $(if $(WASM_NEEDS),$(if $(SAN)$(FUZZ)$(COVERAGE),,$(B)/explore.was
 WASM_C     := $(wildcard compiler/explore/module/*.c) compiler/compile.c compiler/fit.c compiler/llmc.c \
               $(foreach d,support profile model topology cost schedule simulate lower place search,$(wildcard compiler/$(d)/*.c)) \
               $(addprefix compiler/command/,command.c predict.c) $(addprefix compiler/emit/,plan.c predicted.c) \
-              $(wildcard $(addprefix compiler/inspect/,estimate.c explain*.c fitted.c forecast.c lesson.c show.c sweep.c traffic.c)) \
+              $(wildcard $(addprefix compiler/inspect/,estimate.c explain*.c fitted.c forecast.c lesson.c show.c sweep.c table.c traffic.c)) \
               $(filter-out runtime/program_check% runtime/program_write.c,$(ISA_C))
 WASM_O     := $(patsubst %.c,$(B)/wasm/%.o,$(filter-out compiler/topology/topo_xml.c,$(WASM_C)) grammar/llm.tab.c grammar/llm.lex.c)
 

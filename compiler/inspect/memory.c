@@ -6,6 +6,9 @@
  * The rest of the arena is what placement could not share at that moment. */
 
 #include "compiler/inspect/show.h"
+
+#include "compiler/inspect/fitted.h"
+#include "compiler/inspect/table.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/units.h"
 #include "compiler/support/vec.h"
@@ -108,36 +111,52 @@ static struct bill make_bill(struct arena *a, const struct program *p, const str
     return b;
 }
 
-static void print_bill(const struct plan *p, FILE *out, struct arena *a, uint32_t role, bool classes)
+static void add_sum(struct table *t, struct arena *a, const char *name, uint64_t bytes)
 {
-    const struct sim_role *r = &p->timeline->roles[role];
-    struct bill b = make_bill(a, p->train[role], r, classes);
-    double whole = (double)b.arena_bytes / 100;
-    fprintf(out, "memory of pipeline rank %u (rank %u), at the step's peak %s after its begin\n", role,
-            show_first_rank(p, role), units_show_seconds((double)(r->peak_ns - r->begin_ns) / 1e9).s);
-    for (size_t i = 0; i < b.lines.n; i++) {
-        const struct line *l = &b.lines.at[i];
-        fprintf(out, "  %-32s %12s %5.1f%%", l->name, units_show_bytes(l->bytes).s, (double)l->bytes / whole);
-        fprintf(out, l->count > 1 ? "  %u buffers\n" : "\n", l->count);
-    }
-    fprintf(out, "  %-32s %12s %5.1f%%\n", "not live at the peak", units_show_bytes(b.rest_bytes).s,
-            (double)b.rest_bytes / whole);
-    fprintf(out, "  %-32s %12s  = %s bytes\n", "arena", units_show_bytes(b.arena_bytes).s,
-            units_show_commas(b.arena_bytes).s);
-    uint64_t host = program_host_bytes(p->train[role]);
-    if (host)
-        fprintf(out, "  %-32s %12s  = %s bytes\n", "in host memory", units_show_bytes(host).s,
-                units_show_commas(host).s);
+    const char **cell = table_row(t);
+    cell[0] = name;
+    cell[1] = arena_strdup(a, units_show_bytes(bytes).s);
+    cell[3] = arena_printf(a, "= %s bytes", units_show_commas(bytes).s);
 }
 
-void show_memory_bill(const struct plan *p, FILE *out, uint32_t role)
+static void print_bill(const struct plan *p, FILE *out, struct arena *a, uint32_t role, bool classes, uint32_t width)
+{
+    static const struct table_column columns[] = {
+        {"", .left = true, .wraps = true}, {"", .may = 0}, {"", .may = 0}, {"", .left = true}};
+    const struct sim_role *r = &p->timeline->roles[role];
+    struct bill b = make_bill(a, p->train[role], r, classes);
+    struct table *t = table_new(a, columns, ARRAY_LEN(columns));
+    double whole = (double)b.arena_bytes / 100;
+    struct fitted head;
+    if (fitted_open(&head)) {
+        fprintf(head.stream, "memory of pipeline rank %u (rank %u), at the step's peak %s after its begin\n", role,
+                show_first_rank(p, role), units_show_seconds((double)(r->peak_ns - r->begin_ns) / 1e9).s);
+        fitted_close(&head, width, out);
+    }
+    for (size_t i = 0; i <= b.lines.n; i++) {
+        const struct line *l = i < b.lines.n ? &b.lines.at[i] : NULL;
+        uint64_t bytes = l ? l->bytes : b.rest_bytes;
+        const char **cell = table_row(t);
+        cell[0] = l ? l->name : "not live at the peak";
+        cell[1] = arena_strdup(a, units_show_bytes(bytes).s);
+        cell[2] = arena_printf(a, "%.1f%%", (double)bytes / whole);
+        cell[3] = l && l->count > 1 ? arena_printf(a, "%u buffers", l->count) : "";
+    }
+    add_sum(t, a, "arena", b.arena_bytes);
+    uint64_t host = program_host_bytes(p->train[role]);
+    if (host)
+        add_sum(t, a, "in host memory", host);
+    table_print(t, 2, width, out);
+}
+
+void show_memory_bill(const struct plan *p, FILE *out, uint32_t role, uint32_t width)
 {
     struct arena *a = arena_new();
     for (uint32_t r = 0; role == NONE && r < p->nroles; r++) {
         if (show_first_rank(p, r) == plan_predicted(p).peak_memory_rank)
             role = r;
     }
-    print_bill(p, out, a, role, true);
+    print_bill(p, out, a, role, true, width);
     arena_free(a);
 }
 
@@ -241,7 +260,7 @@ void show_memory(const struct plan *p, FILE *out, const struct show_options *o)
             continue;
         struct arena_mark mark = arena_mark(a);
         fputs(r > 0 && only == NONE ? "\n" : "", out);
-        print_bill(p, out, a, r, false);
+        print_bill(p, out, a, r, false, o->width);
         print_plot(p, out, a, r, o);
         arena_reset(a, mark);
     }

@@ -3,6 +3,7 @@
 #include "compiler/inspect/show.h"
 
 #include "compiler/inspect/fitted.h"
+#include "compiler/inspect/table.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/units.h"
 #include "compiler/support/vec.h"
@@ -204,29 +205,41 @@ static void print_head(const struct plan *p, FILE *out, struct arena *a)
         fprintf(out, "  run        %s\n             %s\n", run_text(a, &run), run_detail(a, &run, 13));
 }
 
-static void print_stages(const struct plan *p, FILE *out, struct arena *a, uint32_t only)
+static void print_stages(const struct plan *p, FILE *out, struct arena *a, uint32_t only, uint32_t width)
 {
-    int layers = (int)strlen("layers"), plan_microbatches = (int)p->decision.microbatches;
-    for (uint32_t r = 0; r < p->nroles; r++) {
-        int n = (int)strlen(show_layers(a, p, r));
-        layers = n > layers ? n : layers;
-    }
-    fprintf(out, "\n%-5s  %-*s  %9s  %9s  %6s  %6s  %7s  %10s  %6s\n", "rank", layers, "layers", "forward", "backward",
-            "busy", "bubble", "exposed", "memory", "insns");
+    static const struct table_column columns[] = {{"rank", .left = true}, {"layers", .left = true, .wraps = true},
+                                                  {"forward", .may = 2},  {"backward", .may = 3},
+                                                  {"busy", .may = 0},     {"bubble", .may = 0},
+                                                  {"exposed", .may = 0},  {"memory", .may = 0},
+                                                  {"insns", .may = 4}};
+    struct table *t = table_new(a, columns, ARRAY_LEN(columns));
+    double microbatches = p->decision.microbatches;
     for (uint32_t r = 0; r < p->nroles; r++) {
         if (only != NONE && only != r)
             continue;
         const struct sim_role *role = &p->timeline->roles[r];
         int64_t step = p->timeline->step_ns, comm = role->idle_ns[IDLE_COMM];
-        double forward = (double)action_ns(p->train[r], role, "F") / plan_microbatches;
-        double backward = (double)action_ns(p->train[r], role, "BIW") / plan_microbatches;
-        fprintf(out, "%-5u  %-*s  %9s  %9s  %5.1f%%  %5.1f%%  %6.1f%%  %10s  %6u\n", r, layers, show_layers(a, p, r),
-                units_show_seconds(forward / 1e9).s, units_show_seconds(backward / 1e9).s, percent(role->busy_ns, step),
-                percent(step - role->busy_ns - comm, step), percent(comm, step),
-                units_show_bytes(p->train[r]->arena_bytes - program_host_bytes(p->train[r])).s, p->train[r]->ninsns);
+        double forward = (double)action_ns(p->train[r], role, "F") / microbatches;
+        double backward = (double)action_ns(p->train[r], role, "BIW") / microbatches;
+        const char **cell = table_row(t);
+        *cell++ = arena_printf(a, "%u", r);
+        *cell++ = show_layers(a, p, r);
+        *cell++ = arena_strdup(a, units_show_seconds(forward / 1e9).s);
+        *cell++ = arena_strdup(a, units_show_seconds(backward / 1e9).s);
+        *cell++ = arena_printf(a, "%.1f%%", percent(role->busy_ns, step));
+        *cell++ = arena_printf(a, "%.1f%%", percent(step - role->busy_ns - comm, step));
+        *cell++ = arena_printf(a, "%.1f%%", percent(comm, step));
+        *cell++ = arena_strdup(a, units_show_bytes(p->train[r]->arena_bytes - program_host_bytes(p->train[r])).s);
+        *cell = arena_printf(a, "%u", p->train[r]->ninsns);
     }
-    fprintf(out, "(rank: of the pipeline; E embedding, L head and loss; forward and backward: compute of one "
-                 "microbatch)\n");
+    fputc('\n', out);
+    table_print(t, 0, width, out);
+    struct fitted legend;
+    if (!fitted_open(&legend))
+        return;
+    fputs("(rank: of the pipeline; E embedding, L head and loss; forward and backward: compute of one microbatch)\n",
+          legend.stream);
+    fitted_close(&legend, width, out);
 }
 
 static void summary_json(const struct plan *p, FILE *out)
@@ -252,9 +265,9 @@ void show_summary(const struct plan *p, FILE *out, const struct show_options *o)
         print_head(p, head.stream, a);
         fitted_close(&head, o->width, out);
     }
-    print_stages(p, out, a, role);
+    print_stages(p, out, a, role, o->width);
     fputc('\n', out);
-    show_memory_bill(p, out, role);
+    show_memory_bill(p, out, role, o->width);
     fputc('\n', out);
     show_traffic(p, out, o);
     arena_free(a);

@@ -40,8 +40,8 @@ void show_timeline(const struct plan *p, FILE *out, const struct show_options *o
 /* "405.9B parameters, 126 layers; 2,048 sequences of 8,192 tokens per step, bf16" */
 const char *show_job(struct arena *a, const struct job *job);
 
-/* prints the memory of one role itemised; NONE: of the fullest */
-void show_memory_bill(const struct plan *p, FILE *out, uint32_t role);
+/* prints the memory of one role itemised, in so many columns; NONE: of the fullest */
+void show_memory_bill(const struct plan *p, FILE *out, uint32_t role, uint32_t width);
 /* What the summary's lines of memory are: "parameters", "gradients", "ring act.s0, 16 deep". */
 void show_memory_class(const struct program *p, const struct buffer *b, char *out, size_t size);
 /* the first rank of a role, whose other coordinates are all 0 */

@@ -6,6 +6,7 @@
 
 #include "compiler/inspect/traffic.h"
 #include "compiler/inspect/show.h"
+#include "compiler/inspect/table.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/units.h"
 #include "compiler/support/vec.h"
@@ -125,18 +126,24 @@ const char *transfer_tier(const struct plan *p, const struct transfer *t)
     return topo_level_name(p->topo, level);
 }
 
-static void print_flows(const struct plan *p, FILE *out, struct arena *a, const struct flows *f, uint32_t first,
-                        uint32_t last)
+static void add_flows(struct table *t, const struct plan *p, struct arena *a, const struct flows *f, uint32_t first,
+                      uint32_t last)
 {
-    char *ranks = first == last ? arena_printf(a, "%u", first) : arena_printf(a, "%u-%u", first, last);
     for (size_t k = 0; k < f->of.n; k++) {
         const struct flow *flow = &f->of.at[k];
-        fprintf(out, "%-6s  %-14s  %-14s  %7u  %-9s  %6u  %9s  %9s  %9s", k ? "" : ranks, isa_info(flow->op)->name,
-                transfer_group(a, p, &flow->each, first), flow->each.members, transfer_tier(p, &flow->each),
-                flow->count, units_show_bytes(flow->bytes / flow->count).s, units_show_bytes(flow->bytes).s,
-                units_show_seconds((double)flow->ns / 1e9).s);
-        fprintf(out, flow->ns > 0 ? "  %9s\n" : "\n",
-                units_show_bytes_s((double)flow->bytes * 1e9 / (double)flow->ns).s);
+        double s = (double)flow->ns / 1e9;
+        const char **cell = table_row(t),
+                   *ranks = first == last ? arena_printf(a, "%u", first) : arena_printf(a, "%u-%u", first, last);
+        *cell++ = k ? "" : ranks;
+        *cell++ = isa_info(flow->op)->name;
+        *cell++ = transfer_group(a, p, &flow->each, first);
+        *cell++ = arena_printf(a, "%u", flow->each.members);
+        *cell++ = transfer_tier(p, &flow->each);
+        *cell++ = arena_printf(a, "%u", flow->count);
+        *cell++ = arena_strdup(a, units_show_bytes(flow->bytes / flow->count).s);
+        *cell++ = arena_strdup(a, units_show_bytes(flow->bytes).s);
+        *cell++ = arena_strdup(a, units_show_seconds(s).s);
+        *cell = flow->ns > 0 ? arena_strdup(a, units_show_bytes_s((double)flow->bytes / s).s) : "";
     }
 }
 
@@ -203,15 +210,26 @@ void show_traffic(const struct plan *p, FILE *out, const struct show_options *o)
     struct flows *all = ARENA_ARRAY(a, struct flows, p->nroles);
     for (uint32_t r = 0; r < p->nroles; r++)
         all[r] = collect(a, p, r);
-    fprintf(out, "traffic of one rank per step\n%-6s  %-14s  %-14s  %7s  %-9s  %6s  %9s  %9s  %9s  %9s\n", "rank",
-            "operation", "group", "members", "tier", "count", "each", "bytes", "time", "rate");
+    static const struct table_column columns[] = {{"rank", .left = true},
+                                                  {"operation", .left = true},
+                                                  {"group", .left = true, .wraps = true},
+                                                  {"members", .may = 1},
+                                                  {"tier", .left = true, .may = 3},
+                                                  {"count", .may = 2},
+                                                  {"each", .may = 4},
+                                                  {"bytes", .may = 0},
+                                                  {"time", .may = 0},
+                                                  {"rate", .may = 5}};
+    struct table *t = table_new(a, columns, ARRAY_LEN(columns));
     for (uint32_t r = 0; r < p->nroles;) {
         uint32_t last = r;
         while (only == NONE && last + 1 < p->nroles && same_flows(&all[r], &all[last + 1], last + 1 - r))
             last++;
         if (only == NONE || only == r)
-            print_flows(p, out, a, &all[r], r, last);
+            add_flows(t, p, a, &all[r], r, last);
         r = last + 1;
     }
+    fputs("traffic of one rank per step\n", out);
+    table_print(t, 0, o->width, out);
     arena_free(a);
 }

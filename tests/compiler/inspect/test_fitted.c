@@ -1,5 +1,5 @@
 /* Views broken to the terminal's width: by hand, and that estimate, sweeps and explain say the same at 80 columns as at 200,
- * in lines that are no wider; timelines also in colour and with Unicode. */
+ * in lines that are no wider; tables that leave out what has no room; timelines also in colour and with Unicode. */
 
 #include "tests/compiler/inspect/fixture.h"
 
@@ -9,6 +9,7 @@
 #include "compiler/inspect/forecast.h"
 #include "compiler/inspect/show.h"
 #include "compiler/inspect/sweep.h"
+#include "compiler/llmc.h"
 #include "compiler/model/sema.h"
 
 #include <CUnit/CUnit.h>
@@ -133,6 +134,49 @@ static void test_widths(void)
     arena_free(q.a);
 }
 
+/* a plan of five stages a rank as `show` has it, in 80 and in 100 columns (tests/cases/tables.txt); and no table is wider than it
+ * may be where its columns can go */
+static void test_tables(void)
+{
+    static const char *const sets[] = {"tp=8", "pp=4", "vpp=5", "dp=1", "gpus=32", "schedule=interleaved", "microbatch=1",
+                                       "batch=64 sequences", "recompute=none"};
+    static const char path[] = "tests/cases/tables.txt";
+    struct arena *a = arena_new();
+    struct diag *d = diag_new(a);
+    struct job *job = job_read(a, d, "plans/llama3-70b/model.llm", sets, 9);
+    struct topo *topo = topo_read(a, d, "topologies/h100-1024.xml");
+    struct plan *p = NULL;
+    CU_ASSERT_FATAL(job && topo);
+    CU_ASSERT_EQUAL_FATAL(compile_best(a, d, job, topo, &(struct compile_options){0}, &p, NULL), STATUS_OK);
+    char *golden = NULL;
+    size_t size = 0;
+    FILE *all = open_memstream(&golden, &size);
+    for (uint32_t width = 60; width <= 130; width += 10) {
+        const struct show_options o = {.width = width, .rank = -1, .stage = -1};
+        char *text = NULL;
+        FILE *out = open_memstream(&text, &size);
+        show_summary(p, out, &o);
+        fclose(out);
+        CU_ASSERT(widest(text) <= width);
+        CU_ASSERT_EQUAL(strstr(text, "(no room for: ") != NULL, width < 90);
+        if (width == 80 || width == 100)
+            fprintf(all, "%s%u columns\n\n%s", width == 80 ? "" : "\n", width, text);
+        free(text);
+    }
+    fclose(all);
+    FILE *f = getenv("UPDATE") ? fopen(path, "w") : NULL;
+    if (f) {
+        fputs(golden, f);
+        fclose(f);
+    }
+    struct source *want = source_read(a, d, path, 1 << 20);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(want);
+    CU_ASSERT_STRING_EQUAL(golden, want->text);
+    free(golden);
+    plan_close(p);
+    arena_free(a);
+}
+
 /* the drawing, its legend and its axis, by their own width */
 static void test_timelines(void)
 {
@@ -165,5 +209,6 @@ void suite_fitted(void)
     CU_pSuite s = CU_add_suite("fitted", NULL, NULL);
     CU_add_test(s, "lines are broken at blanks and bars", test_breaks);
     CU_add_test(s, "views at 80 and 200 columns", test_widths);
+    CU_add_test(s, "tables at 80 and 100 columns", test_tables);
     CU_add_test(s, "timelines at 80 and 200 columns", test_timelines);
 }
