@@ -32,7 +32,7 @@ static struct job without_plan_only(struct command *c, const struct job *job)
     return copy;
 }
 
-enum { GAIN_BUDGET = 100000 }; /* of each search for a note */
+enum { GAIN_BUDGET = 10000 }; /* of each search for a note */
 
 /* beside an error that something can't be emitted yet: what it would give, and what can be had without it */
 static void say_gain(struct command *c, const struct job *job, const struct topo *topo)
