@@ -13,7 +13,7 @@ static void write_hosts(struct export *x)
 static const struct target {
     const char *name;
     void (*write)(struct export *x);
-} targets[] = {{"megatron", export_megatron}, {"hosts", write_hosts}};
+} targets[] = {{"megatron", export_megatron}, {"torch-csv", export_torch_csv}, {"hosts", write_hosts}};
 
 void export_refuse(struct export *x, const char *fmt, ...)
 {

@@ -30,5 +30,7 @@ void export_free(struct export *x);
 
 /* a shell script that starts Megatron-LM's pretrain_gpt.py on one node by torchrun (megatron.c) */
 void export_megatron(struct export *x);
+/* the pipeline's actions, a row per pipeline rank, for torch.distributed.pipelining (torch.c) */
+void export_torch_csv(struct export *x);
 
 #endif

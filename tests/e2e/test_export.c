@@ -1,9 +1,10 @@
-/* `llmc export`: scripts for Megatron-LM read back (megatron.py), the plan's nodes in order, and what is refused. */
+/* `llmc export`: scripts for Megatron-LM read back (megatron.py), schedules for torch (torch_csv.py), the plan's nodes in order, and what is refused. */
 
 #include "tests/e2e/e2e.h"
 
 #include <CUnit/CUnit.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void said(const char *dir, int code, int wanted)
@@ -26,6 +27,18 @@ static void test_megatron(void)
     said(dir, e2e_shell(dir, script), 0);
 }
 
+/* DRAWS=all: 200 plans */
+static void test_torch_csv(void)
+{
+    char dir[E2E_PATH], script[512];
+    const char *draws = getenv("DRAWS");
+    e2e_folder(dir, "torch");
+    snprintf(script, sizeof script,
+             "PYTHONDONTWRITEBYTECODE=1 python3 tests/e2e/torch_csv.py --llmc $L --work $D/work --draws %s >$D/said 2>&1\n",
+             draws && !strcmp(draws, "all") ? "200" : e2e_quick() ? "36" : "60");
+    said(dir, e2e_shell(dir, script), 0);
+}
+
 static void test_hosts(void)
 {
     char dir[E2E_PATH];
@@ -42,8 +55,8 @@ static void test_refused(void)
         const char *words, *says;
         int code;
     } cases[] = {
-        {"", "llmc: export wants --to TARGET: megatron, hosts\n", 2},
-        {"--to nemo", "llmc: there is no target 'nemo'; there are megatron, hosts\n", 2},
+        {"", "llmc: export wants --to TARGET: megatron, torch-csv, hosts\n", 2},
+        {"--to nemo", "llmc: there is no target 'nemo'; there are megatron, torch-csv, hosts\n", 2},
         {"--to megatron -o $D/out", "llmc: megatron cannot be told of schedule zb_h1\n", 1},
         {"--to hosts -o $D", "it is a folder", 4},
     };
@@ -67,6 +80,7 @@ void suite_export(void)
 {
     CU_pSuite s = CU_add_suite("export", NULL, NULL);
     CU_add_test(s, "Megatron-LM's arguments say what the plan says", test_megatron);
+    CU_add_test(s, "torch's CSV has the actions of the programs", test_torch_csv);
     CU_add_test(s, "nodes in order", test_hosts);
     CU_add_test(s, "what a target cannot be told", test_refused);
 }

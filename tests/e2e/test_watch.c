@@ -193,7 +193,7 @@ static void test_terminal(void)
         CU_ASSERT_EQUAL(rows_with(s, "step "), 4); /* with three evaluations */
         CU_ASSERT_EQUAL(rows_with(s, "rank    waits (plan)"), 1);
         for (int r = 0; r < 4; r++) {
-            char begins[8];
+            char begins[32];
             snprintf(begins, sizeof begins, "%4d  ", r);
             CU_ASSERT_EQUAL(rows_with(s, begins), 1);
         }
