@@ -21,6 +21,7 @@ static int prepare(void)
     e2e_folder(dir, "watched");
     snprintf(script, sizeof script, "cat >$D/m.llm <<'.'\n%s.\n%s", e2e_small_model,
              "cat runtime/*.c >$D/t.txt && $L tokens $D/t.txt -q -o $D/t.bin && "
+             "head -c 2000 $D/t.txt >$D/e.txt && $L tokens $D/e.txt -q -o $D/e.bin && "
              "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=2 --set pp=2 --set dp=1 --set gpus=4 -o $D/p && "
              "$L plan $D/m.llm topologies/cpu8.xml -q --set tp=2 --set pp=2 --set dp=2 -o $D/wide");
     return e2e_shell(dir, script);
@@ -72,7 +73,7 @@ static void test_lines(void)
     enum { STEPS = 260 };
     regex_t rest;
     char *said, *log;
-    CU_ASSERT_EQUAL_FATAL(e2e_shell(dir, "$R $D/p --data $D/t.bin --steps 260 --watch --log $D/log --eval $D/t.bin 2>$D/said"), 0);
+    CU_ASSERT_EQUAL_FATAL(e2e_shell(dir, "$R $D/p --data $D/t.bin --steps 260 --watch --log $D/log --eval $D/e.bin 2>$D/said"), 0);
     CU_ASSERT_EQUAL_FATAL(regcomp(&rest,
                                   "^[0-9.]+(MiB|GiB) resident  waits [0-9]+ %, planned [0-9]+ %(; [1-3] of 4 ranks waits? "
                                   "for rank [0-3] in the end, [0-9]+ % of a step more than planned)?$",
@@ -186,10 +187,10 @@ static void test_terminal(void)
     static const int widths[] = {50, 80, 120};
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
         struct screen *s = &screen;
-        run_on(s, widths[i], 30, "NO_COLOR=1 ", "p --steps 120 --eval-every 40 --eval $2/t.bin");
+        run_on(s, widths[i], 30, "NO_COLOR=1 ", "p --steps 60 --eval-every 20 --eval $2/e.bin");
         CU_ASSERT(s->widest < widths[i] && s->widest > 40);
         CU_ASSERT_FALSE(s->coloured);
-        CU_ASSERT_EQUAL(rows_with(s, "step 120/120  loss "), 1);
+        CU_ASSERT_EQUAL(rows_with(s, "step 60/60  loss "), 1);
         CU_ASSERT_EQUAL(rows_with(s, "step "), 4); /* with three evaluations */
         CU_ASSERT_EQUAL(rows_with(s, "rank    waits (plan)"), 1);
         for (int r = 0; r < 4; r++) {
