@@ -1,10 +1,7 @@
-/* Measurements: curves of collectives and of matrix products, inline or as tables that nccl-tests printed.
- *
- * nccl-tests reports two bandwidths: algbw = size / time, and busbw = algbw times a factor that makes rings
- * of any number of ranks comparable (its PERFORMANCE.md): 2(n-1)/n for all-reduce, (n-1)/n for all-gather,
- * reduce-scatter and all-to-all, 1 for broadcast and send/receive.  Size is what it prints: the larger of the
- * two buffers. Every curve is kept as seconds over bytes, sizes ascending. */
+/* Measurements: curves of collectives and of matrix products, inline or as tables that nccl-tests printed.  Every curve
+ * is kept as seconds over bytes, sizes ascending. */
 
+#include "compiler/topology/topo_table.h"
 #include "compiler/topology/topo_walk.h"
 
 #include "compiler/support/strbuf.h"
@@ -14,21 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define POINTS_MAX 4096u /* of one curve */
-
 struct curve {
     VEC(struct topo_point) points;
 };
-
-static double bus_factor(const char *op, uint32_t ranks)
-{
-    double n = ranks;
-    if (!strcmp(op, "all_reduce"))
-        return 2 * (n - 1) / n;
-    if (!strcmp(op, "broadcast") || !strcmp(op, "send_recv"))
-        return 1;
-    return (n - 1) / n;
-}
 
 static int by_size(const void *a, const void *b)
 {
@@ -40,8 +25,8 @@ static int by_size(const void *a, const void *b)
 
 static bool add_point(struct walk *w, struct curve *c, struct topo_point p, struct span at)
 {
-    if (c->points.n >= POINTS_MAX) {
-        diag_error(w->diag, at, "too-many", "more than %u points in one curve", POINTS_MAX);
+    if (c->points.n >= TOPO_TABLE_POINTS_MAX) {
+        diag_error(w->diag, at, "too-many", "more than %u points in one curve", TOPO_TABLE_POINTS_MAX);
         return false;
     }
     vec_push(w->arena, &c->points, p);
@@ -63,7 +48,7 @@ static void read_collective_points(struct walk *w, const struct xml_element *e, 
         if (!topo_attr_real(x, "size", &p.bytes))
             continue;
         if (topo_attr_real(x, "busbw", &busbw))
-            p.seconds = p.bytes * bus_factor(m->kind, m->ranks) / busbw;
+            p.seconds = p.bytes * topo_table_bus_factor(m->kind, m->ranks) / busbw;
         else if (!topo_attr_real(x, "time", &p.seconds))
             continue;
         if (p.seconds <= 0) {
@@ -88,58 +73,17 @@ static void check_ascending(struct walk *w, struct curve *c, struct span at)
         }
 }
 
-/* A token of a table's line: [*at, *at + *length), *at moved to it; false at the end of the line. */
-static bool next_token(const char *line, size_t end, size_t *at, size_t *length)
-{
-    while (*at < end && (line[*at] == ' ' || line[*at] == '\t' || line[*at] == '\r'))
-        ++*at;
-    for (*length = 0; *at + *length < end && !strchr(" \t\r", line[*at + *length]);)
-        ++*length;
-    return *length > 0;
-}
-
-/* One row of nccl-tests: size count type [redop] [root] then time algbw busbw wrong, out of place and in
- * place.  Older versions leave redop and root out where they mean nothing, so the four columns are counted
- * from the right. Rows that do not start with a number are headings. */
-static bool read_row(const char *line, size_t end, double *bytes, double *time_us, double *busbw_gb_s)
-{
-    enum { COLUMNS = 16 };
-    double number[COLUMNS] = {0};
-    size_t n = 0, numbers_from = 0, length;
-    struct units_error e;
-    for (size_t at = 0; next_token(line, end, &at, &length); at += length) {
-        if (n == COLUMNS)
-            return false;
-        const char *token = line + at;
-        bool minus = *token == '-';
-        if (units_real(token + minus, length - minus, &number[n], &e))
-            number[n] = minus ? -number[n] : number[n];
-        else if (n < 2)
-            return false;
-        else if (length != 3 || memcmp(token, "N/A", 3) != 0) /* the #wrong column may say so */
-            numbers_from = n + 1;
-        n++;
-    }
-    if (n < 3 || numbers_from < 3 || n - numbers_from < 4)
-        return false;
-    size_t first = n - numbers_from >= 8 ? n - 8 : n - 4;
-    *bytes = number[0];
-    *time_us = number[first];
-    *busbw_gb_s = number[first + 2];
-    return *bytes > 0 && *bytes < 0x1p63 && *time_us > 0; /* what is larger is no size */
-}
-
 static void read_table(struct walk *w, const struct xml_attr *href, const struct topo_measured *m, struct curve *c)
 {
     const struct source *s = walk_import(w, href);
     if (!s)
         return;
-    double factor = bus_factor(m->kind, m->ranks), off = 0;
+    double factor = topo_table_bus_factor(m->kind, m->ranks), off = 0;
     for (size_t at = 0; at < s->size;) {
         const char *newline = memchr(s->text + at, '\n', s->size - at);
         size_t length = newline ? (size_t)(newline - s->text) - at : s->size - at;
         double bytes, time_us, busbw;
-        if (read_row(s->text + at, length, &bytes, &time_us, &busbw)) {
+        if (topo_table_row(s->text + at, length, &bytes, &time_us, &busbw)) {
             struct topo_point p = {.bytes = bytes, .seconds = time_us * 1e-6};
             if (!add_point(w, c, p, href->at))
                 return;
