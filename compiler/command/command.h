@@ -22,7 +22,7 @@ struct command {
     COMMAND("plan", plan) COMMAND("estimate", estimate) COMMAND("explain", explain) COMMAND("check", check) \
     COMMAND("show", show) COMMAND("report", report) COMMAND("explore", explore) COMMAND("export", export) \
     COMMAND("trace", trace) COMMAND("diff", diff) COMMAND("transition", transition) \
-    COMMAND("topo show", topo) \
+    COMMAND("topo show", topo_show) COMMAND("topo import", topo_import) \
     COMMAND("import", import) COMMAND("tokens", tokens) COMMAND("fmt", fmt) COMMAND("isa", isa) COMMAND("dump", dump) \
     COMMAND("version", version) COMMAND("help", help)
 /* clang-format on */

@@ -24,7 +24,7 @@ enum status command_write(struct command *c, const char *path, const char *text)
     return why ? command_fail(c, STATUS_WORLD, arena_printf(c->arena, "%s: %s", path, why)) : STATUS_OK;
 }
 
-enum status command_topo(struct command *c)
+enum status command_topo_show(struct command *c)
 {
     struct topo *t = topo_read(c->arena, c->diag, c->options->args[0]);
     if (t && c->options->json)

@@ -99,6 +99,26 @@ static const char import_more[] =
     "a train block to start from. Says how many parameters that are, and where model.safetensors.index.json lies\n"
     "beside it, whether it says the same. What the language cannot say is refused by the name of its field, unless\n"
     "--leave-out names it: then a comment in the model file tells of it.\n";
+static const char topo_import_more[] =
+    "FORMAT FILE, as many as there are; together they describe one cluster of one kind of node:\n"
+    "  nccl        a node's dump (NCCL_TOPO_DUMP_FILE): GPUs, NVLinks, NICs, the kind of network. The cluster file names\n"
+    "              a dump that lies in its folder or below, for the paths between GPUs and NICs\n"
+    "  slurm       topology.conf, switches or blocks: nodes and tiers; NodeName lines of slurm.conf: GPUs, by Gres\n"
+    "  nvidia-smi  what 'nvidia-smi topo -m' prints: GPUs, NVLinks, how many NICs\n"
+    "  nccl-tests  what one of its programs prints: a measured curve, the GPUs' model\n"
+    "What a cluster needs and no file says is asked for by the KEY that sets it. Files that contradict each other are an\n"
+    "error; what is set beats them all, with a warning. KEY is one of\n"
+    "  nodes     64, or gpu[001-064]; where Slurm's files name nodes, those of them that are meant\n"
+    "  gpus gpu  8, of a node; H100-SXM, their model ('llmc help gpus')\n"
+    "  nics nic  8, of a node; 400Gb/s, the bandwidth of each in one direction\n"
+    "  medium    infiniband, roce, efa, ethernet, slingshot, ici\n"
+    "  span      18, nodes that one NVLink domain joins\n"
+    "  op ranks per-node   all_reduce, 16, 8: what a table is of that does not say it\n"
+    "  name      what views call the cluster\n"
+    "At the cluster file's head stands which file each fact is from, and what is assumed: no format says how tiers are\n"
+    "oversubscribed, so that is yours to add ('llmc help cluster').\n"
+    "  llmc topo import nccl node.xml slurm topology.conf nccl-tests all_reduce.txt -o cluster.xml\n"
+    "  llmc topo import nvidia-smi topo.txt --set gpu=H100-SXM --set nodes=1\n";
 
 static const struct command commands[] = {
     {"plan", "MODEL CLUSTER -o DIR", "search, lower, verify, simulate, write a plan", 2, 2,
@@ -123,6 +143,8 @@ static const struct command commands[] = {
     {"transition", "FROM TO -o DIR", "the proved programs that move a job's state from one plan to another", 2, 2,
      "output lost check json force", transition_more},
     {"topo show", "CLUSTER", "the cluster as resolved, with bandwidth per tier", 1, 1, "json", NULL},
+    {"topo import", "FORMAT FILE ...", "a cluster file from files of NCCL, Slurm, nvidia-smi, nccl-tests", 2, 32,
+     "set output json", topo_import_more},
     {"import", "FILE [-o MODEL]", "a model file from a Hugging Face config.json", 1, 1, "output leave-out json",
      import_more},
     {"tokens", "IN -o OUT", "any text file to byte-level tokens", 1, 1, "output", tokens_more},
@@ -324,15 +346,16 @@ static bool parse_option(int argc, char **argv, int *i, struct options *o, const
     return store(r, value, o);
 }
 
-/* the command's name: one word, or two for `topo show`; -d STAGE stands for dump STAGE */
+/* the command's name: one word, or two for `topo show`, `topo import`; -d STAGE stands for dump STAGE */
 static const struct command *parse_command(int argc, char **argv, int *next)
 {
     if (argc > 2 && !strcmp(argv[1], "topo") && *argv[2] != '-') {
-        *next = 3;
-        if (!strcmp(argv[2], "show"))
-            return find_command("topo show");
         char name[64];
         snprintf(name, sizeof name, "topo %.50s", argv[2]);
+        *next = 3;
+        for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+            if (!strcmp(commands[i].name, name))
+                return &commands[i];
         suggest_command(name);
         return NULL;
     }
@@ -350,12 +373,15 @@ bool cli_parse(int argc, char **argv, struct options *o)
 {
     *o = (struct options){.rank = UINT32_MAX, .stage_index = UINT32_MAX, .lost = UINT32_MAX};
     const struct command *c = NULL;
+    const char *word = NULL;
     int i = 1;
     if (argc > 1 && (argv[1][0] != '-' || !strcmp(argv[1], "-d"))) {
         c = parse_command(argc, argv, &i);
         if (!c)
             return false;
         o->command = c->name;
+        if (i == 2 && argc > 2 && !strcmp(argv[1], "topo")) /* --help: of all commands that begin so */
+            word = argv[1];
     }
     for (bool open = true; i < argc; i++) {
         if (open && !strcmp(argv[i], "--")) {
@@ -371,6 +397,8 @@ bool cli_parse(int argc, char **argv, struct options *o)
             o->args[o->nargs++] = argv[i];
         }
     }
+    if (word && o->help)
+        o->command = word;
     if (c && !o->help && o->nargs < c->least) {
         fprintf(stderr, "llmc: usage: llmc %s %s\n", c->name, c->args);
         return false;
@@ -383,15 +411,37 @@ bool cli_knows(const char *command)
     return find_command(command) != NULL;
 }
 
+/* options that mean something else to one command than to the others */
+static const struct {
+    const char *command, *option, *argument, *meaning;
+} own_meanings[] = {
+    {"export", "to", "TARGET", "megatron, or hosts"},
+    {"topo import", "set", "KEY=VALUE", "a fact, which beats what files say of it; repeatable"},
+};
+
 static void print_option(FILE *out, const struct command *c, const struct option_row *r)
 {
-    bool target = !strcmp(c->name, "export") && !strcmp(r->name, "to"); /* elsewhere it is a time */
-    const char *argument = target ? "TARGET" : r->argument, *meaning = target ? "megatron, or hosts" : r->meaning;
+    const char *argument = r->argument, *meaning = r->meaning;
+    for (size_t i = 0; i < ARRAY_LEN(own_meanings); i++)
+        if (!strcmp(own_meanings[i].command, c->name) && !strcmp(own_meanings[i].option, r->name)) {
+            argument = own_meanings[i].argument;
+            meaning = own_meanings[i].meaning;
+        }
     char left[40], letter[5] = "";
     snprintf(left, sizeof left, "--%s%s%s", r->name, argument ? " " : "", argument ? argument : "");
     if (r->letter)
         snprintf(letter, sizeof letter, "-%c, ", r->letter);
     fprintf(out, "  %-4s%-20s %s\n", letter, left, meaning);
+}
+
+static void print_command(FILE *out, const struct command *c)
+{
+    fprintf(out, "usage: llmc %s%s%s [OPTIONS]\n%s\n\n", c->name, *c->args ? " " : "", c->args, c->meaning);
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        if (allowed(c, rows[i].name))
+            print_option(out, c, &rows[i]);
+    if (c->more)
+        fprintf(out, "\n%s", c->more);
 }
 
 bool cli_help(FILE *out, const char *command)
@@ -411,11 +461,11 @@ bool cli_help(FILE *out, const char *command)
                      "don't match, 70 a bug in llmc.\n");
         return true;
     }
-    fprintf(out, "usage: llmc %s%s%s [OPTIONS]\n%s\n\n", c->name, *c->args ? " " : "", c->args, c->meaning);
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-        if (allowed(c, rows[i].name))
-            print_option(out, c, &rows[i]);
-    if (c->more)
-        fprintf(out, "\n%s", c->more);
+    size_t n = strlen(command);
+    print_command(out, c);
+    for (c++; c < commands + ARRAY_LEN(commands) && !strncmp(c->name, command, n) && c->name[n] == ' '; c++) {
+        fputc('\n', out);
+        print_command(out, c);
+    }
     return true;
 }

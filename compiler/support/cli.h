@@ -11,7 +11,7 @@
 struct options {
     const char *command; /* "plan", "topo show" */
     uint32_t nargs;
-    const char *args[4];
+    const char *args[32];
     uint32_t nsets, nsweeps;
     const char *sets[64], *sweeps[8];
     const char *output, *stage, *ranks, *filter, *check, *from, *to, *left_out, *format;

@@ -244,3 +244,78 @@ bool hostlist_expand(struct arena *a, const char *text, size_t length, uint64_t 
     } while (next_pattern(length, &at));
     return true;
 }
+
+/* ---- printing ---- */
+
+/* a name around its last number: bytes from .. from + digits */
+struct numbered {
+    size_t from, digits;
+    uint64_t value;
+};
+
+static struct numbered number_of(const char *name)
+{
+    size_t end = strlen(name);
+    while (end && !is_digit(name[end - 1]))
+        end--;
+    struct numbered x = {.from = end};
+    while (x.from && is_digit(name[x.from - 1]))
+        x.from--;
+    x.digits = end - x.from;
+    for (size_t i = x.from; i < end && x.digits <= DIGITS_MAX; i++)
+        x.value = x.value * 10 + (uint64_t)(name[i] - '0');
+    return x;
+}
+
+/* Do two names differ in their last numbers alone? */
+static bool alike(const char *a, const struct numbered *x, const char *b, const struct numbered *y)
+{
+    return x->digits && y->digits && x->digits <= DIGITS_MAX && y->digits <= DIGITS_MAX && x->from == y->from &&
+           !memcmp(a, b, x->from) && !strcmp(a + x->from + x->digits, b + y->from + y->digits);
+}
+
+/* Names from `first` on that a range beginning there expands to: their numbers grow by one, in its width. */
+static size_t print_range(struct strbuf *out, const char *const *names, size_t first, size_t end)
+{
+    struct numbered low = number_of(names[first]), last = low;
+    bool padded = low.digits > 1 && names[first][low.from] == '0';
+    size_t i = first + 1;
+    for (; i < end; i++) {
+        struct numbered x = number_of(names[i]);
+        char wanted[24];
+        size_t wide = (size_t)snprintf(wanted, sizeof wanted, "%0*" PRIu64, padded ? (int)low.digits : 1,
+                                       last.value + 1);
+        if (wide != x.digits || memcmp(wanted, names[i] + x.from, wide) != 0)
+            break;
+        last = x;
+    }
+    strbuf_bytes(out, names[first] + low.from, low.digits);
+    if (i > first + 1) {
+        strbuf_char(out, '-');
+        strbuf_bytes(out, names[i - 1] + last.from, last.digits);
+    }
+    return i;
+}
+
+void hostlist_print(struct strbuf *out, const char *const *names, size_t n)
+{
+    for (size_t i = 0, end; i < n; i = end) {
+        struct numbered x = number_of(names[i]);
+        for (end = i + 1; end < n; end++) {
+            struct numbered y = number_of(names[end]);
+            if (!alike(names[i], &x, names[end], &y))
+                break;
+        }
+        strbuf_text(out, i ? "," : "");
+        if (end == i + 1) {
+            strbuf_text(out, names[i]);
+            continue;
+        }
+        strbuf_bytes(out, names[i], x.from);
+        for (size_t k = i; k < end;) {
+            strbuf_char(out, k == i ? '[' : ',');
+            k = print_range(out, names, k, end);
+        }
+        strbuf_printf(out, "]%s", names[i] + x.from + x.digits);
+    }
+}

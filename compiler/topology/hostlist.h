@@ -8,6 +8,7 @@
  * (001-100). Names are counted and bounded before anything is allocated. */
 
 #include "compiler/support/arena.h"
+#include "compiler/support/strbuf.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,5 +33,7 @@ bool hostlist_count(const char *text, size_t length, uint64_t max, uint64_t *cou
 /* all of them, in order */
 bool hostlist_expand(struct arena *a, const char *text, size_t length, uint64_t max, struct hostlist *list,
                      struct hostlist_error *e);
+/* The list that expands to these names in this order: neighbours that differ in their last number share a bracket. */
+void hostlist_print(struct strbuf *out, const char *const *names, size_t n);
 
 #endif

@@ -17,6 +17,7 @@
 #include "compiler/support/units.h"
 #include "compiler/support/vec.h"
 
+#include <ctype.h>
 #include <string.h>
 #include <strings.h>
 
@@ -91,6 +92,32 @@ static const struct {
     {0x3182, "B300"},           {0x31c2, "GB300"},
 };
 
+/* Names as the driver gives them (cudaGetDeviceProperties, nvidia-smi -L), without the maker's. */
+static const struct {
+    const char *name, *model;
+} driver_names[] = {
+    {"V100-SXM2-16GB", "V100"},
+    {"V100-SXM2-32GB", "V100"},
+    {"V100-SXM3-32GB", "V100"},
+    {"A100-SXM4-40GB", "A100-SXM-40GB"},
+    {"A100-SXM4-80GB", "A100-SXM-80GB"},
+    {"A100 80GB PCIe", "A100-PCIe-80GB"},
+    {"A800-SXM4-80GB", "A800-SXM"},
+    {"H100 80GB HBM3", "H100-SXM"},
+    {"H100 PCIe", "H100-PCIe"},
+    {"H200", "H200-SXM"},
+    {"H800", "H800-SXM"},
+    {"H20", "H20"},
+    {"GH200 480GB", "GH200"},
+    {"GH200 120GB", "GH200"},
+    {"B200", "B200"},
+    {"B300", "B300"},
+    {"B300 SXM6 AC", "B300"},
+    {"GB200", "GB200"},
+    {"GB300", "GB300"},
+    {"L40S", "L40S"},
+};
+
 const struct topo_catalogue_gpu *topo_catalogue_find(const char *model)
 {
     const struct topo_catalogue_gpu *short_for = NULL;
@@ -156,4 +183,55 @@ const char *topo_catalogue_device(unsigned long device)
         if (devices[i].device == device)
             return devices[i].model;
     return NULL;
+}
+
+/* Two names alike but for case, and '_' for blanks. */
+static bool same_name(const char *a, const char *b)
+{
+    for (; *a && *b; a++, b++)
+        if (tolower((unsigned char)(*a == '_' ? ' ' : *a)) != tolower((unsigned char)*b))
+            return false;
+    return *a == *b;
+}
+
+const char *topo_catalogue_driver_name(const char *name)
+{
+    static const char *const makers[] = {"NVIDIA", "Tesla"};
+    for (size_t i = 0; i < ARRAY_LEN(makers); i++) {
+        size_t n = strlen(makers[i]);
+        if (!strncasecmp(name, makers[i], n) && (name[n] == ' ' || name[n] == '_'))
+            name += n + 1;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(driver_names); i++)
+        if (same_name(name, driver_names[i].name))
+            return driver_names[i].model;
+    return NULL;
+}
+
+const struct topo_catalogue_gpu *topo_catalogue_begins(const char *word, uint32_t *many)
+{
+    const struct topo_catalogue_gpu *first = NULL;
+    size_t n = strlen(word);
+    *many = 0;
+    for (size_t i = 0; i < ARRAY_LEN(catalogue) && n; i++) {
+        const char *name = catalogue[i].gpu.model;
+        if (strncasecmp(name, word, n) != 0 || (name[n] && name[n] != '-'))
+            continue;
+        first = first ? first : &catalogue[i];
+        ++*many;
+    }
+    return first;
+}
+
+/* NVLink 1 to 5 (architecture papers of P100 to B200): 20, 25, 25, 25 and 50 GB/s a link and direction; GA102 has 14.
+ */
+double topo_catalogue_nvlink_bytes_s(const struct topo_catalogue_gpu *row)
+{
+    uint32_t sm = row->gpu.sm;
+    return sm >= 100 ? 50e9 : sm == 86 ? 14.0625e9 : sm >= 70 ? 25e9 : 20e9;
+}
+
+uint32_t topo_catalogue_nvlinks(const struct topo_catalogue_gpu *row)
+{
+    return row->gpu.sm ? (uint32_t)(row->bidirectional_bytes_s / 2 / topo_catalogue_nvlink_bytes_s(row) + 0.5) : 0;
 }

@@ -19,6 +19,8 @@
 /* Words of attributes that take one of a few, in the order of the enums that hold them. */
 extern const char *const topo_scale_up_words[4]; /* enum scale_up_kind */
 extern const char *const topo_dtype_words[6];    /* enum topo_dtype */
+extern const char *const topo_medium_words[6];
+extern const char *const topo_op_words[6]; /* of measured collectives */
 
 /* Check e and everything below it; values that are right are parsed into their attributes and marked valid.
  */

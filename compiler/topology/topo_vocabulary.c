@@ -11,9 +11,9 @@ const char *const topo_scale_up_words[4] = {"none", "nvswitch", "mesh", "pcie"};
 const char *const topo_dtype_words[6] = {"fp32", "tf32", "bf16", "fp16", "fp8", "fp4"};
 static const char *const yesno_words[] = {"no", "yes"};
 static const char *const version_words[] = {"1"};
-static const char *const medium_words[] = {"infiniband", "roce", "efa", "ethernet", "slingshot", "ici"};
-static const char *const op_words[] = {"all_reduce", "all_gather", "reduce_scatter",
-                                       "all_to_all", "send_recv",  "broadcast"};
+const char *const topo_medium_words[6] = {"infiniband", "roce", "efa", "ethernet", "slingshot", "ici"};
+const char *const topo_op_words[6] = {"all_reduce", "all_gather", "reduce_scatter",
+                                      "all_to_all", "send_recv",  "broadcast"};
 static const char *const dump_words[] = {"nccl", "hwloc"};
 static const char *const table_words[] = {"nccl-tests"};
 
@@ -73,7 +73,7 @@ static const struct attr_rule nodes_attrs[] = {
     NEED("type", VALUE_ID, "dgx", "which kind of node"), MAY("count", VALUE_COUNT, "16", "how many"),
     MAY("names", VALUE_TEXT, "gpu[001-016]", "their host names, as Slurm writes them")};
 static const struct attr_rule fabric_attrs[] = {
-    MAY_WORD("medium", medium_words, "of the network"),
+    MAY_WORD("medium", topo_medium_words, "of the network"),
     MAY("rails", VALUE_COUNT, "8", "switches of a lowest group; GPU i is on rail i mod rails"),
     MAY_WORD("cross-rail", yesno_words, "do rails meet above?")};
 static const struct attr_rule tier_attrs[] = {
@@ -101,7 +101,7 @@ static const struct attr_rule degraded_attrs[] = {
     MAY("compute", VALUE_FRACTION, "0.9", "share of the usual rate"),
     MAY("reason", VALUE_TEXT, "slow link", "printed where it matters")};
 static const struct attr_rule measured_attrs[] = {MAY("date", VALUE_DATE, "2026-01-31", "of the measurement")};
-static const struct attr_rule collective_attrs[] = {NEED_WORD("op", op_words, "what was measured"),
+static const struct attr_rule collective_attrs[] = {NEED_WORD("op", topo_op_words, "what was measured"),
                                                     NEED("ranks", VALUE_COUNT, "8", "that took part"),
                                                     MAY("per-node", VALUE_COUNT, "8", "of them on each node"),
                                                     MAY("tier", VALUE_ID, "leaf", "over which it went"),

@@ -94,8 +94,10 @@ static void test_fine(void)
         {"$L --help", 0, NULL},
         {"$L help plan", 0, NULL},
         {"$L help topo show", 0, NULL},
-        {"$L help topo", 0, NULL},
-        {"$L topo --help", 0, NULL},
+        {"$L help topo | grep -c '^usage: llmc topo ' | grep -q 2", 0, NULL},
+        {"$L help topo import | grep -q '^  nvidia-smi '", 0, NULL},
+        {"$L topo --help | grep -q '^usage: llmc topo import'", 0, NULL},
+        {"$L topo show --help | grep -c '^usage: ' | grep -q 1", 0, NULL},
         {"$L help language", 0, NULL},
         {"$L help attn | grep -q '^attn mla(...)'", 0, NULL},
         {"test $($L help microbatch | wc -l) = 3", 0, NULL},
@@ -150,6 +152,13 @@ static void test_usage(void)
         {"$L qwertyuiop", 2, "unknown command 'qwertyuiop'; see 'llmc help'"},
         {"$L topo shwo x", 2, "unknown command 'topo shwo'; did you mean 'topo show'?"},
         {"$L topo", 2, "usage: llmc topo show CLUSTER"},
+        {"$L topo imprt x", 2, "unknown command 'topo imprt'; did you mean 'topo import'?"},
+        {"$L topo import nccl", 2, "usage: llmc topo import FORMAT FILE"},
+        {"$L topo import nccl x slurm", 2, "topo import wants a format before each file"},
+        {"$L topo import ncl x", 2, "topo import knows no format 'ncl'; did you mean 'nccl'?"},
+        {"$L topo import x nccl", 2, "topo import knows no format 'x'; it knows nccl, slurm, nvidia-smi, nccl-tests"},
+        {"$L topo import hwloc x", 2, "does not read hwloc's files; NCCL_TOPO_DUMP_FILE writes a dump for 'nccl'"},
+        {"$L topo import nccl x --set nodes", 2, "--set wants KEY=VALUE"},
         {"$L help plam", 2, "unknown command 'plam'; did you mean 'plan'?"},
         {"$L plan --jsn", 2, "unknown option '--jsn'; did you mean '--json'?"},
         {"$L plan --jsn=yes", 2, "unknown option '--jsn'; did you mean '--json'?"},
@@ -331,6 +340,8 @@ static const struct {
     {"$L show $D/p --schedule --json", "schema; schedule; ranks", 0, false},
     {"$L show $D/p --code --json", "schema; role; instructions", 0, false},
     {"$L topo show $C --json", "schema; name; nodes; gpus; usable_gpus; node_types; levels", 0, false},
+    {"$L topo import nccl tests/cases/topologies-in/h100.xml --set nodes=1 -q --json", "schema; nodes; gpus; cluster", 0,
+     false},
     {"$L isa --json", "fingerprint; instructions", 0, false},
     {"$L plan $M $C -o $D/q --set tp=3 --json", "file; line; column; length; code; message; notes; fix",
      3, true},
@@ -717,6 +728,32 @@ static void test_import(void)
     free(dir);
 }
 
+/* A cluster file names a dump that lies below its folder, wherever both are seen from; plans come of it. */
+static void test_import_cluster(void)
+{
+    struct shot *s = malloc(sizeof *s);
+    char *dir = folder();
+    expect(s, dir, "mkdir $D/in $D/in/dumps; cp tests/cases/topologies-in/* $D/in 2>/dev/null; mv $D/in/h100.xml $D/in/dumps; "
+                   "$L topo import nccl $D/in/dumps/h100.xml slurm $D/in/topology.conf slurm $D/in/slurm.conf "
+                   "nccl-tests $D/in/all_reduce.txt -o $D/in/c.xml",
+           0, "16 nodes of 8 GPUs; 'llmc topo show' prints what was understood\n");
+    CU_ASSERT_STRING_EQUAL(s->out, "");
+    expect(s, dir, "grep -q '<topology format=.nccl. href=.dumps/h100.xml./>' $D/in/c.xml", 0, NULL);
+    expect(s, dir, "$L topo show $D/in/c.xml >$D/x; grep -q '^  dump  .*NVLink 371GB/s effective' $D/x && "
+                   "grep -q '^cluster row7: 16 nodes, 128 GPUs, 128 usable' $D/x", 0, NULL);
+    expect(s, dir, "$L estimate plans/llama3-8b/model.llm $D/in/c.xml --budget 1000 -q", 0, NULL);
+    expect(s, dir, "L=$(realpath $L); cd $D/in/dumps && $L topo import nccl h100.xml --set nodes=1 -q | grep -q 'href=.h100.xml.'", 0,
+           NULL);
+    expect(s, dir, "mkdir $D/out; $L topo import nccl $D/in/dumps/h100.xml --set nodes=1 -q -o $D/out/c.xml; "
+                   "grep -q 'lies outside of this' $D/out/c.xml && ! grep -q '<topology' $D/out/c.xml", 0, NULL);
+    expect(s, dir, "$L topo import nccl $D/in/dumps/h100.xml -o $D/none.xml", 3,
+           "error: the files do not say: nodes (--set nodes=N, or their names)\n");
+    expect(s, dir, "test ! -e $D/none.xml", 0, NULL);
+    expect(s, dir, "$L topo import nccl $D/in/dumps/h100.xml --set nodes=1 -o $D", 4, "it is a folder");
+    free(s);
+    free(dir);
+}
+
 static void test_dumps(void)
 {
     struct shot *s = malloc(sizeof *s);
@@ -749,5 +786,6 @@ void suite_cli(void)
     CU_add_test(s, "another compiler, same bytes", test_other_compiler);
     CU_add_test(s, "fmt is idempotent", test_fmt);
     CU_add_test(s, "models from configurations", test_import);
+    CU_add_test(s, "clusters from other programs' files", test_import_cluster);
     CU_add_test(s, "stages as text", test_dumps);
 }

@@ -167,6 +167,7 @@ static void test_inputs(void)
         {"x", "$L fmt $X", "error: cannot read '", "': ", false},
         {"x", "$L import $X", "error: cannot read '", "': ", false},
         {"x", "$L topo show $X", "error: cannot read '", "': ", false},
+        {"x", "$L topo import slurm $X", "error: cannot read '", "': ", false},
         {"x", "$L estimate $D/m.llm $X", "error: cannot read '", "': ", false},
         {"x", "$L estimate $D/m.llm $X --sweep tp=1,2", "error: cannot read '", "': ", false},
         {"imports/dumps/pair.xml", "$L topo show $D/imports/cluster.xml", "error: cannot read '",

@@ -43,6 +43,39 @@ static void test_examples(void)
     }
 }
 
+/* Lists in their shortest form are printed as they were, others as what expands to the same. */
+static void test_printed(void)
+{
+    static const char *const cases[][2] = {
+        {"a", "a"},
+        {"a,b", "a,b"},
+        {"n[1-3],m", "n[1-3],m"},
+        {"n8,n9,n10,n12", "n[8-10,12]"},
+        {"n08,n09,n10", "n[08-10]"},
+        {"n098,n099,n100", "n[098-100]"},
+        {"n99,n100,n0100", "n[99-100,0100]"},
+        {"n9,n09,n010", "n[9,09,010]"},
+        {"n2,n1", "n[2,1]"},
+        {"r1t1,r1t2,r2t1", "r1t[1-2],r2t1"},
+        {"n1-ib,n2-ib,n3", "n[1-2]-ib,n3"},
+        {"1,2", "[1-2]"},
+        {"n1234567890123,n1234567890124", "n1234567890123,n1234567890124"},
+        {"n[0-1],n[00-01]", "n[0-1,00-01]"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct arena *a = arena_new();
+        struct hostlist list;
+        struct hostlist_error e;
+        struct strbuf b = {0};
+        CU_ASSERT_FATAL(hostlist_expand(a, cases[i][0], strlen(cases[i][0]), MAX, &list, &e));
+        hostlist_print(&b, list.names, list.n);
+        CU_ASSERT_STRING_EQUAL(b.text, cases[i][1]);
+        CU_ASSERT_STRING_EQUAL(expand(a, b.text, MAX), expand(a, cases[i][0], MAX));
+        strbuf_free(&b);
+        arena_free(a);
+    }
+}
+
 static void test_refused(void)
 {
     static const char *const cases[][2] = {
@@ -78,8 +111,7 @@ static void test_characters(void)
 {
     for (int c = 1; c < 256; c++) {
         struct arena *a = arena_new();
-        bool name = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                    strchr("-_.", c);
+        bool name = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || strchr("-_.", c);
         const char *text = arena_printf(a, "a%cb", c);
         if (c != ',' && c != '[')
             CU_ASSERT_EQUAL(!strcmp(expand(a, text, 1), text), name);
@@ -198,6 +230,7 @@ void suite_hostlist(void)
 {
     CU_pSuite s = CU_add_suite("hostlist", NULL, NULL);
     CU_add_test(s, "examples", test_examples);
+    CU_add_test(s, "printed", test_printed);
     CU_add_test(s, "refused lists", test_refused);
     CU_add_test(s, "characters of names", test_characters);
     CU_add_test(s, "limits", test_limits);
