@@ -44,9 +44,6 @@ static enum status unknown_format(struct command *c, const char *word)
 {
     struct strbuf b = {0};
     const char *near = diag_nearest(word, cluster_formats, NCLUSTER_FORMATS);
-    if (!strcmp(word, "hwloc"))
-        return command_fail(c, STATUS_USAGE,
-                            "topo import does not read hwloc's files; NCCL_TOPO_DUMP_FILE writes a dump for 'nccl'");
     strbuf_printf(&b, "topo import knows no format '%s'", word);
     if (near)
         strbuf_printf(&b, "; did you mean '%s'?", near);

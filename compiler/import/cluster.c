@@ -19,6 +19,7 @@ const char *const cluster_formats[NCLUSTER_FORMATS] = {
     [CLUSTER_SLURM] = "slurm",
     [CLUSTER_NVIDIA_SMI] = "nvidia-smi",
     [CLUSTER_NCCL_TESTS] = "nccl-tests",
+    [CLUSTER_HWLOC] = "hwloc",
 };
 
 const char *const cluster_keys[NCLUSTER_KEYS] = {
@@ -55,6 +56,16 @@ bool cluster_say_count(struct cluster_facts *f, enum cluster_key key, uint64_t c
     return cluster_say(f, key, arena_printf(f->arena, "%" PRIu64, count), from);
 }
 
+bool cluster_say_device(struct cluster_facts *f, unsigned long device, struct span from)
+{
+    const char *model = topo_catalogue_device(device);
+    if (model)
+        return cluster_say(f, KEY_GPU, model, from);
+    if (device && f->facts[KEY_GPU].is != FACT_SET)
+        diag_warning(f->diag, from, "unknown-gpu", "the catalogue has no GPU with PCI device 0x%lx", device);
+    return true;
+}
+
 void cluster_guess(struct cluster_facts *f, enum cluster_key key, const char *text, struct span from)
 {
     if (f->facts[key].is == FACT_OPEN)
@@ -68,6 +79,15 @@ void cluster_assume(struct cluster_facts *f, const char *fmt, ...)
     const char *text = arena_vprintf(f->arena, fmt, ap);
     va_end(ap);
     vec_push(f->arena, &f->assumed, text);
+}
+
+const char *cluster_medium(unsigned long class, unsigned long vendor, unsigned long device)
+{
+    if (class == 0x0207)
+        return "infiniband";
+    if (vendor == 0x1d0f && device >> 8 == 0xef)
+        return "efa";
+    return class == 0x0200 && vendor == 0x15b3 ? "roce" : "";
 }
 
 uint32_t cluster_count(const struct cluster_facts *f, enum cluster_key key)
@@ -312,6 +332,8 @@ static bool read_file(struct cluster_facts *f, const struct cluster_file *file)
         return cluster_read_nvidia_smi(f, file);
     case CLUSTER_NCCL_TESTS:
         return cluster_read_nccl_tests(f, file);
+    case CLUSTER_HWLOC:
+        return cluster_read_hwloc(f, file);
     case NCLUSTER_FORMATS:
         break;
     }

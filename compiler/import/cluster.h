@@ -6,8 +6,15 @@
 
 #include "compiler/topology/topo.h"
 
-enum cluster_format { CLUSTER_NCCL, CLUSTER_SLURM, CLUSTER_NVIDIA_SMI, CLUSTER_NCCL_TESTS, NCLUSTER_FORMATS };
-extern const char *const cluster_formats[NCLUSTER_FORMATS]; /* "nccl", "slurm", "nvidia-smi", "nccl-tests" */
+enum cluster_format {
+    CLUSTER_NCCL,
+    CLUSTER_SLURM,
+    CLUSTER_NVIDIA_SMI,
+    CLUSTER_NCCL_TESTS,
+    CLUSTER_HWLOC,
+    NCLUSTER_FORMATS
+};
+extern const char *const cluster_formats[NCLUSTER_FORMATS]; /* "nccl", "slurm", "nvidia-smi", "nccl-tests", "hwloc" */
 
 struct cluster_file {
     enum cluster_format format;

@@ -88,6 +88,8 @@ struct cluster_facts {
 /* A file says it; false after an error about a contradiction. */
 bool cluster_say(struct cluster_facts *f, enum cluster_key key, const char *text, struct span from);
 bool cluster_say_count(struct cluster_facts *f, enum cluster_key key, uint64_t count, struct span from);
+/* the model that a PCI device of NVIDIA is; a warning where the catalogue has none */
+bool cluster_say_device(struct cluster_facts *f, unsigned long device, struct span from);
 void cluster_guess(struct cluster_facts *f, enum cluster_key key, const char *text, struct span from);
 void cluster_assume(struct cluster_facts *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* a count that is known, else 0 */
@@ -95,10 +97,15 @@ uint32_t cluster_count(const struct cluster_facts *f, enum cluster_key key);
 /* Which GPUs are joined by how many links: links[i * n + j]; error and false where that is no kind of scale-up. */
 bool cluster_say_links(struct cluster_facts *f, uint32_t n, const uint32_t *links, bool pairs, struct span from);
 
+/* The network of a NIC with this PCI class (0x0207), vendor and device: InfiniBand is a class of its own, Mellanox's
+ * cards on Ethernet mean RoCE, Amazon's EFA; "" = not known. */
+const char *cluster_medium(unsigned long class, unsigned long vendor, unsigned long device);
+
 /* Readers: what a file says, or false after errors. */
 bool cluster_read_nccl(struct cluster_facts *f, const struct cluster_file *file);
 bool cluster_read_slurm(struct cluster_facts *f, const struct cluster_file *file);
 bool cluster_read_nvidia_smi(struct cluster_facts *f, const struct cluster_file *file);
+bool cluster_read_hwloc(struct cluster_facts *f, const struct cluster_file *file);
 bool cluster_read_nccl_tests(struct cluster_facts *f, const struct cluster_file *file);
 /* what all files of Slurm together say: nodes in the order of the switches, levels, GPUs */
 bool cluster_resolve_slurm(struct cluster_facts *f);

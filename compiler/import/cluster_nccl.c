@@ -8,7 +8,6 @@
 
 #include "compiler/support/strbuf.h"
 #include "compiler/support/units.h"
-#include "compiler/topology/topo_catalogue.h"
 #include "compiler/topology/topo_nccl.h"
 #include "compiler/topology/topo_rules.h"
 
@@ -69,13 +68,7 @@ static bool read_model(struct reading *r)
             diag_note(f->diag, first->pci->at, "the first one");
             return false;
         }
-    const char *model = topo_catalogue_device(first->device);
-    if (model)
-        return cluster_say(f, KEY_GPU, model, first->pci->at);
-    if (first->device && f->facts[KEY_GPU].is != FACT_SET)
-        diag_warning(f->diag, first->pci->at, "unknown-gpu", "the catalogue has no GPU with PCI device 0x%lx",
-                     first->device);
-    return true;
+    return cluster_say_device(f, first->device, first->pci->at);
 }
 
 /* the GPU of the first host whose PCI address this is, or UINT32_MAX */
@@ -147,22 +140,17 @@ static bool read_links(struct reading *r)
     return true;
 }
 
-/* InfiniBand is a class of its own; Mellanox's cards on Ethernet mean RoCE, Amazon's EFA.  "" = not known. */
-static const char *medium_of(const struct xml_element *pci)
+static unsigned long hex(const struct xml_element *e, const char *name)
 {
-    const char *class = attribute(pci, "class"), *vendor = attribute(pci, "vendor");
-    if (!strncmp(class, "0x0207", 6))
-        return "infiniband";
-    if (!strncmp(vendor, "0x1d0f", 6) && !strncmp(attribute(pci, "device"), "0xefa", 5))
-        return "efa";
-    return !strncmp(class, "0x0200", 6) && !strncmp(vendor, "0x15b3", 6) ? "roce" : "";
+    return strtoul(attribute(e, name), NULL, 16);
 }
 
 static bool read_medium(struct reading *r, struct span from)
 {
     const char *medium = NULL;
     for (size_t i = 0; i < r->dump.nics.n; i++) {
-        const char *one = medium_of(r->dump.nics.at[i].pci);
+        const struct xml_element *pci = r->dump.nics.at[i].pci;
+        const char *one = cluster_medium(hex(pci, "class") >> 8, hex(pci, "vendor"), hex(pci, "device"));
         if (medium && strcmp(medium, one) != 0)
             return true;
         medium = one;

@@ -106,6 +106,7 @@ static const char topo_import_more[] =
     "  slurm       topology.conf, switches or blocks: nodes and tiers; NodeName lines of slurm.conf: GPUs, by Gres\n"
     "  nvidia-smi  what 'nvidia-smi topo -m' prints: GPUs, NVLinks, how many NICs\n"
     "  nccl-tests  what one of its programs prints: a measured curve, the GPUs' model\n"
+    "  hwloc       a node's 'lstopo --of xml': GPUs, how many NICs, the kind of network\n"
     "What a cluster needs and no file says is asked for by the KEY that sets it. Files that contradict each other are an\n"
     "error; what is set beats them all, with a warning. KEY is one of\n"
     "  nodes     64, or gpu[001-064]; where Slurm's files name nodes, those of them that are meant\n"
@@ -143,7 +144,7 @@ static const struct command commands[] = {
     {"transition", "FROM TO -o DIR", "the proved programs that move a job's state from one plan to another", 2, 2,
      "output lost check json force", transition_more},
     {"topo show", "CLUSTER", "the cluster as resolved, with bandwidth per tier", 1, 1, "json", NULL},
-    {"topo import", "FORMAT FILE ...", "a cluster file from files of NCCL, Slurm, nvidia-smi, nccl-tests", 2, 32,
+    {"topo import", "FORMAT FILE ...", "a cluster file from files of NCCL, Slurm, nvidia-smi, nccl-tests, hwloc", 2, 32,
      "set output json", topo_import_more},
     {"import", "FILE [-o MODEL]", "a model file from a Hugging Face config.json", 1, 1, "output leave-out json",
      import_more},

@@ -65,6 +65,7 @@ static const struct golden {
      {{"nvidia-smi", "dgx1-v100.txt"}},
      {"nodes=2", "gpu=V100", "nic=100Gb/s", "medium=infiniband"},
      {SCALE_UP_MESH, 150, 6.25, 8, 2, 1}},
+    {"a100-hwloc", {{"hwloc", "a100-hwloc.xml"}}, {"nodes=4", "nic=200Gb/s"}, {SCALE_UP_NVSWITCH, 300, 25, 4, 4, 1}},
     {"uneven",
      {{"slurm", "uneven.conf"}},
      {"gpus=8", "gpu=H200", "nics=8", "nic=400Gb/s", "medium=infiniband"},
@@ -218,7 +219,7 @@ static void test_refused(void)
 /* Whatever files hold, importing them ends in errors or in a cluster. */
 static void test_damaged(void)
 {
-    enum { EACH = 400 };
+    enum { EACH = 1000 };
     static const char bytes[] = "0123456789-.,[]=#\\\"<>/ \n\tXNVSGPUaz\033\377";
     struct arena *a = arena_new(), *scratch = arena_new();
     uint32_t taken = 0, failed = 0;
