@@ -101,7 +101,7 @@ static bool links_of_pairs(const struct reading *r, uint32_t *links)
             const char *text = attribute(x, "count");
             if (to == UINT32_MAX || to == n || !units_count(text, strlen(text), &count, &e) || count > 64)
                 continue;
-            links[n * r->ngpus + to] = (uint32_t)count;
+            links[n * r->ngpus + to] += (uint32_t)count;
             any = any || count;
         }
         n++;
