@@ -180,7 +180,12 @@ static bool check_gpu(struct cluster_facts *f, const char *text, struct span at)
         f->facts[KEY_GPU].text = row->gpu.model;
         return true;
     }
-    const char *near = topo_catalogue_nearest(text);
+    const char *near = topo_catalogue_nearest(text), *several = topo_catalogue_several(f->arena, text);
+    if (several) {
+        diag_error(f->diag, at, "which-gpu", "'%.64s' is the beginning of several GPUs' names", text);
+        diag_caret(f->diag, "which of %s?", several);
+        return false;
+    }
     diag_error(f->diag, at, "unknown-gpu", "'%.64s' is not in the catalogue", text);
     if (near)
         diag_caret(f->diag, "did you mean '%s'?", near);
@@ -314,8 +319,14 @@ static bool settle_gpu(struct cluster_facts *f)
     const struct topo_catalogue_gpu *row = f->gres ? topo_catalogue_begins(f->gres, &many) : NULL;
     if (!row || fact->is == FACT_SET)
         return true;
-    if (fact->is == FACT_GUESSED && many > 1)
-        cluster_assume(f, "gpu '%s' is %s, the first of %u models whose names begin so", f->gres, row->gpu.model, many);
+    bool exact = !strcasecmp(row->gpu.model, f->gres);
+    if (fact->is == FACT_GUESSED && many > 1 && !exact) {
+        const char *word = arena_strndup(f->arena, row->gpu.model, strlen(f->gres));
+        diag_warning(f->diag, f->gres_at, "which-gpu", "'%.64s' is the beginning of several GPUs' names: taken for %s",
+                     f->gres, row->gpu.model);
+        diag_caret(f->diag, "which of %s?", topo_catalogue_several(f->arena, word));
+        cluster_assume(f, "GPUs of the type '%s' are %s", f->gres, row->gpu.model);
+    }
     if (fact->is == FACT_GUESSED || !strncasecmp(fact->text, f->gres, strlen(f->gres)))
         return true;
     return cluster_say(f, KEY_GPU, f->gres, f->gres_at);

@@ -75,10 +75,10 @@ static const struct golden {
      {{"slurm", "blocks.conf"}},
      {"gpus=4", "gpu=GB200", "nics=4", "nic=400Gb/s", "medium=infiniband", "span=18"},
      {SCALE_UP_NVSWITCH, 900, 50, 72, 72, 3}},
-    /* some nodes of the tree; the GPUs' model by Slurm's short word */
+    /* some nodes of the tree; Slurm's word for the GPUs fits what is set */
     {"some-nodes",
      {{"slurm", "topology.conf"}, {"slurm", "slurm.conf"}},
-     {"nodes=gpu[003-006]", "nics=8", "nic=400Gb/s", "medium=infiniband"},
+     {"nodes=gpu[003-006]", "gpu=H100-SXM", "nics=8", "nic=400Gb/s", "medium=infiniband"},
      {SCALE_UP_NVSWITCH, 450, 50, 8, 4, 2}},
 };
 
