@@ -89,7 +89,7 @@ WASM_NEEDS := $(and $(shell command -v wasm-ld 2>/dev/null),$(wildcard $(shell $
               -print-file-name=libc.a 2>/dev/null)),$(wildcard $(shell $(WASM_CC) --target=wasm32-wasi -print-libgcc-file-name 2>/dev/null)))
 WASM       := $(if $(WASM_NEEDS),$(if $(SAN)$(FUZZ)$(COVERAGE),,$(B)/explore.wasm))
 WASM_C     := $(wildcard compiler/explore/module/*.c) compiler/compile.c compiler/fit.c compiler/llmc.c \
-              $(foreach d,support profile model topology cost schedule simulate lower place search,$(wildcard compiler/$(d)/*.c)) \
+              $(foreach d,support profile target model topology cost schedule simulate lower place search,$(wildcard compiler/$(d)/*.c)) \
               $(addprefix compiler/command/,command.c predict.c) $(addprefix compiler/emit/,plan.c predicted.c) \
               $(wildcard $(addprefix compiler/inspect/,estimate.c explain*.c fitted.c forecast.c lesson.c show.c sweep.c table.c traffic.c)) \
               $(filter-out runtime/program_check% runtime/program_write.c,$(ISA_C))
@@ -215,6 +215,17 @@ $(B)/compiler/profile/builtin.inc: $(sort $(wildcard compiler/profile/*.profile)
 
 $(B)/compiler/profile/profile.o: $(B)/compiler/profile/builtin.inc
 
+# the same of the software stacks that run plans, and their names for the vocabulary
+$(B)/compiler/target/builtin.inc: $(sort $(wildcard compiler/target/*.target)) compiler/target/.
+	$(Q)mkdir -p $(@D); for f in $(filter %.target,$^); do echo "{\"$$(basename $$f .target)\","; \
+	sed 's/[\\"]/\\&/g; s/.*/"&\\n"/' $$f; echo "},"; done >$@
+
+$(B)/compiler/target/names.inc: $(B)/compiler/target/builtin.inc
+	$(Q)sed -n 's/^{\("[^"]*"\),$$/" " \1/p' $< >$@
+
+$(B)/compiler/target/target.o: $(B)/compiler/target/builtin.inc
+$(B)/compiler/model/vocab.o: $(B)/compiler/target/names.inc
+
 # the page of reports, a string literal per line; the scripts in the order in which they need each other
 PAGE    := compiler/report/page
 SCRIPTS := words record timeline detail charts main
@@ -238,6 +249,8 @@ $(B)/wasm/grammar/%.o: $(B)/grammar/%.c $(B)/grammar/llm.tab.h $(B)/grammar/llm.
 
 $(B)/wasm/compiler/model/parse.o: $(B)/grammar/llm.tab.h $(B)/grammar/llm.lex.h
 $(B)/wasm/compiler/profile/profile.o: $(B)/compiler/profile/builtin.inc
+$(B)/wasm/compiler/target/target.o: $(B)/compiler/target/builtin.inc
+$(B)/wasm/compiler/model/vocab.o: $(B)/compiler/target/names.inc
 
 # the module as string literals, compressed and in base64, and the page; where clang could not link when this folder was
 # built before, it is empty

@@ -6,6 +6,7 @@
 #include "compiler/inspect/tokens.h"
 #include "compiler/model/fmt.h"
 #include "compiler/model/vocab.h"
+#include "compiler/target/target.h"
 #include "compiler/topology/topo.h"
 #include "compiler/topology/topo_catalogue.h"
 #include "compiler/topology/topo_rules.h"
@@ -82,12 +83,15 @@ enum status command_help(struct command *c)
     static const struct {
         const char *topic;
         void (*print)(FILE *out);
-    } topics[] = {{"language", help_language}, {"cluster", topo_help}, {"gpus", topo_catalogue_print}};
+    } topics[] = {
+        {"language", help_language}, {"cluster", topo_help}, {"gpus", topo_catalogue_print}, {"target", target_help}};
     for (size_t i = 0; topic && i < sizeof topics / sizeof *topics; i++)
         if (!strcmp(topic, topics[i].topic)) {
             topics[i].print(stdout);
             return STATUS_OK;
         }
+    if (c->options->nargs == 2 && !strcmp(c->options->args[0], "target") && target_help_of(stdout, c->options->args[1]))
+        return STATUS_OK;
     if (topic && !cli_knows(topic) && help_word(stdout, topic))
         return STATUS_OK;
     return cli_help(stdout, topic) ? STATUS_OK : STATUS_USAGE;

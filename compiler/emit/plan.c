@@ -91,6 +91,7 @@ void plan_json_head(const struct plan *p, struct strbuf *o)
         strbuf_json(o, i ? ", %s" : "%s", p->sets[i]);
     strbuf_text(o, "],\n \"decision\": ");
     decision_json(p->job, &p->decision, o);
+    strbuf_json(o, ",\n 'target': %s", job_target(p->job));
 }
 
 void plan_json(const struct plan *p, bool with_seconds, struct strbuf *o)

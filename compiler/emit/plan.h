@@ -58,7 +58,7 @@ struct ranks *plan_ranks(const struct plan *p);
  * known. */
 struct predicted {
     double step_time_s, tokens_per_s_per_gpu, model_flops_per_gpu_s, mfu, bubble_fraction, exposed_comm_fraction;
-    uint64_t peak_memory_bytes; /* of the largest arena */
+    uint64_t peak_memory_bytes; /* of the largest arena; of a plan for another stack than llmrun, what that takes */
     uint32_t peak_memory_rank;  /* the first rank with it */
 };
 /* the figures that follow from the time of a step; the others are 0 */
@@ -66,6 +66,8 @@ struct predicted predicted_new(const struct job *job, const struct topo *topo, c
 /* prints the JSON object "predicted", without a comma after it */
 struct strbuf;
 void predicted_json(const struct predicted *f, struct strbuf *out);
+/* the name of the stack that the plan is for: every view and every JSON says it */
+const char *job_target(const struct job *job);
 /* prints plan.json's members "model" and "cluster", with a comma after them */
 void job_json(const struct job *job, const struct topo *topo, uint32_t gpus_used, struct strbuf *out);
 /* the pipeline rank with the largest arena, host memory not counted; the first of several */

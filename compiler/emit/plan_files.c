@@ -221,7 +221,7 @@ static enum status write_all(plan_each *each, const void *what, char *dir, struc
     return each(what, write_file, dir, error);
 }
 
-/* only for what was written a moment ago, and for a TARGET_PLAN */
+/* only for what was written a moment ago, and for a FOLDER_PLAN */
 static void remove_plan(const char *dir)
 {
     static const char *const sub[] = {"/programs", ""};
@@ -277,8 +277,8 @@ static bool holds_only_ours(DIR *d, bool programs, bool *manifest, size_t *entri
     return only;
 }
 
-enum target { TARGET_FREE, TARGET_PLAN, TARGET_FOREIGN };
-static enum target inspect_target(const char *dir)
+enum folder { FOLDER_FREE, FOLDER_PLAN, FOLDER_FOREIGN };
+static enum folder inspect_target(const char *dir)
 {
     bool manifest = false, only = true;
     size_t entries = 0, programs = 0;
@@ -287,12 +287,12 @@ static enum target inspect_target(const char *dir)
         snprintf(path, sizeof path, inside ? "%s/programs" : "%s", dir);
         DIR *d = opendir(path);
         if (!d && !inside)
-            return errno == ENOENT ? TARGET_FREE : TARGET_FOREIGN;
+            return errno == ENOENT ? FOLDER_FREE : FOLDER_FOREIGN;
         only = d ? holds_only_ours(d, inside, &manifest, inside ? &programs : &entries) : errno == ENOENT;
         if (d)
             closedir(d);
     }
-    return only && (!entries || manifest) ? TARGET_PLAN : TARGET_FOREIGN;
+    return only && (!entries || manifest) ? FOLDER_PLAN : FOLDER_FOREIGN;
 }
 
 /* the folders that a plan is written into and that what was there is moved to, both beside it */
@@ -345,7 +345,7 @@ enum status plan_may_write(const char *dir, bool force, struct error *error)
         return error_set(error, STATUS_WORLD, "%s cannot be made: nothing can be written into %s: %s", dir, parent,
                          strerror(errno));
     TRY(check_kind(dir, b.target, error));
-    if (inspect_target(b.target) == TARGET_FOREIGN && !force)
+    if (inspect_target(b.target) == FOLDER_FOREIGN && !force)
         return error_set(error, STATUS_WORLD,
                          "%s exists and holds more than a plan; name another, or give --force to move it to %s", dir,
                          b.old);
@@ -358,22 +358,22 @@ enum status plan_write_folder(plan_each *each, const void *what, const char *dir
     TRY(plan_may_write(dir, force, error));
     TRY(name_beside(dir, &b, error));
     char *temp = b.temp, *old = b.old;
-    enum target target = inspect_target(b.target);
+    enum folder folder = inspect_target(b.target);
     if (mkdir(temp, 0777))
         return error_set(error, STATUS_WORLD, "%s cannot be made: %s", dir, strerror(errno));
     enum status s = write_all(each, what, temp, error);
     if (s != STATUS_OK)
         error_set(error, s, "%s: %s", dir, error->text);
-    if (s == STATUS_OK && target != TARGET_FREE && rename(b.target, old))
+    if (s == STATUS_OK && folder != FOLDER_FREE && rename(b.target, old))
         s = error_set(error, STATUS_WORLD, "%s: %s", dir, strerror(errno));
     if (s == STATUS_OK && rename(temp, b.target)) {
         s = error_set(error, STATUS_WORLD, "%s: %s", dir, strerror(errno));
-        if (target != TARGET_FREE)
+        if (folder != FOLDER_FREE)
             rename(old, b.target);
     }
     if (s != STATUS_OK)
         remove_plan(temp);
-    else if (target == TARGET_PLAN)
+    else if (folder == FOLDER_PLAN)
         remove_plan(old);
     return s;
 }

@@ -214,7 +214,7 @@ static void keep_first(void *context, const char *key, const char *is, const cha
 static enum status check_head(struct arena *a, const char *dir, const json_t *root, const struct plan *p,
                               struct error *error)
 {
-    static const char *const keys[] = {"schema", "compiler", "model", "cluster", "set", "decision"};
+    static const char *const keys[] = {"schema", "compiler", "model", "cluster", "set", "decision", "target"};
     struct strbuf text = {0};
     struct first_difference d = {.arena = a};
     plan_json_head(p, &text);

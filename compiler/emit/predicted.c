@@ -2,7 +2,14 @@
 
 #include "compiler/emit/plan.h"
 
+#include "compiler/model/sema.h"
 #include "compiler/support/strbuf.h"
+#include "compiler/target/target.h"
+
+const char *job_target(const struct job *job)
+{
+    return job->wishes.target ? job->wishes.target->name : TARGET_DEFAULT;
+}
 
 /* dense peak of the dtype that the job computes in, falling back from halves to each other; 0 = not known */
 static double peak_flop_s(enum dtype_name precision, const double *peak)
@@ -68,13 +75,28 @@ uint32_t plan_fullest(const struct plan *p)
     return fullest;
 }
 
+/* bytes of the fullest pipeline rank, and which it is: what another stack takes by the cost model, or the largest arena
+ */
+static uint64_t fullest_bytes(const struct plan *p, uint32_t *rank)
+{
+    *rank = plan_fullest(p);
+    if (!job_is_modelled(p->job))
+        return device_bytes(p, *rank);
+    struct arena *a = arena_new();
+    struct estimate e = {0};
+    cost_estimate(a, cost_new(a, p->job, p->topo, &p->decision), &e);
+    arena_free(a);
+    *rank = e.peak_stage;
+    return e.peak_bytes;
+}
+
 struct predicted plan_predicted(const struct plan *p)
 {
     struct predicted f = predicted_new(p->job, p->topo, &p->decision, (double)p->timeline->step_ns / 1e9);
-    const uint32_t coord[NDIGITS] = {[AXIS_PP] = plan_fullest(p)};
+    uint32_t coord[NDIGITS] = {0};
     f.bubble_fraction = p->timeline->bubble_fraction;
     f.exposed_comm_fraction = p->timeline->exposed_comm_fraction;
-    f.peak_memory_bytes = device_bytes(p, coord[AXIS_PP]);
+    f.peak_memory_bytes = fullest_bytes(p, &coord[AXIS_PP]);
     f.peak_memory_rank = mesh_rank(&p->mesh, coord);
     return f;
 }

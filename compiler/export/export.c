@@ -10,7 +10,7 @@ static void write_hosts(struct export *x)
         strbuf_printf(&x->text, "%s\n", x->plan->topo->nodes[d->nodes[i]].name);
 }
 
-static const struct target {
+static const struct form {
     const char *name;
     void (*write)(struct export *x);
 } targets[] = {{"megatron", export_megatron}, {"torch-csv", export_torch_csv}, {"hosts", write_hosts}};

@@ -2,12 +2,14 @@
  * megatron/core/transformer/transformer_config.py of 2026.  Data, checkpoints, logging and the tokenizer are the
  * user's: the script hands on its own arguments behind these.
  *
- * Ranks count alike: tp changes fastest, then cp, dp, pp (RankGenerator's "tp-cp-ep-dp-pp"), experts' ranks by etp, ep.
+ * What of a decision can be said at all is declared in compiler/target/megatron-core.target; what of a model can be is
+ * refused here.  Ranks count alike: tp changes fastest, then cp, dp, pp (RankGenerator's "tp-cp-ep-dp-pp"), experts'
+ * ranks by etp, ep.
  */
 
 #include "compiler/export/export.h"
 
-#include "compiler/schedule/schedule.h"
+#include "compiler/model/means.h"
 
 #include <math.h>
 #include <string.h>
@@ -245,28 +247,20 @@ static void precision(struct export *x, const struct train *t)
         say(x, "--bf16");
     if (t->precision == DT_FP8 && recipes[t->recipe])
         say(x, "%s", recipes[t->recipe]);
-    else if (t->precision == DT_FP8)
-        export_refuse(x, "fp8 with a scale per row");
     if (t->precision == DT_FP16) {
         say_real(x, "--fp16 --initial-loss-scale", t->loss_scale);
         say(x, "--loss-scale-window %llu --hysteresis %llu", (unsigned long long)t->scale_window,
             (unsigned long long)t->scale_hysteresis);
     }
     bool half = t->precision != DT_FP32;
-    if (half && t->master != DT_FP32)
-        export_refuse(x, "master weights in 16 bits");
     if (half && t->grads == DT_FP32 && t->precision != DT_FP16)
         say(x, "--accumulate-allreduce-grads-in-fp32");
     if (half && t->grads != DT_FP32)
         say(x, "--grad-reduce-in-bf16");
     if (half && t->precision == DT_FP16 && t->grads != DT_FP32)
         export_refuse(x, "gradients in 16 bits under fp16");
-    if (t->reduce != t->grads)
-        export_refuse(x, "gradients that are reduced in another format than they are kept in");
     if (t->moments == DT_BF16)
         say(x, "--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16");
-    if (t->fp8_kept || t->fp8_sent)
-        export_refuse(x, "activations kept, or sent to experts, in 8 bits");
 }
 
 static void learning_rate(struct export *x, const struct train *t)
@@ -333,13 +327,7 @@ static const char *layout(struct export *x)
 
 static void schedule(struct export *x, const struct decision *d)
 {
-    bool plain = d->schedule == SCHED_1F1B && d->vpp == 1, chunks = d->schedule == SCHED_INTERLEAVED,
-         pairs = d->schedule == SCHED_COMBINED_1F1B;
-    if (d->pp == 1 && !plain && !chunks && !pairs)
-        return; /* one rank has no schedule */
-    if (!plain && !chunks && !pairs)
-        export_refuse(x, "schedule %s", schedule_name(d->schedule));
-    if (pairs)
+    if (d->schedule == SCHED_COMBINED_1F1B)
         say(x, "--overlap-moe-expert-parallel-comm");
     if (d->pp > 1)
         say(x, "--pipeline-model-parallel-layout '%s'", layout(x));
@@ -357,12 +345,8 @@ static void state(struct export *x, const struct decision *d)
     if (d->zero >= 2)
         say(x, "--use-megatron-fsdp --data-parallel-sharding-strategy %s --ckpt-format fsdp_dtensor",
             d->zero == 2 ? "optim_grads" : "optim_grads_params");
-    if (d->zero >= 2 && d->shard && d->shard < ranks)
-        export_refuse(x, "gradients or parameters that only some data-parallel ranks share");
     if (x->plan->job->wishes.offload & OFFLOAD_OPTIMIZER)
         say(x, "--optimizer-cpu-offload");
-    if (x->plan->job->wishes.offload & OFFLOAD_ACTIVATIONS)
-        export_refuse(x, "activations in host memory");
 }
 
 static void recompute(struct export *x, const struct decision *d)
@@ -373,54 +357,26 @@ static void recompute(struct export *x, const struct decision *d)
     } modules[] = {
         {PART_NORM, "layernorm"}, {PART_CORE_ATTN, "core_attn"}, {PART_MLA_UP, "mla_up_proj"},   {PART_FFN, "mlp"},
         {PART_MOE, "moe"},        {PART_MOE_ACT, "moe_act"},     {PART_SHARED, "shared_experts"}};
-    bool spares = false, alike = true;
-    uint32_t again = d->stages[0].count - d->stages[0].spared;
-    for (uint32_t s = 0; s < d->nstages; s++) {
-        const struct stage *st = &d->stages[s];
-        uint32_t layers = st->count - st->spared;
+    bool spares = false;
+    uint32_t again = 0; /* layers of a chunk at most */
+    for (uint32_t k = 0; k < d->nstages; k++) {
+        const struct stage *st = &d->stages[k];
         spares |= st->spared > 0;
-        alike = alike && layers == (again < st->count ? again : st->count);
+        again = st->count - st->spared > again ? st->count - st->spared : again;
     }
     if (d->recompute == RECOMPUTE_NONE)
         return;
     if (d->recompute == RECOMPUTE_FULL && !spares)
         say(x, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1");
-    else if (d->recompute == RECOMPUTE_FULL && alike)
+    else if (d->recompute == RECOMPUTE_FULL)
         say(x, "--recompute-granularity full --recompute-method block --recompute-num-layers %u", again);
-    else if (spares)
-        export_refuse(x, "recomputation of some layers of a stage, and other numbers in other stages");
     if (d->recompute != RECOMPUTE_SELECTIVE)
         return;
     const char *list = "";
     for (size_t k = 0; k < ARRAY_LEN(modules); k++)
         if (d->parts & modules[k].part)
             list = arena_printf(x->arena, "%s %s", list, modules[k].module);
-    if (d->parts & PART_FFN_ACT)
-        export_refuse(x, "recomputation of a dense layer's activation alone");
     say(x, "--recompute-granularity selective --recompute-modules%s", list);
-}
-
-static void order(struct export *x, const struct decision *d)
-{
-    static const enum axis usual[] = {AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP},
-                           early[] = {AXIS_TP, AXIS_CP, AXIS_PP, AXIS_DP};
-    const uint32_t size[NAXES] = {[AXIS_TP] = d->tp, [AXIS_CP] = d->cp, [AXIS_DP] = d->dp, [AXIS_PP] = d->pp};
-    bool is_usual = true, is_early = true;
-    uint32_t u = 0, e = 0;
-    for (uint32_t i = 0; i < NAXES; i++) { /* axes of size 1 are everywhere */
-        if (size[d->order[i]] == 1)
-            continue;
-        while (u < NAXES && size[usual[u]] == 1)
-            u++;
-        while (e < NAXES && size[early[e]] == 1)
-            e++;
-        is_usual = is_usual && u < NAXES && usual[u++] == d->order[i];
-        is_early = is_early && e < NAXES && early[e++] == d->order[i];
-    }
-    if (!is_usual && is_early)
-        say(x, "--use-tp-pp-dp-mapping");
-    else if (!is_usual)
-        export_refuse(x, "ranks in another order than tp, cp, dp, pp or tp, cp, pp, dp");
 }
 
 static void parallel(struct export *x, const struct decision *d)
@@ -437,18 +393,29 @@ static void parallel(struct export *x, const struct decision *d)
         say(x, "--expert-model-parallel-size %u --expert-tensor-parallel-size %u", d->ep, d->etp);
     if (x->plan->job->wishes.overlap & OVERLAP_TP && d->tp > 1)
         say(x, "--tp-comm-overlap");
-    if (x->plan->job->wishes.post_validation)
-        export_refuse(x, "a step that ends rank by rank");
-    order(x, d);
+    if (means_order(d) == MEANS_TP_CP_PP_DP)
+        say(x, "--use-tp-pp-dp-mapping");
     schedule(x, d);
     state(x, d);
     recompute(x, d);
+}
+
+/* what Megatron-Core has not, by its table */
+static void means(struct export *x)
+{
+    enum { MOST = 64 };
+    const char *lacks[MOST];
+    const struct target *t = target_find(x->arena, "megatron-core");
+    uint32_t n = means_lacking(x->arena, t, x->plan->job, &x->plan->decision, lacks, MOST);
+    for (uint32_t i = 0; i < n; i++)
+        export_refuse(x, "%s", lacks[i]);
 }
 
 void export_megatron(struct export *x)
 {
     const struct plan *p = x->plan;
     const struct decision *d = &p->decision;
+    means(x);
     uint32_t gpus = d->nnodes ? d->gpus_used / d->nnodes : 0;
     if (!d->nnodes || d->gpus_used % d->nnodes)
         export_refuse(x, "nodes with unlike numbers of GPUs");

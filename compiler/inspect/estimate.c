@@ -94,6 +94,7 @@ static void print_best(const struct job *job, const struct topo *topo, const str
     fprintf(out, "  model    %s\n", show_job(a, job));
     fprintf(out, "  plan     %s\n", decision_text(a, job, &c->decision));
     fprintf(out, "  stages   %s\n", decision_layout_short(a, &c->decision));
+    fprintf(out, "  target   %s\n", job_target(job));
     fprintf(out, "  profile  %s\n", estimate_basis(a, job, topo, &c->decision));
     const char *mfu = f.mfu > 0 ? arena_printf(a, ", MFU %.1f %%", 100 * f.mfu) : "";
     struct explain_unit u = explain_unit_seconds(e->step_time_s);
@@ -241,11 +242,12 @@ void estimate_json(const struct job *job, const struct topo *topo, const struct 
     strbuf_json(o, " 'memory_limit_bytes': %lu,\n", r->memory_limit_bytes);
     if (more->plan)
         traffic_tiers_json(more->plan, o);
-    strbuf_json(o,
-                " 'profile': %s, 'extrapolated': %d,\n 'search': {'space': %lu, 'evaluated': %lu, 'pruned': %lu, "
-                "'budget': %lu, 'spent': %lu, 'gap': %g, 'seconds': %g},\n 'candidates': [",
-                job->wishes.profile_name, !is_calibrated(&topo->types[r->candidates[0].decision.type].gpu), r->space,
-                r->evaluated, r->pruned, r->budget, r->spent, r->gap, r->seconds);
+    strbuf_json(
+        o,
+        " 'target': %s, 'profile': %s, 'extrapolated': %d,\n 'search': {'space': %lu, 'evaluated': %lu, 'pruned': %lu, "
+        "'budget': %lu, 'spent': %lu, 'gap': %g, 'seconds': %g},\n 'candidates': [",
+        job_target(job), job->wishes.profile_name, !is_calibrated(&topo->types[r->candidates[0].decision.type].gpu),
+        r->space, r->evaluated, r->pruned, r->budget, r->spent, r->gap, r->seconds);
     for (uint32_t i = 1; i < r->ncandidates; i++) {
         const struct candidate x = candidate_known(&r->candidates[i]);
         strbuf_text(o, i > 1 ? ",\n {" : "{");

@@ -104,9 +104,11 @@ static void search_json(const struct job *job, const struct search_result *r, st
 void explain_json(const struct explanation *x, FILE *out)
 {
     struct strbuf o = {0};
-    strbuf_json(&o, "{'schema': 1,\n 'model': %s, 'cluster': %s, 'profile': %s,\n 'feasible': %d, 'reason': %s,\n",
-                x->job->model.name, x->topo->name ? x->topo->name : "", x->job->wishes.profile_name, x->cost != NULL,
-                x->reason);
+    strbuf_json(
+        &o,
+        "{'schema': 1,\n 'model': %s, 'cluster': %s, 'target': %s, 'profile': %s,\n 'feasible': %d, 'reason': %s,\n",
+        x->job->model.name, x->topo->name ? x->topo->name : "", job_target(x->job), x->job->wishes.profile_name,
+        x->cost != NULL, x->reason);
     if (x->cost) {
         struct candidate shown = x->chosen;
         shown.estimate = x->shown;

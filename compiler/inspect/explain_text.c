@@ -64,7 +64,8 @@ static void print_head(const struct explanation *x, FILE *out)
     else if (x->plan && x->rank)
         fprintf(out, "  the search has %u plan%s before it by estimates; compiled, none is so much faster or fits\n",
                 x->rank, x->rank > 1 ? "s" : "");
-    fprintf(out, "  profile %s\n", estimate_basis(x->arena, x->job, x->topo, &c->decision));
+    fprintf(out, "  target %s, profile %s\n", job_target(x->job),
+            estimate_basis(x->arena, x->job, x->topo, &c->decision));
     const struct candidate *l = &x->left_out;
     double other = x->has_left_out ? l->estimate.step_time_s / c->estimate.step_time_s - 1 : 0;
     if (!c->emittable && x->has_left_out)

@@ -7,6 +7,7 @@
 #include "compiler/inspect/forecast.h"
 
 #include "compiler/llmc.h"
+#include "compiler/model/sema.h"
 #include "compiler/simulate/predict.h"
 
 #include <math.h>
@@ -59,7 +60,7 @@ static void bring_memory(const struct plan *p, const struct predicted *f, struct
                            &e->context_bytes};
     uint64_t kept = e->parameter_bytes + e->gradient_bytes + e->optimizer_bytes;
     e->peak_bytes = f->peak_memory_bytes;
-    e->peak_stage = plan_fullest(p);
+    e->peak_stage = p->ranks->ranks[f->peak_memory_rank].role;
     if (kept > e->peak_bytes)
         scale_bytes(kept = e->peak_bytes, lasting, 3);
     scale_bytes(e->peak_bytes - kept, passing, 5);
@@ -70,7 +71,8 @@ struct estimate forecast_items(const struct plan *p, const struct estimate *mode
     struct estimate e = *model;
     struct predicted f = plan_predicted(p);
     bring_time(&f, &p->decision, &e);
-    bring_memory(p, &f, &e);
+    if (!job_is_modelled(p->job)) /* else the cost model's items are what the figure is the sum of */
+        bring_memory(p, &f, &e);
     return e;
 }
 

@@ -186,6 +186,7 @@ static void print_head(const struct plan *p, FILE *out, struct arena *a)
     fprintf(out, "  model      %s\n", show_job(a, p->job));
     fprintf(out, "  plan       %s\n", decision_text(a, p->job, &p->decision));
     fprintf(out, "  stages     %s\n", decision_layout_short(a, &p->decision));
+    fprintf(out, "  target     %s\n", job_target(p->job));
     fprintf(out, "  step       %s, %s tokens/s/GPU, %s/GPU", units_show_seconds(f.step_time_s).s,
             units_show_rate(f.tokens_per_s_per_gpu).s, units_show_flop_s(f.model_flops_per_gpu_s).s);
     if (f.mfu > 0)

@@ -192,6 +192,7 @@ enum schedule_kind {
     SCHED_FILE,
     NSCHEDULES
 };
+struct target;
 struct schedule_wish {
     enum schedule_kind kind;
     uint32_t group;   /* interleaved(group=N), 0 = default */
@@ -237,11 +238,14 @@ struct wishes {
     uint32_t recompute_layers; /* full(layers=N), 0 = all */
     struct span recompute_span;
     enum context_kind context;
+    struct span context_span;
     bool post_validation;
+    struct span post_validation_span;
     uint32_t offload;                /* bits of offload_part */
     uint32_t overlap, never_overlap; /* bits of overlap_part */
-    const char *layout;              /* Megatron's string or NULL */
-    uint32_t nchunks;                /* of layout */
+    struct span offload_span, overlap_span;
+    const char *layout; /* Megatron's string or NULL */
+    uint32_t nchunks;   /* of layout */
     const struct layout_chunk *chunks;
     struct span layout_span;
     uint32_t norder; /* 0 = default tp, cp, dp, pp */
@@ -262,7 +266,9 @@ struct wishes {
     enum objective objective;
     double step_time_s, finish_s; /* limits, 0 = none */
     struct span step_time_span, finish_span;
-    const char *profile_name;      /* "llmrun" */
+    const struct target *target;   /* the stack that runs the plan; NULL, where no file says: one that has everything */
+    bool targeted;                 /* the file names it */
+    const char *profile_name;      /* "llmrun"; if not said, the target's */
     const struct profile *profile; /* includes the file's `adjust` statements */
     /* profile of the stack whose memory the programs take, see job_emits(); NULL: that of `profile` */
     const struct profile *emitted;

@@ -21,6 +21,7 @@ struct parse {
     uint32_t parens; /* number of open ( and [; newlines inside them are blanks */
     bool recovering; /* skipping to the end of the line after an error */
     bool at_newline; /* the last token was a newline, real or inserted */
+    bool hyphens;    /* the last token was the word before a target's name, which may have hyphens */
     int start;       /* pseudo-token that selects what to parse and is returned first; 0 afterwards */
     bool header;     /* the version line "llmc 1" has been read */
     struct ast *tree;

@@ -12,8 +12,11 @@ struct job *job_read(struct arena *a, struct diag *d, const char *path, const ch
 /* the same for a source in memory: for tests, and for DIR/model.llm */
 struct job *job_parse(struct arena *a, struct diag *d, struct source *source, const char *const *sets, uint32_t nsets);
 
-/* Tells that programs of this job will be emitted, which llmrun places and runs.  Whatever stack its profile
- * describes, from here on memory is estimated as llmrun uses it, and only time as the profile's stack takes it. */
+/* Tells that programs of this job will be emitted.  For the target llmrun, which places and runs them, from here on
+ * memory is estimated as llmrun uses it, whatever stack the profile describes, and only time as that stack takes it.
+ * For another target both are its own. */
 void job_emits(struct arena *a, struct job *job);
+/* Is the plan for another stack than llmrun, so that its programs are a model of what that does? */
+bool job_is_modelled(const struct job *job);
 
 #endif

@@ -207,6 +207,7 @@ static void sema_recompute(struct check *c, const struct entry *e, struct wishes
 static void sema_offload(struct check *c, const struct entry *e, struct wishes *w)
 {
     struct value v;
+    w->offload_span = e->stmt->span;
     if (!check_one_item(c, e, &v) || (v.kind == VALUE_NAME && !strcmp(v.text, "none")))
         return;
     names_of(c, vocab_find(SCOPE_offloads, "names"), &v, &w->offload);
@@ -230,6 +231,8 @@ static void sema_overlap(struct check *c, const struct entry *e, struct wishes *
     if (bits & (never ? w->overlap : w->never_overlap))
         diag_error(c->diag, e->stmt->span, "relation", "overlap is both asked for and forbidden");
     *(never ? &w->never_overlap : &w->overlap) |= bits;
+    if (!never)
+        w->overlap_span = e->stmt->span;
 }
 
 static void sema_order(struct check *c, const struct entry *e, struct wishes *w)
@@ -471,12 +474,14 @@ void sema_plan(struct check *c, const struct stmt *s, const struct env *env)
                                                                            : TRI_AUTO;
     w->sequence_parallel_span = sp->value.span;
     w->post_validation = bound_is(&b.words, "post_validation", "yes");
+    w->post_validation_span = bound_find(&b.words, "post_validation")->value.span;
     static const char *const contexts[] = {[CONTEXT_AUTO] = "auto",
                                            [CONTEXT_RING] = "ring",
                                            [CONTEXT_ALL_GATHER] = "all_gather",
                                            [CONTEXT_ALL_TO_ALL] = "all_to_all"};
     while (!bound_is(&b.words, "context", contexts[w->context]))
         w->context++;
+    w->context_span = bound_find(&b.words, "context")->value.span;
     if (bound_set(&b.words, "use")) {
         w->use = bound_name(&b.words, "use");
         w->use_span = bound_find(&b.words, "use")->value.span;

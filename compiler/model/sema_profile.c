@@ -1,8 +1,10 @@
-/* The words `profile` and `adjust`: which software stack the prediction is for, in which of its parameters the user's
- * own differs, and what that stack does where the plan block leaves it open. */
+/* The words `target`, `profile` and `adjust`: which software stack will run the plan, whose numbers the prediction
+ * uses if not that stack's own, in which of them the user's differ, and what the stack does where the plan block
+ * leaves it open. */
 
 #include "compiler/model/check.h"
 #include "compiler/model/sema.h"
+#include "compiler/target/target.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -52,19 +54,35 @@ bool sema_adjust(struct check *c, const struct entry *e, const struct wishes *w,
 
 void job_emits(struct arena *a, struct job *job)
 {
-    static const char player[] = "llmrun";
     struct wishes *w = &job->wishes;
-    if (w->emitted || !strcmp(w->profile_name, player))
+    const char *player = w->target ? w->target->profile : TARGET_DEFAULT;
+    if (w->emitted || (!job_is_modelled(job) && !strcmp(w->profile_name, player)))
         return;
     struct profile *own = ARENA_NEW(a, struct profile);
-    if (profile_find(own, player))
+    if (job_is_modelled(job))
+        w->emitted = w->profile;
+    else if (profile_find(own, player))
         w->emitted = own;
+}
+
+bool job_is_modelled(const struct job *job)
+{
+    return job->wishes.target && strcmp(job->wishes.target->name, TARGET_DEFAULT) != 0;
+}
+
+static void sema_target(struct check *c, const struct binding *words, struct wishes *w)
+{
+    w->targeted = bound_set(words, "target");
+    w->target = target_find(c->arena, bound_name(words, "target"));
+    w->profile_name = bound_set(words, "profile") ? bound_name(words, "profile")
+                      : w->target                 ? w->target->profile
+                                                  : TARGET_DEFAULT;
 }
 
 void sema_profile(struct check *c, const struct binding *words, struct wishes *w)
 {
     struct profile *p = ARENA_NEW(c->arena, struct profile);
-    w->profile_name = bound_name(words, "profile");
+    sema_target(c, words, w);
     w->profile = p;
     if (profile_find(p, w->profile_name)) {
         profile_adjust(p, w->adjusts, w->nadjusts);

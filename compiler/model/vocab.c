@@ -24,6 +24,11 @@ static const char schedule_words[] =
 #include "compiler/model/schedule.def"
     " auto";
 
+/* of compiler/target/ */
+static const char target_words[] =
+#include "compiler/target/names.inc"
+    ;
+
 static const struct word table[] = {
 #define SCOPE(scope, title)
 #define WORD(scope, name, takes, words, lo, hi, standard, plan, meaning)                                               \

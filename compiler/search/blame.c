@@ -5,6 +5,7 @@
  * budget; the first one without which plans appear is reported at its line, a second one in the note, with a value
  * that works.  Causes that a single word shows are checked first: products of degrees, heads, shard. */
 
+#include "compiler/model/means.h"
 #include "compiler/search/passes.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/units.h"
@@ -356,6 +357,9 @@ void search_blame(struct searching *s, struct diag *d)
     } else if (s->cannot) {
         diag_error(d, s->job->wishes.span, "not-emittable", "no plan: %s can be estimated but not emitted yet",
                    s->cannot);
+    } else if (s->foreign) {
+        diag_error(d, s->job->wishes.span, "target", "no plan: target %s", s->foreign);
+        diag_help(d, "leave more to the search, or write 'target %s'", TARGET_DEFAULT);
     } else if (r->has_closest && !ended_early(s)) {
         blame_memory(s, d);
     } else {

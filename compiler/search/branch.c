@@ -14,6 +14,7 @@
  *
  * A dive (dive.c) finds something to compare with first. */
 
+#include "compiler/model/means.h"
 #include "compiler/search/branch.h"
 #include "compiler/search/bounds.h"
 #include "compiler/search/candidates.h"
@@ -61,6 +62,8 @@ bool search_sp_possible(const struct searching *s, const struct decision *d, uin
     enum tri wish = s->job->wishes.sequence_parallel;
     if (d->sp && (d->tp == 1 || tokens % d->tp))
         return false;
+    if (d->tp > 1 && !(means_of(s->job, TARGET_sequence_parallel) & (d->sp ? 2 : 1)))
+        return false;
     return d->sp ? wish != TRI_NO : wish != TRI_YES || d->tp == 1; /* with tp = 1 there is nothing to split */
 }
 
@@ -79,6 +82,8 @@ bool search_next_microbatch(const struct searching *s, const struct decision *d,
 
 static bool context_possible(const struct searching *s, const struct decision *d)
 {
+    if (!(means_of(s->job, TARGET_context) >> (d->context - 1) & 1))
+        return false;
     if (d->context != CONTEXT_ALL_TO_ALL)
         return true;
     const struct layer *last = NULL;

@@ -7,6 +7,7 @@
  * a name is easier to read: without 'auto' among the wishes, a synthesised schedule replaces it only if it gains
  * something measurable. */
 
+#include "compiler/model/means.h"
 #include "compiler/schedule/schedule.h"
 #include "compiler/search/bounds.h"
 #include "compiler/search/candidates.h"
@@ -135,6 +136,8 @@ static bool synthesise(struct searching *s, const struct candidate *x, double sh
     d->schedule = SCHED_AUTO;
     d->schedule_group = 0;
     const char *why;
+    if (!means_allow(s->arena, s->job, d, &why))
+        return false;
     /* transfers that only overlapped pairs hide */
     if (s->emit_only && !decision_emittable(s->arena, s->job, d, &why)) {
         s->result->removed[REMOVED_EMIT]++;
@@ -251,7 +254,7 @@ static bool at_level(struct searching *s, const struct candidate *x, uint32_t ze
     d->zero = zero;
     d->shard = zero ? d->dp * d->cp : 1;
     if (zero == x->decision.zero || !is_asked_for(s, d) || !space_wants(&s->job->wishes.degree[DEG_SHARD], d->shard) ||
-        (s->emit_only && !decision_emittable(s->arena, s->job, d, &why)))
+        !means_allow(s->arena, s->job, d, &why) || (s->emit_only && !decision_emittable(s->arena, s->job, d, &why)))
         return false;
     struct cost *c = cost_new(s->arena, s->job, s->topo, d);
     const struct search_shape *h = search_shape(s, c);

@@ -6,6 +6,7 @@
  * blocks.  Where stages may spare layers from recomputation, as many are spared on each rank as its memory allows:
  * for a given cut no pipeline is faster, since a shorter backward delays nobody. */
 
+#include "compiler/model/means.h"
 #include "compiler/schedule/schedule.h"
 #include "compiler/search/bounds.h"
 #include "compiler/search/candidates.h"
@@ -282,6 +283,16 @@ static void keep_refused(struct searching *s, const struct cost *c, const struct
     r->simulated = simulated;
 }
 
+/* Does the search try "the first N layers" where no chunk has more than N?  Then it is full recomputation by another
+ * name. */
+static bool names_too_many(const struct searching *s, const struct decision *d)
+{
+    bool spares = false;
+    for (uint32_t i = 0; i < d->nstages; i++)
+        spares |= d->stages[i].spared > 0;
+    return d->recompute_layers && !spares && s->job->wishes.recompute == RECOMPUTE_AUTO;
+}
+
 enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_shape *h, const struct decision *d,
                            const struct search_sparing *by, struct leaf *out)
 {
@@ -300,6 +311,8 @@ enum leaf_fate search_leaf(struct searching *s, struct cost *c, struct search_sh
         return LEAF_SPARED;
     if (s->unlike &&
         search_dimension_value(&x->decision, s->dimension) == search_dimension_value(s->unlike, s->dimension))
+        return LEAF_OUT;
+    if (names_too_many(s, &x->decision) || !means_allow(s->arena, s->job, &x->decision, &s->foreign))
         return LEAF_OUT;
     if (s->emit_only && !decision_emittable(s->arena, s->job, &x->decision, &why)) {
         s->cannot = why;

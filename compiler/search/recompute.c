@@ -6,11 +6,36 @@
  * [core_attn] is tried as well, since it has a name, `selective`. */
 
 #include "compiler/cost/cost_private.h"
+#include "compiler/model/means.h"
 #include "compiler/search/space.h"
+
+enum { MOST_PARTS = 11 }; /* kinds before `full` */
 
 struct parts_sum {
     double seconds, bytes;
 };
+
+/* Adds a kind if the job's target has it.  Without the means to spare any number of layers, all stages recompute all.
+ */
+static void add_kind(struct space *s, enum recompute kind, uint32_t parts, uint32_t layers)
+{
+    uint32_t has = means_of(s->job, TARGET_recompute),
+             whole = target_bit(TARGET_recompute, layers ? "first_layers" : "full");
+    bool spares = kind != RECOMPUTE_NONE && !layers && has & target_bit(TARGET_recompute, "some_layers");
+    if (s->nrecompute == SPACE_RECOMPUTE || (parts | (kind == RECOMPUTE_FULL ? whole : 0)) & ~has)
+        return;
+    s->recompute[s->nrecompute++] = (struct space_recompute){kind, parts, layers, spares, 1, 0};
+}
+
+/* For stacks that recompute the first N layers of each chunk, the same N everywhere. */
+static void add_first_layers(struct space *s)
+{
+    static const uint32_t layers[] = {1, 2, 3, 4, 6, 8, 12, 16};
+    if (means_of(s->job, TARGET_recompute) & target_bit(TARGET_recompute, "some_layers"))
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(layers) && layers[i] < s->job->model.nlayers; i++)
+        add_kind(s, RECOMPUTE_FULL, 0, layers[i]);
+}
 
 /* PART_FFN covers PART_FFN_ACT, PART_MOE its activation and the shared experts */
 static uint32_t without_covered(uint32_t parts)
@@ -79,13 +104,13 @@ static void add_chain(struct arena *a, struct space *s, const struct least_mesh 
 {
     uint32_t parts = 0;
     struct parts_sum now = sum_parts(a, x, 0);
-    while (s->nrecompute + 2 < SPACE_RECOMPUTE) {
+    while (s->nrecompute + 1 < MOST_PARTS) {
         uint32_t best = 0;
         double best_price = 0;
         struct parts_sum best_sum = now;
         for (uint32_t bit = 1; bit <= PART_SHARED; bit <<= 1) {
             uint32_t more = without_covered(parts | bit);
-            if (more == parts || (parts & bit))
+            if (more == parts || (parts & bit) || !(means_of(s->job, TARGET_recompute) & bit))
                 continue;
             struct parts_sum sum = sum_parts(a, x, more);
             if (sum.bytes >= now.bytes)
@@ -102,7 +127,7 @@ static void add_chain(struct arena *a, struct space *s, const struct least_mesh 
         parts = best;
         now = best_sum;
         if (parts != PART_CORE_ATTN)
-            s->recompute[s->nrecompute++] = (struct space_recompute){RECOMPUTE_SELECTIVE, parts, 0, true, 1, 0};
+            add_kind(s, RECOMPUTE_SELECTIVE, parts, 0);
     }
 }
 
@@ -124,11 +149,12 @@ void space_recompute(struct arena *a, struct space *s)
     s->nrecompute = 0;
     if (w->recompute == RECOMPUTE_AUTO) {
         bool weighs = least_mesh_new(a, s, &x);
-        s->recompute[s->nrecompute++] = (struct space_recompute){RECOMPUTE_NONE, 0, 0, false, 1, 0};
-        s->recompute[s->nrecompute++] = (struct space_recompute){RECOMPUTE_SELECTIVE, PART_CORE_ATTN, 0, true, 1, 0};
+        add_kind(s, RECOMPUTE_NONE, 0, 0);
+        add_kind(s, RECOMPUTE_SELECTIVE, PART_CORE_ATTN, 0);
         if (weighs)
             add_chain(a, s, &x);
-        s->recompute[s->nrecompute++] = (struct space_recompute){RECOMPUTE_FULL, 0, 0, true, 1, 0};
+        add_kind(s, RECOMPUTE_FULL, 0, 0);
+        add_first_layers(s);
         if (weighs)
             weigh_kinds(a, s, &x);
         return;

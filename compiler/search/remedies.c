@@ -1,5 +1,6 @@
 /* Single changes of a decision that does not fit, each evaluated: what it saves and what it costs. */
 
+#include "compiler/model/means.h"
 #include "compiler/search/state.h"
 
 #include <stdlib.h>
@@ -159,7 +160,7 @@ uint32_t search_remedies(struct arena *a, const struct job *job, const struct to
             continue;
         struct cost *c = cost_new(a, job, topo, d);
         cut_again(a, job, c, d, d->pp != from->pp);
-        if (!decision_legal(a, job, topo, d, &why))
+        if (!decision_legal(a, job, topo, d, &why) || !means_allow(a, job, d, &why))
             continue;
         cost_estimate(a, c, &r.candidate.estimate);
         if (r.candidate.estimate.peak_bytes >= before.peak_bytes)

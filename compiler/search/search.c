@@ -292,6 +292,8 @@ bool search_prepare(struct searching *s, struct diag *d)
     s->may_spare = s->spare;
     for (uint32_t i = 0; i < s->space.nrecompute; i++)
         s->may_spare |= s->space.recompute[i].spare;
+    for (uint32_t i = 0; i < s->space.nrecompute; i++)
+        s->first_layers |= s->space.recompute[i].layers > 0;
     for (uint32_t i = 0; i < s->space.nschedules; i++) {
         enum schedule_kind k = s->space.schedules[i].kind;
         s->overlapping |= decision_pairs(k);

@@ -33,7 +33,7 @@ static double block_s(const struct cost_block *b, bool kernels_only, bool paired
 
 bool search_spares(const struct searching *s)
 {
-    return s->may_spare || s->job->wishes.recompute_layers;
+    return s->may_spare || s->first_layers;
 }
 
 static double least_s(const struct searching *s, const struct cost_shape *x, uint32_t kind, bool kernels_only,

@@ -7,6 +7,7 @@
 
 #include "compiler/search/space.h"
 #include "compiler/model/actions.h"
+#include "compiler/model/means.h"
 #include "compiler/model/orders.h"
 
 #include "compiler/support/vec.h"
@@ -97,6 +98,16 @@ static bool possible(const struct space *s, enum degree degree, uint32_t v)
     return true;
 }
 
+/* Does the target have it? */
+static bool offered(const struct space *s, enum degree degree, uint32_t v)
+{
+    if (degree == DEG_ZERO)
+        return v > 3 || means_of(s->job, TARGET_zero) >> v & 1;
+    if (degree == DEG_EP || degree == DEG_ETP)
+        return v == 1 || means_of(s->job, TARGET_experts) & target_bit(TARGET_experts, degree_names[degree]);
+    return true;
+}
+
 /* Is this value worth trying?  Every value that the plan block names is. */
 static bool sensible(const struct space *s, enum degree degree, uint32_t v)
 {
@@ -162,6 +173,13 @@ static const char *wish_text(struct arena *a, enum degree degree, const struct w
 static const char *why_impossible(struct arena *a, const struct space *s, enum degree degree)
 {
     const struct model *m = &s->job->model;
+    const struct wish *w = &s->job->wishes.degree[degree];
+    if (w->relation == REL_EQ && w->value <= UINT32_MAX && possible(s, degree, (uint32_t)w->value) &&
+        !offered(s, degree, (uint32_t)w->value))
+        return arena_printf(a, "target %s has no %s", s->job->wishes.target->name,
+                            degree == DEG_ZERO
+                                ? target_phrase(a, TARGET_zero, 1u << w->value)
+                                : target_phrase(a, TARGET_experts, target_bit(TARGET_experts, degree_names[degree])));
     switch (degree) {
     case DEG_TP:
         if (m->nlayers)
@@ -198,7 +216,7 @@ static bool make_list(struct arena *a, struct diag *d, const struct space *s, en
     VEC(uint32_t) wanted = {0}, all = {0};
     uint32_t most = degree_most(s, degree);
     for (uint32_t v = degree == DEG_ZERO ? 0 : 1; v <= most; v++) {
-        if (!possible(s, degree, v) || !sensible(s, degree, v))
+        if (!possible(s, degree, v) || !sensible(s, degree, v) || !offered(s, degree, v))
             continue;
         vec_push(a, &all, v);
         bool beyond = degree == DEG_ZERO && w->relation == REL_ANY && v > s->job->wishes.profile->zero_most;
@@ -224,7 +242,7 @@ static void free_orders(struct space *s)
     static const enum axis usual[2][NAXES] = {{AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP},
                                               {AXIS_TP, AXIS_CP, AXIS_PP, AXIS_DP}};
     memcpy(s->order, usual, sizeof usual);
-    s->norders = 2;
+    s->norders = means_of(s->job, TARGET_order) & 2 ? 2 : 1; /* the target's second word is the second of these */
     for (uint32_t code = 0; code < 256 && s->anything; code++) {
         enum axis x[NAXES];
         uint32_t seen = 0;
@@ -307,7 +325,8 @@ static void add_kind(struct space *s, enum schedule_kind kind, uint32_t group, b
         if (looped ? v < 2 : v != chunks)
             continue;
         add_schedule(s, kind, v, group, looped && !group ? 1 : 0);
-        if (looped && !group && !named) /* a schedule that the file names without a group has groups of pp */
+        if (looped && !group && !named &&
+            means_of(s->job, TARGET_group) & 2) /* a schedule that the file names without a group has groups of pp */
             add_schedule(s, kind, v, 0, 2);
     }
 }
@@ -323,6 +342,14 @@ static void sort_schedules(struct space *s)
             s->schedules[at] = s->schedules[at - 1];
         s->schedules[at] = x;
     }
+}
+
+/* Does the target have it, for a model like this one? */
+static bool schedule_offered(const struct space *s, enum schedule_kind k)
+{
+    uint32_t no_ep = target_bit(TARGET_experts, "no_ep");
+    return means_of(s->job, TARGET_schedule) >> k & 1 &&
+           (s->experts || !means_exclude(s->job, TARGET_schedule, 1u << k, TARGET_experts, no_ep));
 }
 
 static bool space_schedules(struct diag *d, struct space *s)
@@ -348,6 +375,8 @@ static bool space_schedules(struct diag *d, struct space *s)
         /* not a starting point for 'auto': it has two copies of the model */
         if (automatic && w->nschedules && all[k] == SCHED_DUALPIPE)
             continue;
+        if (!schedule_offered(s, all[k]))
+            continue;
         for (uint32_t i = 0; i < (automatic ? 1 : w->nschedules); i++)
             if (automatic || w->schedules[i].kind == all[k]) {
                 add_kind(s, all[k], automatic ? 0 : w->schedules[i].group, !automatic);
@@ -356,6 +385,13 @@ static bool space_schedules(struct diag *d, struct space *s)
     sort_schedules(s);
     if (s->nschedules)
         return true;
+    if (!schedule_offered(s, w->schedules[0].kind)) { /* others were refused before */
+        diag_error(d, w->schedules[0].span, "target",
+                   "no plan: target %s has schedule %s for models with experts alone", s->job->wishes.target->name,
+                   schedule_name(w->schedules[0].kind));
+        diag_help(d, "drop the line, or write 'target %s'", TARGET_DEFAULT);
+        return false;
+    }
     diag_error(d, w->schedules[0].span, "no-plan",
                "no plan: schedule '%s' takes another number of chunks per rank (vpp)",
                schedule_name(w->schedules[0].kind));
@@ -467,7 +503,7 @@ bool space_new(struct arena *a, struct diag *d, const struct job *job, const str
 {
     *s = (struct space){.arena = a, .job = job, .topo = topo, .anything = anything};
     s->experts = model_has_experts(&job->model);
-    if (!space_type(a, d, s) || !space_keeps(a, d, s))
+    if (!means_check(a, d, job) || !space_type(a, d, s) || !space_keeps(a, d, s))
         return false;
     uint32_t *nodes;
     s->places[0] = (struct space_nodes){.block = 1, .n = topo_usable(a, topo, s->type, &nodes)};

@@ -51,7 +51,7 @@ struct space_recompute {
 };
 #define SPACE_ORDERS 24
 #define SPACE_SCHEDULES 256
-#define SPACE_RECOMPUTE 12
+#define SPACE_RECOMPUTE 20
 
 struct space {
     struct arena *arena;

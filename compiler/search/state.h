@@ -164,6 +164,7 @@ struct searching {
     bool fits;   /* a leaf was found that will be a candidate once it is timed */
     bool fewest; /* the objective is the number of GPUs with which the limits on time are kept */
     bool spare, may_spare;
+    bool first_layers; /* a kind of recomputation leaves out layers by itself */
     struct space space;
     struct search_result *result;
     struct cost_kinds kinds;
@@ -182,7 +183,8 @@ struct searching {
     uint32_t layout_nstages, nmeshes;
     bool overlapping; /* some schedule overlaps a forward with a backward */
     double rest_bound, fastest_s;
-    const char *cannot; /* why something that fits cannot be emitted */
+    const char *cannot;  /* why something that fits cannot be emitted */
+    const char *foreign; /* what something that fits needs and the target has not */
     bool cut_short;
     VEC(struct mesh_node) meshes;
     VEC(struct lot) lots;

@@ -1,6 +1,7 @@
 /* States of a family: ZeRO levels, each with the shard counts that it may have; those that need least memory come
  * first. */
 
+#include "compiler/model/means.h"
 #include "compiler/search/bounds.h"
 #include "compiler/search/candidates.h"
 #include "compiler/search/leaves.h"
@@ -15,6 +16,10 @@ static uint32_t shard_choices(const struct searching *s, const struct cost *c, c
     if (d->zero == 0 || all == 1) {
         out[0] = 1;
         return space_wants(w, 1);
+    }
+    if (!(means_of(s->job, TARGET_replicas) >> (d->zero - 1) & 1)) {
+        out[0] = all;
+        return space_wants(w, all);
     }
     if (w->relation != REL_ANY) {
         for (uint32_t v = all; v >= 1 && n < room; v--)

@@ -153,7 +153,8 @@ static const struct command commands[] = {
     {"isa", "[NAME]", "the instruction set's manual", 0, 1, "json", NULL},
     {"dump", "STAGE MODEL CLUSTER", "print a stage: ast, sched, asm (short: -d STAGE)", 3, 3, "set rank", NULL},
     {"version", "", "name, version and licence", 0, 0, "", NULL},
-    {"help", "[TOPIC]", "this text; or a command, language, cluster, gpus, a word of a model file", 0, 2, "", NULL},
+    {"help", "[TOPIC]", "this text; or a command, language, cluster, gpus, target, a word of a model file", 0, 2, "",
+     NULL},
 };
 
 enum value { FLAG, TEXT, NUMBER, MONEY, LIST };

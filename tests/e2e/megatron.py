@@ -205,10 +205,14 @@ def draw(r):
 
 def may_refuse(d, errors):
     """is each thing that is refused one that Megatron-LM has not?"""
+    parts = d.get("recompute_detail") or []
+    fewer = "recompute_stages" in d or "recompute_layers" in d
+    spread = [axis for axis in d["order"] if d[axis] > 1]
     reasons = {"schedule ": d["schedule"] not in ("1f1b", "interleaved", "combined_1f1b") and d["pp"] > 1,
-               "ranks in another order": True, "a dense layer's activation": "ffn_act" in (d.get("recompute_detail") or []),
-               "some data-parallel ranks share": d["zero"] >= 2 and d["shard"] < d["dp"] * d["cp"],
-               "some layers of a stage": "recompute_stages" in d or "recompute_layers" in d}
+               "ranks in another order": True, "recompute ffn_act": "ffn_act" in parts,
+               f"zero {d['zero']} over some of the replicas": d["zero"] >= 2 and d["shard"] < d["dp"] * d["cp"],
+               f"zero {d['zero']} with ranks in pp_before_dp order": d["zero"] >= 2 and spread[-1] == "dp",
+               "recompute some_layers": fewer}
     return all(any(key in line and true for key, true in reasons.items()) for line in errors.strip().splitlines())
 
 

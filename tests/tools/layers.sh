@@ -12,7 +12,7 @@ grep -rn --include='*.[ch]' -E '^[[:space:]]*#[[:space:]]*include' kernels runti
 BEGIN {
     n = split("runtime/status.h runtime/error. runtime/file. runtime/hash. runtime/isa. runtime/data. runtime/routing. " \
               "kernels/kernels.h runtime/workspace. runtime/cuda_api. kernels/ runtime/ compiler/support/ " \
-              "compiler/topology/ compiler/profile/ compiler/model/ compiler/import/ compiler/cost/ compiler/schedule/ " \
+              "compiler/topology/ compiler/profile/ compiler/model/schedule.def compiler/target/ compiler/model/ compiler/import/ compiler/cost/ compiler/schedule/ " \
               "compiler/simulate/ compiler/emit/plan.h compiler/lower/ compiler/place/ compiler/verify/ " \
               "compiler/search/ compiler/emit/ compiler/transition/ compiler/compile. compiler/fit. compiler/llmc. compiler/inspect/ compiler/export/ " \
               "compiler/report/ compiler/explore/ compiler/origin/ compiler/execute/ compiler/command/ compiler/", order, " ")

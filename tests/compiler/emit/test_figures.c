@@ -147,6 +147,7 @@ static const struct figure {
     {"model.active_parameters", active_parameters, 0, false},
     {"model.layers", layers, 0, false},
     {"cluster.name", NULL, 0, false},
+    {"target", NULL, 0, false}, /* suite targets */
     {"cluster.gpus", gpus, 0, false},
     {"cluster.gpus_used", used, 0, false},
     {"predicted.step_time_s", figures_step_s, 1e-9, false},

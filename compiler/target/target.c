@@ -1,0 +1,210 @@
+/* Targets: the declared rows, the reader of their text form, and those built in (builtin.inc is made from *.target by
+ * the Makefile, one string literal per line). */
+
+#include "compiler/target/target.h"
+
+#include <string.h>
+
+/* of schedule.def, then those orders that come as a file */
+static const char schedules[] =
+#define SCHEDULE(KIND, word, arguments, stages, traits) " " word
+#define ORDERED(KIND, word, arguments, stages, traits) " " word
+#include "compiler/model/schedule.def"
+    " auto file folded";
+#define TARGET_SCHEDULES schedules
+
+static const struct row {
+    const char *name, *words, *phrase, *meaning;
+} rows[] = {
+#define ROW(name, words, phrase, meaning) {#name, words, phrase, meaning},
+#include "compiler/target/target.def"
+#undef ROW
+};
+
+struct builtin {
+    const char *name, *text;
+};
+static const struct builtin builtins[] = {
+#include "compiler/target/builtin.inc"
+};
+#define NBUILTINS (sizeof builtins / sizeof builtins[0])
+
+static const char blanks[] = " \t\r";
+
+/* the next word of *at, which moves behind it; its length, 0 at the end */
+static size_t next_word(const char **at, const char **word)
+{
+    *word = *at + strspn(*at, blanks);
+    size_t n = strcspn(*word, blanks);
+    *at = *word + n;
+    return n;
+}
+
+/* the bit of a word of n bytes */
+static uint32_t bit_of(enum target_row row, const char *word, size_t n)
+{
+    const char *at = rows[row].words, *own;
+    size_t length;
+    for (uint32_t bit = 1; (length = next_word(&at, &own)); bit <<= 1)
+        if (length == n && !strncmp(own, word, n))
+            return bit;
+    return 0;
+}
+
+static uint32_t all_bits(enum target_row row)
+{
+    const char *at = rows[row].words, *word;
+    uint32_t bits = 0;
+    while (next_word(&at, &word))
+        bits = bits << 1 | 1;
+    return bits;
+}
+
+static enum target_row row_of(const char *name, size_t n)
+{
+    enum target_row row = 0;
+    while (row < TARGET_ROWS && (strlen(rows[row].name) != n || strncmp(rows[row].name, name, n) != 0))
+        row++;
+    return row;
+}
+
+/* words of a row as bits; false if there is another, or none */
+static bool parse_words(enum target_row row, const char *at, uint32_t *bits)
+{
+    const char *word;
+    uint32_t any = 0;
+    *bits = 0;
+    for (size_t n; (n = next_word(&at, &word)); any = 1) {
+        uint32_t bit = n == 1 && *word == '*' ? all_bits(row) : bit_of(row, word, n);
+        if (!bit && !(n == 1 && *word == '-'))
+            return false;
+        *bits |= bit;
+    }
+    return any;
+}
+
+/* "schedule combined_1f1b with recompute full" */
+static bool parse_clash(struct target *t, const char *at, const char *source)
+{
+    const char *word;
+    struct target_clash x = {.source = source};
+    for (int i = 0; i < 2; i++) {
+        size_t n = next_word(&at, &word);
+        if (i && (n != 4 || strncmp(word, "with", 4) != 0))
+            return false;
+        n = i ? next_word(&at, &word) : n;
+        x.row[i] = row_of(word, n);
+        n = next_word(&at, &word);
+        x.bit[i] = x.row[i] < TARGET_ROWS ? bit_of(x.row[i], word, n) : 0;
+        if (!x.bit[i])
+            return false;
+    }
+    if (next_word(&at, &word) || t->nclashes == TARGET_CLASHES)
+        return false;
+    t->clashes[t->nclashes++] = x;
+    return true;
+}
+
+/* a line without its newline and what comment it has; what is wrong with it, or NULL */
+static const char *parse_line(struct arena *a, struct target *t, char *line)
+{
+    const char *source = "", *at = line, *word;
+    char *bar = strchr(line, '|');
+    if (bar) {
+        *bar = 0;
+        source = bar + 1 + strspn(bar + 1, blanks);
+    }
+    size_t n = next_word(&at, &word);
+    if (!n)
+        return NULL;
+    const char *key = arena_strndup(a, word, n), *rest = at + strspn(at, blanks);
+    const char **text = !strcmp(key, "title")     ? &t->title
+                        : !strcmp(key, "profile") ? &t->profile
+                        : !strcmp(key, "launch")  ? &t->launch
+                                                  : NULL;
+    if (text) {
+        *text = rest;
+        return *rest ? NULL : "a value is missing";
+    }
+    if (!strcmp(key, "never"))
+        return parse_clash(t, rest, source) ? NULL : "an exclusion is written: never ROW WORD with ROW WORD";
+    enum target_row row = row_of(key, n);
+    if (row == TARGET_ROWS)
+        return "unknown row";
+    t->source[row] = source;
+    return parse_words(row, rest, &t->has[row]) ? NULL : "not a word of this row";
+}
+
+struct target *target_parse(struct arena *a, const char *name, const char *text, unsigned *line, const char **why)
+{
+    struct target *t = ARENA_NEW(a, struct target);
+    *t = (struct target){.name = name};
+    for (int row = 0; row < TARGET_ROWS; row++)
+        t->source[row] = "";
+    *line = 0;
+    for (const char *at = text, *next; *at; at = next) {
+        size_t n = strcspn(at, "\n");
+        next = at + n + (at[n] == '\n');
+        char *copy = arena_strndup(a, at, n);
+        copy[strcspn(copy, "#")] = 0;
+        for (n = strlen(copy); n && strchr(blanks, copy[n - 1]); n--)
+            copy[n - 1] = 0;
+        ++*line;
+        *why = parse_line(a, t, copy);
+        if (*why)
+            return NULL;
+    }
+    *why = "a target names its title and its profile";
+    if (!t->title || !t->profile)
+        return NULL;
+    t->everything = !t->nclashes;
+    for (int row = 0; row < TARGET_ROWS; row++)
+        t->everything = t->everything && t->has[row] == all_bits((enum target_row)row);
+    return t;
+}
+
+const struct target *target_find(struct arena *a, const char *name)
+{
+    unsigned line;
+    const char *why;
+    for (size_t i = 0; i < NBUILTINS; i++)
+        if (!strcmp(builtins[i].name, name))
+            return target_parse(a, builtins[i].name, builtins[i].text, &line, &why);
+    return NULL;
+}
+
+const char *target_name(size_t i)
+{
+    return i < NBUILTINS ? builtins[i].name : NULL;
+}
+
+const char *target_row_name(enum target_row row)
+{
+    return rows[row].name;
+}
+
+const char *target_row_meaning(enum target_row row)
+{
+    return rows[row].meaning;
+}
+
+uint32_t target_bit(enum target_row row, const char *word)
+{
+    return bit_of(row, word, strlen(word));
+}
+
+const char *target_words(struct arena *a, enum target_row row, uint32_t bits)
+{
+    const char *at = rows[row].words, *word, *text = "";
+    size_t n;
+    for (uint32_t bit = 1; (n = next_word(&at, &word)); bit <<= 1)
+        if (bits & bit)
+            text = arena_printf(a, "%s%s%.*s", text, *text ? ", " : "", (int)n, word);
+    return text;
+}
+
+const char *target_phrase(struct arena *a, enum target_row row, uint32_t bits)
+{
+    const char *word = target_words(a, row, bits & (0 - bits)), *gap = strstr(rows[row].phrase, "%s");
+    return arena_printf(a, "%.*s%s%s", (int)(gap - rows[row].phrase), rows[row].phrase, word, gap + 2);
+}

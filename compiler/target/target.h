@@ -1,0 +1,61 @@
+#ifndef LLMC_TARGET_H
+#define LLMC_TARGET_H
+
+/* The software stacks that plans are made for: what each has, by the rows of target.def, where that is written down,
+ * and which profile its figures come from.  *.target beside this file are those that come with the compiler. */
+
+#include "compiler/support/arena.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum target_row {
+#define ROW(name, words, phrase, meaning) TARGET_##name,
+#include "compiler/target/target.def"
+#undef ROW
+    TARGET_ROWS
+};
+
+/* two words that the stack has, but not together */
+struct target_clash {
+    enum target_row row[2];
+    uint32_t bit[2];
+    const char *source;
+};
+enum { TARGET_CLASHES = 16 };
+
+struct target {
+    const char *name, *title;
+    const char *profile;             /* whose numbers its figures come from */
+    const char *launch;              /* the target of `llmc export` that writes its launch files; NULL: none does */
+    bool everything;                 /* has every word of every row, together with any other */
+    uint32_t has[TARGET_ROWS];       /* bits by word, in the row's order */
+    const char *source[TARGET_ROWS]; /* "" where the file names none */
+    uint32_t nclashes;
+    struct target_clash clashes[TARGET_CLASHES];
+};
+
+#define TARGET_DEFAULT "llmrun"
+
+/* Reads a target's text; NULL, with one sentence in *why (static storage) and the line in *line. */
+struct target *target_parse(struct arena *a, const char *name, const char *text, unsigned *line, const char **why);
+/* the target of that name; NULL if there is none */
+const struct target *target_find(struct arena *a, const char *name);
+/* the i-th of those that come with the compiler, NULL after the last */
+const char *target_name(size_t i);
+
+/* for people: all of them side by side; one with its sources, false if there is none */
+void target_help(FILE *out);
+bool target_help_of(FILE *out, const char *name);
+
+const char *target_row_name(enum target_row row);
+const char *target_row_meaning(enum target_row row);
+/* the words of the row that the bits stand for, with ", " between them */
+const char *target_words(struct arena *a, enum target_row row, uint32_t bits);
+/* "schedule zb_v", of the lowest bit: what stands behind "has no" */
+const char *target_phrase(struct arena *a, enum target_row row, uint32_t bits);
+/* the bit of a word in a row, 0 if it has no such word */
+uint32_t target_bit(enum target_row row, const char *word);
+
+#endif
