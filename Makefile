@@ -218,7 +218,7 @@ $(B)/compiler/profile/profile.o: $(B)/compiler/profile/builtin.inc
 # the same of the software stacks that run plans, and their names for the vocabulary
 $(B)/compiler/target/builtin.inc: $(sort $(wildcard compiler/target/*.target)) compiler/target/.
 	$(Q)mkdir -p $(@D); for f in $(filter %.target,$^); do echo "{\"$$(basename $$f .target)\","; \
-	sed 's/[\\"]/\\&/g; s/.*/"&\\n"/' $$f; echo "},"; done >$@
+	echo "(const char *const[]){"; sed 's/[\\"]/\\&/g; s/.*/"&\\n",/' $$f; echo "NULL}},"; done >$@
 
 $(B)/compiler/target/names.inc: $(B)/compiler/target/builtin.inc
 	$(Q)sed -n 's/^{\("[^"]*"\),$$/" " \1/p' $< >$@

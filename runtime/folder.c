@@ -6,6 +6,7 @@
 #include "runtime/file.h"
 #include "runtime/hash.h"
 
+#include <jansson.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,6 +88,15 @@ static bool is_decoded(const char *name)
     return strcmp(name, "ranks.bin") == 0 || strncmp(name, "programs/", 9) == 0;
 }
 
+/* which stack plan.json says that the plan is for; what cannot be read says nothing */
+static void note_target(struct folder *f, const char *json, size_t size)
+{
+    json_t *root = json_loadb(json, size, 0, NULL);
+    const char *target = json_string_value(json_object_get(root, "target"));
+    snprintf(f->target, sizeof f->target, "%s", target ? target : "");
+    json_decref(root);
+}
+
 static enum status check_others(const struct reader *r, struct folder *f)
 {
     char hash[65], path[PATH_LIMIT];
@@ -100,6 +110,8 @@ static enum status check_others(const struct reader *r, struct folder *f)
         size_t size;
         TRY(read_file(r, path, &bytes, &size));
         enum status st = check_hash(r, path, bytes, size, hash);
+        if (st == STATUS_OK && !strcmp(path, "plan.json"))
+            note_target(f, bytes, size);
         if (!strcmp(path, "plan.json") && !f->json)
             f->json = bytes;
         else

@@ -12,6 +12,7 @@ struct folder {
     uint32_t nodes;                 /* number of nodes that the ranks are spread over */
     char hash[65];                  /* of MANIFEST, and so of everything */
     char *json;                     /* plan.json; NULL if there is none */
+    char target[64];                /* the stack that the plan is for, by plan.json; "": not said */
 };
 
 /* STATUS_INPUT and a sentence naming the file if anything differs from MANIFEST or is malformed */

@@ -165,6 +165,11 @@ static enum status open_session(struct session *s, struct run *r, uint32_t rank)
         r->player->describe(s->exec, device, sizeof device);
         fprintf(stderr, "%u rank%s over %s, %llu step%s, %s\n", r->world.nranks, r->world.nranks == 1 ? "" : "s",
                 r->player->transport, (unsigned long long)r->steps, r->steps == 1 ? "" : "s", device);
+        if (*r->folder->target && strcmp(r->folder->target, "llmrun") != 0)
+            fprintf(stderr,
+                    "the plan is for %s: these programs compute the same step in llmrun's way, and its seconds and "
+                    "bytes are not what the plan predicts\n",
+                    r->folder->target);
     }
     if (rank == 0 && r->player->on_cores && r->player->computes && r->world.nranks > 1)
         TRY(report(s, slowness_open(&s->slowness, s->world, r->folder->ranks, &r->work)));

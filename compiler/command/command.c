@@ -130,6 +130,24 @@ static void say_left_out(struct command *c, const struct job *job, const struct 
                 x->refused, 100 * (chosen.step_time_s / x->refused_s - 1), x->cannot);
 }
 
+enum { BEYOND_BUDGET = 100000 }; /* of the search for it */
+
+/* what the target has no means for and would gain */
+static void say_beyond(struct command *c, const struct job *job, const struct topo *topo, const struct plan *p)
+{
+    struct candidate x;
+    struct estimate chosen;
+    const char *lacks;
+    uint64_t budget = c->options->budget ? c->options->budget : BEYOND_BUDGET;
+    if (!search_beyond(c->arena, job, topo, budget, &x, &lacks))
+        return;
+    cost_estimate(c->arena, cost_new(c->arena, job, topo, &p->decision), &chosen);
+    if (x.estimate.step_time_s < chosen.step_time_s)
+        fprintf(stderr, "ruled out: %s\n  would be %.1f %% faster by the same estimate, but %s has no %s\n",
+                decision_text(c->arena, job, &x.decision), 100 * (chosen.step_time_s / x.estimate.step_time_s - 1),
+                job_target(job), lacks);
+}
+
 /* how far the plan may be from the best one, where that is more than the model can tell, and what would close the gap
  */
 static void say_gap(const struct plan *p)
@@ -147,4 +165,5 @@ void command_say_search(struct command *c, const struct job *job, const struct t
 {
     say_gap(p);
     say_left_out(c, job, topo, p);
+    say_beyond(c, job, topo, p);
 }

@@ -45,7 +45,10 @@ enum status command_open(struct command *c, uint32_t arg, struct plan **plan);
 
 /* plan --spare-plans: plans for fewer nodes, written beside the plan, proved and described */
 enum status command_spares(struct command *c, const struct plan *p);
-/* on stderr: how much faster a plan may be that the search did not reach, and one that cannot be emitted */
+/* gives the plan its launch files; STATUS_NO_PLAN after errors that name what its target cannot be told */
+enum status command_launch(struct command *c, struct plan *p);
+/* on stderr: how much faster a plan may be that the search did not reach, one that cannot be emitted, and one that the
+ * target rules out */
 void command_say_search(struct command *c, const struct job *job, const struct topo *topo, const struct plan *p);
 
 #endif

@@ -2,10 +2,12 @@
 
 #include "compiler/command/command.h"
 
+#include "compiler/export/export.h"
 #include "compiler/inspect/show.h"
 #include "compiler/inspect/verdict.h"
 #include "compiler/llmc.h"
 #include "compiler/model/fmt.h"
+#include "compiler/model/sema.h"
 #include "compiler/model/vocab.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/units.h"
@@ -72,7 +74,7 @@ static void say_cpu_only(struct command *c, const struct job *job, const struct 
     static const char *const recipes[] = {
         [FP8_TENSOR] = NULL, [FP8_ROW] = "row", [FP8_BLOCK] = "block", [FP8_MX] = "mx"};
     const char *recipe = job->train.precision == DT_FP8 ? recipes[job->train.recipe] : NULL;
-    if (!topo->types[0].gpu.sm)
+    if (!topo->types[0].gpu.sm || job_is_modelled(job))
         return;
     if (recipe) {
         diag_warning(c->diag, (struct span){0}, "cpu-only", "llmrun plays fp8(recipe=%s) on CPU ranks only", recipe);
@@ -92,7 +94,8 @@ static void say_tight_room(struct command *c, const struct job *job, const struc
 {
     const struct topo_gpu *gpu = &topo->types[p->decision.type].gpu;
     double room = p->decision.room, usual = cost_usual_room(job, gpu);
-    if (!cost_is_tight(job, gpu, &p->decision) || topo_is_cpu(gpu)) /* whose usual room is that for all rows */
+    if (job_is_modelled(job) || !cost_is_tight(job, gpu, &p->decision) ||
+        topo_is_cpu(gpu)) /* whose usual room is that for all rows */
         return;
     diag_warning(
         c->diag, (struct span){0}, "tight-experts",
@@ -100,6 +103,31 @@ static void say_tight_room(struct command *c, const struct job *job, const struc
         "not taken, and the run stops",
         room, usual);
     diag_help(c->diag, "'expert_room %.4g' in the train block makes a plan that has it", usual);
+}
+
+/* what is refused, each on a line; STATUS_NO_PLAN if there is any */
+static enum status refused(struct command *c, const struct export *x, const struct job *job)
+{
+    for (size_t i = 0; i < x->refused.n; i++)
+        diag_error(c->diag, (struct span){0}, "target", "no plan: target %s cannot be told of %s", job_target(job),
+                   x->refused.at[i]);
+    return x->refused.n ? command_diagnose(c, STATUS_NO_PLAN) : STATUS_OK;
+}
+
+enum status command_launch(struct command *c, struct plan *p)
+{
+    struct export x = {.arena = c->arena};
+    export_launch(&x, p);
+    return refused(c, &x, p->job);
+}
+
+/* before there is a plan: can the target's launcher be told of the job at all? */
+static enum status try_launch(struct command *c, const struct job *job)
+{
+    struct export x = {.arena = c->arena};
+    export_try_job(&x, job);
+    export_free(&x);
+    return refused(c, &x, job);
 }
 
 enum status command_plan(struct command *c)
@@ -116,6 +144,7 @@ enum status command_plan(struct command *c)
     if (s != STATUS_OK)
         return command_fail(c, s, error.text);
     TRY(command_read(c, &job, &topo));
+    TRY(try_launch(c, job));
     bool quiet = o->quiet || !isatty(STDERR_FILENO) || getenv("CI");
     struct compile_options options = {.top = o->top, .budget = o->budget, .progress = !quiet};
     s = compile_job(c->arena, c->diag, job, topo, &options, &p, &v);
@@ -130,6 +159,7 @@ enum status command_plan(struct command *c)
     c->plans[0] = p;
     p->nsets = o->nsets;
     p->sets = o->sets;
+    TRY(command_launch(c, p));
     s = plan_write(p, o->output, o->force, &error);
     if (s != STATUS_OK)
         return command_fail(c, s, error.text);

@@ -11,7 +11,8 @@
 #include "compiler/llmc.h"
 #include "compiler/support/strbuf.h"
 
-enum { TOP = 10 }; /* candidates that an estimate lists */
+enum { TOP = 10 };              /* candidates that an estimate lists */
+enum { TARGETS_BUDGET = 5000 }; /* of the search for each target's best, which stands beside the answer */
 
 static enum status command_sweep(struct command *c)
 {
@@ -45,13 +46,18 @@ enum status command_estimate(struct command *c)
     c->plans[0] = f.plan;
     if (s != STATUS_OK)
         return command_diagnose(c, s);
+    struct target_best *targets = NULL;
+    struct estimate_more more = {.plan = f.plan, .formulas = o->formulas};
+    if (!job->wishes.targeted)
+        more.ntargets = search_targets(c->arena, job, topo, TARGETS_BUDGET, &targets);
+    more.targets = targets;
     if (o->json) {
         struct strbuf json = {0};
-        estimate_json(job, topo, f.found, &(struct estimate_more){f.plan, o->formulas}, &json);
+        estimate_json(job, topo, f.found, &more, &json);
         fputs(json.text, stdout);
         strbuf_free(&json);
     } else {
-        estimate_print(job, topo, f.found, show_detect(stdout).width, stdout);
+        estimate_print(job, topo, f.found, &more, show_detect(stdout).width, stdout);
         if (o->formulas)
             lesson_print(job, topo, &f.found->candidates[0], stdout);
     }

@@ -57,6 +57,7 @@ static enum status plan_spare(struct command *c, const struct plan *p, struct sp
     s->plan->sets = sets;
     s->step_s = plan_predicted(s->plan).step_time_s;
     struct error error;
+    TRY(command_launch(c, s->plan));
     st = plan_write(s->plan, s->dir, o->force, &error);
     plan_close(s->plan);
     return st == STATUS_OK ? st : command_fail(c, st, error.text);

@@ -49,6 +49,9 @@ struct plan {
     uint32_t nfiles;
     const struct plan_file *files;
     const char *version;
+    /* what starts it with its target's own launcher, where that is not llmrun (export.h); else none */
+    uint32_t nlaunch;
+    const struct plan_file *launch;
 };
 
 /* makes the contents of ranks.bin from the mesh: roles, places, groups, and slot values as the programs declare them */
@@ -98,6 +101,8 @@ void plan_json_compare(const struct json_t *is, const struct json_t *wanted, con
  * bytes live until `take` returns. */
 typedef enum status plan_take(void *context, const struct plan_file *f, struct error *error);
 enum status plan_each_file(const struct plan *p, plan_take *take, void *context, struct error *error);
+#define PLAN_LAUNCH "launch.sh"
+#define PLAN_HOSTS "hosts"
 #define PLAN_SCHEDULE "schedule.csv" /* of decisions that come with their schedule: auto and file */
 /* Name of the file in the folder that holds the i-th wished schedule, which must be that of a file: PLAN_SCHEDULE if
  * it is the only wish, otherwise a copy of its own. */

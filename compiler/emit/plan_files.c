@@ -143,6 +143,8 @@ static enum status emit_inputs(struct emitter *e, const struct plan *p, struct e
     TRY(emit(e, "cluster.xml", p->topo->text, p->topo->text_size, error));
     if (p->decision.listed)
         TRY(emit_schedule(e, p->decision.listed, error));
+    for (uint32_t i = 0; i < p->nlaunch; i++)
+        TRY(emit(e, p->launch[i].name, p->launch[i].bytes, p->launch[i].size, error));
     return emit_wished(e, p, error);
 }
 
@@ -258,8 +260,8 @@ static bool is_wished(const char *name)
 /* Do only files that a plan has lie in this folder?  A link, device or FIFO of such a name is none of them. */
 static bool holds_only_ours(DIR *d, bool programs, bool *manifest, size_t *entries)
 {
-    static const char *const ours[] = {"plan.json", "model.llm",   "cluster.xml",    "ranks.bin",
-                                       "MANIFEST",  PLAN_SCHEDULE, "transition.json"};
+    static const char *const ours[] = {"plan.json",   "model.llm",       "cluster.xml", "ranks.bin", "MANIFEST",
+                                       PLAN_SCHEDULE, "transition.json", PLAN_LAUNCH,   PLAN_HOSTS};
     bool only = true;
     struct stat st;
     for (struct dirent *e; (e = readdir(d));) {

@@ -6,6 +6,7 @@
 #include "compiler/emit/plan.h"
 #include "compiler/model/decision.h"
 #include "compiler/profile/profile.h"
+#include "compiler/target/target.h"
 #include "compiler/report/report.h"
 
 #include <string.h>
@@ -52,6 +53,9 @@ static void put_menus(const struct explore_page *p, struct strbuf *out)
     for (size_t i = 0; i < MOST && profile_name(i); i++)
         words[n++] = profile_name(i);
     put_words("profiles", words, n, out);
+    for (n = 0; n < MOST && target_name(n); n++)
+        words[n] = target_name(n);
+    put_words("targets", words, n, out);
     put_words("schedules", schedules, sizeof schedules / sizeof *schedules, out);
     put_words("recomputes", recompute_names, RECOMPUTE_AUTO + 1, out);
     put_words("sets", p->sets, p->nsets, out);

@@ -10,6 +10,7 @@
 #include "compiler/export/export.h"
 
 #include "compiler/model/means.h"
+#include "compiler/model/sema.h"
 
 #include <math.h>
 #include <string.h>
@@ -141,6 +142,18 @@ static void inner(struct export *x, const struct ffn *f, const struct attn *a)
         export_refuse(x, "offsets in attention and none in the inner layer, or the other way round");
 }
 
+/* what a plan for Megatron-Core was predicted with; of another plan the plainest */
+static const char *dispatcher(const struct job *job)
+{
+    uint32_t chosen = means_setting(job, TARGET_dispatcher);
+    if (chosen == target_bit(TARGET_dispatcher, "hybridep"))
+        return "flex --moe-flex-dispatcher-backend hybridep";
+    if (chosen == target_bit(TARGET_dispatcher, "deepep") ||
+        (!chosen && job_is_modelled(job) && job->wishes.profile->ep_once_per_node > 0.5))
+        return "flex --moe-flex-dispatcher-backend deepep";
+    return "alltoall";
+}
+
 static void router(struct export *x, const struct moe *e)
 {
     if (e->router == ROUTER_SIGMOID)
@@ -163,7 +176,7 @@ static void router(struct export *x, const struct moe *e)
         export_refuse(x, "an offset in the router's product");
     if (e->capacity > 0)
         say_real(x, "--moe-expert-capacity-factor", e->capacity);
-    say(x, "--moe-router-dtype fp32 --moe-token-dispatcher-type alltoall --moe-grouped-gemm");
+    say(x, "--moe-router-dtype fp32 --moe-token-dispatcher-type %s --moe-grouped-gemm", dispatcher(x->plan->job));
 }
 
 /* which layers have experts: "([0]*3+[1]*58)" */
@@ -327,7 +340,8 @@ static const char *layout(struct export *x)
 
 static void schedule(struct export *x, const struct decision *d)
 {
-    if (d->schedule == SCHED_COMBINED_1F1B)
+    if (d->schedule == SCHED_COMBINED_1F1B ||
+        means_setting(x->plan->job, TARGET_expert_overlap) == target_bit(TARGET_expert_overlap, "yes"))
         say(x, "--overlap-moe-expert-parallel-comm");
     if (d->pp > 1)
         say(x, "--pipeline-model-parallel-layout '%s'", layout(x));
@@ -411,6 +425,12 @@ static void means(struct export *x)
         export_refuse(x, "%s", lacks[i]);
 }
 
+void export_megatron_job(struct export *x)
+{
+    model(x, &x->plan->job->model);
+    training(x, &x->plan->job->train);
+}
+
 void export_megatron(struct export *x)
 {
     const struct plan *p = x->plan;
@@ -428,8 +448,7 @@ void export_megatron(struct export *x)
         "    --master-addr \"${MASTER_ADDR:?}\" --master-port \"${MASTER_PORT:-6000}\" pretrain_gpt.py",
         p->job->model.name, d->gpus_used, p->topo->name && *p->topo->name ? p->topo->name : "the cluster", d->nnodes,
         gpus);
-    model(x, &p->job->model);
-    training(x, &p->job->train);
+    export_megatron_job(x);
     parallel(x, d);
     say(x, "\"$@\"");
     strbuf_char(&x->text, '\n');

@@ -8,6 +8,7 @@
 #include "compiler/inspect/lesson.h"
 #include "compiler/inspect/show.h"
 #include "compiler/inspect/traffic.h"
+#include "compiler/model/sema.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/units.h"
 #include "compiler/support/vec.h"
@@ -133,12 +134,12 @@ static const char *candidate_text(struct arena *a, const struct job *job, const 
 }
 
 /* the step of a candidate, and its bytes: of its programs where it was compiled */
-static struct candidate candidate_known(const struct candidate *c)
+static struct candidate candidate_known(const struct job *job, const struct candidate *c)
 {
     struct candidate known = *c;
     if (c->simulated_s > 0)
         known.estimate.step_time_s = c->simulated_s;
-    if (c->placed_bytes)
+    if (c->placed_bytes && !job_is_modelled(job)) /* another stack places nothing */
         known.estimate.peak_bytes = c->placed_bytes;
     return known;
 }
@@ -149,6 +150,26 @@ static bool candidate_fits(const struct candidate *c)
     return c->simulated_s > 0 || !c->placed_bytes;
 }
 
+static void print_targets(struct arena *a, const struct topo *topo, const struct estimate_more *more, FILE *out)
+{
+    if (more->ntargets)
+        fprintf(out,
+                "\n  the best of each target, with its own means and figures, by the search's estimate\n"
+                "  %-14s %8s %8s %9s   %s\n",
+                "", "step", "MFU %", "memory", "plan");
+    for (uint32_t i = 0; i < more->ntargets; i++) {
+        const struct target_best *x = &more->targets[i];
+        const char *name = job_target(x->job);
+        if (!x->found)
+            fprintf(out, "  %-14s %8s %8s %9s   %s\n", name, "-", "-", "-", x->why);
+        else
+            fprintf(out, "  %-14s %8s %8.1f %9s   %s\n", name, units_show_seconds(x->candidate.estimate.step_time_s).s,
+                    100 * estimate_predicted(x->job, topo, &x->candidate).mfu,
+                    units_show_bytes(x->candidate.estimate.peak_bytes).s,
+                    decision_text(a, x->job, &x->candidate.decision));
+    }
+}
+
 static void print_others(struct arena *a, const struct job *job, const struct topo *topo, const struct search_result *r,
                          FILE *out)
 {
@@ -156,7 +177,7 @@ static void print_others(struct arena *a, const struct job *job, const struct to
     fprintf(out, "\n  others, by the search's estimate\n  %4s %10s %8s %9s   %s\n", "", "step", "MFU %", "memory",
             "plan");
     for (uint32_t i = 1; i < r->ncandidates; i++) {
-        const struct candidate x = candidate_known(&r->candidates[i]);
+        const struct candidate x = candidate_known(job, &r->candidates[i]);
         bool fits = candidate_fits(&x);
         fprintf(out, "  %3u. %10s %8.1f %9s%c  %s\n", i + 1, units_show_seconds(x.estimate.step_time_s).s,
                 100 * estimate_predicted(job, topo, &x).mfu, units_show_bytes(x.estimate.peak_bytes).s,
@@ -169,15 +190,16 @@ static void print_others(struct arena *a, const struct job *job, const struct to
         large |= !fits;
     }
     if (compiled)
-        fprintf(out, "  = compiled: step and memory are those of its programs\n");
+        fprintf(out, job_is_modelled(job) ? "  = compiled: the step is that of its programs\n"
+                                          : "  = compiled: step and memory are those of its programs\n");
     if (large)
         fprintf(out, "  ! compiled: too large as its buffers were placed\n");
     if (planned)
         fprintf(out, "  * not emitted yet\n");
 }
 
-void estimate_print(const struct job *job, const struct topo *topo, const struct search_result *r, uint32_t width,
-                    FILE *terminal)
+void estimate_print(const struct job *job, const struct topo *topo, const struct search_result *r,
+                    const struct estimate_more *more, uint32_t width, FILE *terminal)
 {
     struct fitted f;
     FILE *out = r->ncandidates ? fitted_open(&f) : NULL;
@@ -193,6 +215,7 @@ void estimate_print(const struct job *job, const struct topo *topo, const struct
     fprintf(out, ", %s\n", units_show_seconds(r->seconds).s);
     if (r->ncandidates > 1)
         print_others(a, job, topo, r, out);
+    print_targets(a, topo, more, out);
     fitted_close(&f, width, terminal);
     arena_free(a);
 }
@@ -228,6 +251,22 @@ static void candidate_json(const struct job *job, const struct topo *topo, const
         strbuf_json(o, ", 'cannot_emit': %s", c->cannot);
 }
 
+static void targets_json(const struct topo *topo, const struct estimate_more *more, struct strbuf *o)
+{
+    strbuf_text(o, ",\n \"targets\": [");
+    for (uint32_t i = 0; i < more->ntargets; i++) {
+        const struct target_best *x = &more->targets[i];
+        strbuf_text(o, i ? ",\n {" : "{");
+        strbuf_json(o, "'target': %s, ", job_target(x->job));
+        if (x->found)
+            candidate_json(x->job, topo, &x->candidate, o);
+        else
+            strbuf_json(o, "'reason': %s", x->why);
+        strbuf_text(o, "}");
+    }
+    strbuf_text(o, "]");
+}
+
 void estimate_json(const struct job *job, const struct topo *topo, const struct search_result *r,
                    const struct estimate_more *more, struct strbuf *o)
 {
@@ -249,12 +288,14 @@ void estimate_json(const struct job *job, const struct topo *topo, const struct 
         job_target(job), job->wishes.profile_name, !is_calibrated(&topo->types[r->candidates[0].decision.type].gpu),
         r->space, r->evaluated, r->pruned, r->budget, r->spent, r->gap, r->seconds);
     for (uint32_t i = 1; i < r->ncandidates; i++) {
-        const struct candidate x = candidate_known(&r->candidates[i]);
+        const struct candidate x = candidate_known(job, &r->candidates[i]);
         strbuf_text(o, i > 1 ? ",\n {" : "{");
         candidate_json(job, topo, &x, o);
         strbuf_json(o, ", 'compiled': %d, 'fits': %d}", x.placed_bytes != 0, candidate_fits(&x));
     }
     strbuf_text(o, "]");
+    if (more->ntargets)
+        targets_json(topo, more, o);
     if (more->formulas)
         lesson_json(job, topo, &r->candidates[0], o);
     strbuf_text(o, "}\n");

@@ -9,14 +9,16 @@
 
 struct strbuf;
 
-/* prints the best candidate itemised, then the runners-up, in lines of `width` columns at most */
-void estimate_print(const struct job *job, const struct topo *topo, const struct search_result *r, uint32_t width,
-                    FILE *out);
 /* what an estimate says beside the search's figures */
 struct estimate_more {
     const struct plan *plan; /* the best candidate's, as compiled, whose traffic is told; or NULL */
-    bool formulas;           /* what is behind the figures (lesson.h) */
+    bool formulas;           /* in JSON: what is behind the figures (lesson.h) */
+    uint32_t ntargets;       /* the best of each, side by side */
+    const struct target_best *targets;
 };
+/* prints the best candidate itemised, then the runners-up, in lines of `width` columns at most */
+void estimate_print(const struct job *job, const struct topo *topo, const struct search_result *r,
+                    const struct estimate_more *more, uint32_t width, FILE *out);
 /* prints the documented JSON keys for the best candidate; "search" includes seconds; "candidates": the others in
  * short */
 void estimate_json(const struct job *job, const struct topo *topo, const struct search_result *r,

@@ -4,9 +4,12 @@
 #include "compiler/fit.h"
 #include "compiler/inspect/explain_private.h"
 #include "compiler/inspect/forecast.h"
+#include "compiler/model/means.h"
+#include "compiler/model/sema.h"
 #include "compiler/simulate/predict.h"
 #include "compiler/support/units.h"
 
+#include <math.h>
 #include <string.h>
 
 #define POOL 24
@@ -100,10 +103,13 @@ static void compile_faster(struct explanation *x, struct explain_other *o)
 {
     struct candidate *c = &o->candidate;
     const char *stuck;
+    uint64_t bytes = c->estimate.peak_bytes;
     if (!x->plan || !o->fits || !c->emittable || o->slower >= 0)
         return;
     struct plan *p = fit_decision(x->arena, x->job, x->topo, &c->decision, &(struct compile_options){0},
                                   &c->estimate.peak_bytes, &stuck);
+    if (p && job_is_modelled(x->job)) /* another stack's bytes are not those of the arena */
+        c->estimate.peak_bytes = bytes;
     o->compiled = true;
     o->fits = p != NULL;
     if (!p) {
@@ -159,6 +165,33 @@ static void find_left_out(struct explanation *x)
     }
 }
 
+static double step_of(struct explanation *x, const struct job *job)
+{
+    struct estimate e;
+    predict(x->arena, cost_new(x->arena, job, x->topo, &x->chosen.decision), &e);
+    return e.step_time_s;
+}
+
+/* what each other setting of the target would make of the chosen decision */
+static void find_settings(struct explanation *x)
+{
+    const struct target *t = x->job->wishes.target;
+    const char *why;
+    if (!job_is_modelled(x->job) || x->chosen.decision.ep == 1)
+        return;
+    double own_s = step_of(x, x->job);
+    for (enum target_row row = TARGET_SETTINGS; row < TARGET_ROWS; row++)
+        for (uint32_t rest = t->has[row]; rest; rest &= rest - 1) {
+            uint32_t bit = rest & (0 - rest);
+            const struct job *job = job_with_setting(x->arena, x->job, row, bit);
+            if (bit == means_setting(x->job, row) || !means_allow(x->arena, job, &x->chosen.decision, &why))
+                continue;
+            struct explain_setting s = {target_phrase(x->arena, row, bit), step_of(x, job) / own_s - 1};
+            if (fabs(s.slower) >= 0.0005)
+                vec_push(x->arena, &x->settings, s);
+        }
+}
+
 bool explain_find(struct explanation *x, struct diag *d)
 {
     const struct plan *plan = x->plan;
@@ -178,6 +211,9 @@ bool explain_find(struct explanation *x, struct diag *d)
     explain_jitter(x);
     explain_nodes(x);
     find_left_out(x);
+    find_settings(x);
+    x->has_beyond = search_beyond(x->arena, x->job, x->topo, x->budget, &x->beyond, &x->lacks) &&
+                    x->beyond.estimate.step_time_s < x->chosen.estimate.step_time_s;
     return true;
 }
 

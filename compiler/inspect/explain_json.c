@@ -125,6 +125,18 @@ void explain_json(const struct explanation *x, FILE *out)
         shifts_json(x, &o);
     }
     changes_json(x, &o);
+    strbuf_text(&o, ",\n \"settings\": [");
+    for (size_t i = 0; i < x->settings.n; i++)
+        strbuf_json(&o, i ? ", {'setting': %s, 'slower': %g}" : "{'setting': %s, 'slower': %g}", x->settings.at[i].what,
+                    x->settings.at[i].slower);
+    strbuf_text(&o, "],\n \"ruled_out\": ");
+    if (x->has_beyond) {
+        strbuf_json(&o, "{'lacks': %s, ", x->lacks);
+        candidate_json(x->job, &x->beyond, &o);
+        strbuf_text(&o, "}");
+    } else {
+        strbuf_text(&o, "null");
+    }
     strbuf_text(&o, ",\n");
     search_json(x->job, x->found, &o);
     fputs(o.text, out);

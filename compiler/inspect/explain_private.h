@@ -35,6 +35,12 @@ struct explain_change {
     struct candidate candidate;
 };
 
+/* the chosen decision with a setting of its target */
+struct explain_setting {
+    const char *what; /* "dispatcher alltoall" */
+    double slower;    /* step time / the chosen one's - 1, both by the estimate */
+};
+
 struct explanation {
     struct arena *arena;
     struct job *job;
@@ -52,6 +58,7 @@ struct explanation {
     VEC(struct explain_other) others;
     VEC(struct explain_shift) shifts;
     VEC(struct explain_change) changes;
+    VEC(struct explain_setting) settings;
     bool has_jitter;
     double jitter_share, jitter_mean,
         jitter_slowest; /* changes of the step time: mean of one replica, and of the slowest */
@@ -59,6 +66,9 @@ struct explanation {
     struct candidate
         /* the best plan regardless of what can be emitted, or the best that can be emitted, whichever was not chosen */
         left_out;
+    bool has_beyond;
+    struct candidate beyond; /* the best plan regardless of what the target has */
+    const char *lacks;       /* what of it the target has not */
 };
 
 /* explain_shift.c: the chosen plan on slightly different clusters, and with jitter */

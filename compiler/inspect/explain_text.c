@@ -66,6 +66,10 @@ static void print_head(const struct explanation *x, FILE *out)
                 x->rank, x->rank > 1 ? "s" : "");
     fprintf(out, "  target %s, profile %s\n", job_target(x->job),
             estimate_basis(x->arena, x->job, x->topo, &c->decision));
+    if (x->has_beyond)
+        fprintf(out, "  faster by the same estimate, but %s has no %s: %s (%+.1f %%)\n", job_target(x->job), x->lacks,
+                decision_text(x->arena, x->job, &x->beyond.decision),
+                100 * (x->beyond.estimate.step_time_s / c->estimate.step_time_s - 1));
     const struct candidate *l = &x->left_out;
     double other = x->has_left_out ? l->estimate.step_time_s / c->estimate.step_time_s - 1 : 0;
     if (!c->emittable && x->has_left_out)
@@ -160,6 +164,14 @@ static void print_shifts(const struct explanation *x, bool all, FILE *out)
     else if (!other && x->found->ncandidates > 1)
         fprintf(out, "  None of the %u best plans would be chosen instead in any of these cases.\n",
                 x->found->ncandidates);
+}
+
+static void print_settings(const struct explanation *x, FILE *out)
+{
+    if (x->settings.n)
+        fprintf(out, "\nSettings of %s, for this plan by the estimate\n", job_target(x->job));
+    for (size_t i = 0; i < x->settings.n; i++)
+        fprintf(out, "  %+6.1f %%  %s\n", 100 * x->settings.at[i].slower, x->settings.at[i].what);
 }
 
 static void print_changes(const struct explanation *x, FILE *out)
@@ -297,6 +309,7 @@ static void print_all(const struct explanation *x, bool all, FILE *out)
                 arena_printf(x->arena, "of %s", units_show_bytes(x->memory_limit_bytes).s), out);
     print_others(x, all, out);
     print_shifts(x, all, out);
+    print_settings(x, out);
     print_changes(x, out);
     print_certificate(x, all, out);
 }

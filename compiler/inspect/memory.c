@@ -9,6 +9,7 @@
 
 #include "compiler/inspect/fitted.h"
 #include "compiler/inspect/table.h"
+#include "compiler/model/sema.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/units.h"
 #include "compiler/support/vec.h"
@@ -129,8 +130,9 @@ static void print_bill(const struct plan *p, FILE *out, struct arena *a, uint32_
     double whole = (double)b.arena_bytes / 100;
     struct fitted head;
     if (fitted_open(&head)) {
-        fprintf(head.stream, "memory of pipeline rank %u (rank %u), at the step's peak %s after its begin\n", role,
-                show_first_rank(p, role), units_show_seconds((double)(r->peak_ns - r->begin_ns) / 1e9).s);
+        fprintf(head.stream, "memory of %spipeline rank %u (rank %u), at the step's peak %s after its begin\n",
+                job_is_modelled(p->job) ? "llmc's programs on " : "", role, show_first_rank(p, role),
+                units_show_seconds((double)(r->peak_ns - r->begin_ns) / 1e9).s);
         fitted_close(&head, width, out);
     }
     for (size_t i = 0; i <= b.lines.n; i++) {
@@ -216,7 +218,7 @@ static void print_plot(const struct plan *p, FILE *out, struct arena *a, uint32_
 static void print_json(const struct plan *p, FILE *out, struct arena *a, uint32_t only, bool with_points)
 {
     struct strbuf b = {0};
-    strbuf_text(&b, "{\"schema\": 1, \"roles\": [");
+    strbuf_json(&b, "{'schema': 1, 'target': %s, 'roles': [", job_target(p->job));
     const char *comma = "";
     for (uint32_t r = 0; r < p->nroles; r++) {
         if (only != NONE && only != r)

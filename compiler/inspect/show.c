@@ -4,9 +4,11 @@
 
 #include "compiler/inspect/fitted.h"
 #include "compiler/inspect/table.h"
+#include "compiler/model/sema.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/support/units.h"
 #include "compiler/support/vec.h"
+#include "compiler/target/target.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -177,6 +179,16 @@ const char *show_job(struct arena *a, const struct job *job)
                         precision[t->precision]);
 }
 
+/* what the files of a plan for another stack are */
+static const char *target_note(struct arena *a, const struct job *job)
+{
+    if (!job_is_modelled(job))
+        return "";
+    const char *launch = job->wishes.target->launch ? PLAN_LAUNCH " and " PLAN_HOSTS " start it; "
+                                                    : "no launch files are written for it; ";
+    return arena_printf(a, "; %sprograms are a model of its step, figures are its own", launch);
+}
+
 static void print_head(const struct plan *p, FILE *out, struct arena *a)
 {
     const struct predicted f = plan_predicted(p);
@@ -186,7 +198,7 @@ static void print_head(const struct plan *p, FILE *out, struct arena *a)
     fprintf(out, "  model      %s\n", show_job(a, p->job));
     fprintf(out, "  plan       %s\n", decision_text(a, p->job, &p->decision));
     fprintf(out, "  stages     %s\n", decision_layout_short(a, &p->decision));
-    fprintf(out, "  target     %s\n", job_target(p->job));
+    fprintf(out, "  target     %s%s\n", job_target(p->job), target_note(a, p->job));
     fprintf(out, "  step       %s, %s tokens/s/GPU, %s/GPU", units_show_seconds(f.step_time_s).s,
             units_show_rate(f.tokens_per_s_per_gpu).s, units_show_flop_s(f.model_flops_per_gpu_s).s);
     if (f.mfu > 0)
@@ -200,7 +212,7 @@ static void print_head(const struct plan *p, FILE *out, struct arena *a)
             fprintf(out, " %s %.2f %%%s", idle_names[k], percent(t->idle_ns[k], whole), k + 1 < NIDLE ? "," : "\n");
     }
     fprintf(out, "  memory     %s of %s on rank %u, the fullest\n", units_show_bytes(f.peak_memory_bytes).s,
-            units_show_bytes(decision_memory_bytes(p->job, p->topo, &p->decision)).s, f.peak_memory_rank);
+            units_show_bytes(cost_memory_limit(p->job, &p->topo->types[p->decision.type].gpu)).s, f.peak_memory_rank);
     const struct whole_run run = plan_run(p);
     if (run.steps)
         fprintf(out, "  run        %s\n             %s\n", run_text(a, &run), run_detail(a, &run, 13));
@@ -208,11 +220,12 @@ static void print_head(const struct plan *p, FILE *out, struct arena *a)
 
 static void print_stages(const struct plan *p, FILE *out, struct arena *a, uint32_t only, uint32_t width)
 {
-    static const struct table_column columns[] = {{"rank", .left = true}, {"layers", .left = true, .wraps = true},
-                                                  {"forward", .may = 2},  {"backward", .may = 3},
-                                                  {"busy", .may = 0},     {"bubble", .may = 0},
-                                                  {"exposed", .may = 0},  {"memory", .may = 0},
-                                                  {"insns", .may = 4}};
+    const char *memory = job_is_modelled(p->job) ? "arena" : "memory";
+    const struct table_column columns[] = {{"rank", .left = true}, {"layers", .left = true, .wraps = true},
+                                           {"forward", .may = 2},  {"backward", .may = 3},
+                                           {"busy", .may = 0},     {"bubble", .may = 0},
+                                           {"exposed", .may = 0},  {memory, .may = 0},
+                                           {"insns", .may = 4}};
     struct table *t = table_new(a, columns, ARRAY_LEN(columns));
     double microbatches = p->decision.microbatches;
     for (uint32_t r = 0; r < p->nroles; r++) {

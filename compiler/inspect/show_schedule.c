@@ -127,8 +127,10 @@ static void print_grid(FILE *out, const struct schedule *s, const struct grid *g
 
 static void schedule_json(const struct plan *p, FILE *out, const struct schedule *s, uint32_t only)
 {
-    fprintf(out, "{\"schema\": 1, \"schedule\": \"%s\", \"stages\": %u, \"microbatches\": %u, \"ranks\": [",
-            schedule_name(p->decision.schedule), s->nstages, s->microbatches);
+    fprintf(
+        out,
+        "{\"schema\": 1, \"target\": \"%s\", \"schedule\": \"%s\", \"stages\": %u, \"microbatches\": %u, \"ranks\": [",
+        job_target(p->job), schedule_name(p->decision.schedule), s->nstages, s->microbatches);
     const char *comma = "";
     for (uint32_t r = 0; r < s->nranks; r++) {
         if (only != NONE && only != r)
@@ -175,7 +177,7 @@ static void code_json(const struct plan *p, FILE *out, uint32_t role)
     const struct program *program = p->train[role];
     const struct sim_role *r = &p->timeline->roles[role];
     struct strbuf b = {0};
-    fprintf(out, "{\"schema\": 1, \"role\": %u, \"instructions\": [", role);
+    fprintf(out, "{\"schema\": 1, \"target\": \"%s\", \"role\": %u, \"instructions\": [", job_target(p->job), role);
     for (uint32_t i = 0; i < program->ninsns; i++) {
         const struct insn *n = &program->insns[i];
         char *text = NULL;

@@ -448,8 +448,9 @@ static void timeline_json(const struct plan *p, FILE *out, struct arena *a, uint
 {
     const struct predicted f = plan_predicted(p);
     struct strbuf b = {0};
-    strbuf_json(&b, "{'schema': 1, 'step_time_s': %g, 'bubble_fraction': %g, 'exposed_comm_fraction': %g, ",
-                f.step_time_s, f.bubble_fraction, f.exposed_comm_fraction);
+    strbuf_json(&b,
+                "{'schema': 1, 'target': %s, 'step_time_s': %g, 'bubble_fraction': %g, 'exposed_comm_fraction': %g, ",
+                job_target(p->job), f.step_time_s, f.bubble_fraction, f.exposed_comm_fraction);
     json_causes(&b, p->timeline->idle_ns);
     strbuf_text(&b, ", \"roles\": [");
     const char *comma = "\n  ";

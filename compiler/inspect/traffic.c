@@ -150,7 +150,7 @@ static void add_flows(struct table *t, const struct plan *p, struct arena *a, co
 static void print_json(const struct plan *p, FILE *out, struct arena *a, uint32_t only)
 {
     struct strbuf b = {0};
-    strbuf_text(&b, "{\"schema\": 1, \"traffic\": [");
+    strbuf_json(&b, "{'schema': 1, 'target': %s, 'traffic': [", job_target(p->job));
     const char *comma = "";
     for (uint32_t r = 0; r < p->nroles; r++) {
         if (only != NONE && only != r)

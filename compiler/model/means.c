@@ -16,6 +16,11 @@ uint32_t means_of(const struct job *job, enum target_row row)
     return job->wishes.target ? job->wishes.target->has[row] : UINT32_MAX;
 }
 
+uint32_t means_setting(const struct job *job, enum target_row row)
+{
+    return job->wishes.settings ? job->wishes.settings[row].bit : 0;
+}
+
 /* are the axes that have more than one rank in that order? */
 static bool in_order(const struct decision *d, const enum axis *order)
 {
@@ -94,6 +99,8 @@ static void needs_of_job(const struct job *job, uint32_t *needs)
     needs[TARGET_precision] = precision_of(&job->train);
     needs[TARGET_numbers] = numbers_of(&job->train);
     needs[TARGET_optimizer] = job->train.optimizer == OPT_SGD ? 2 : 1;
+    for (enum target_row row = TARGET_SETTINGS; row < TARGET_ROWS; row++)
+        needs[row] = means_setting(job, row);
 }
 
 static void needs_of(const struct job *job, const struct decision *d, uint32_t *needs)
@@ -136,7 +143,8 @@ uint32_t means_lacking(struct arena *a, const struct target *t, const struct job
         return 0;
     needs_of(job, d, needs);
     for (enum target_row row = 0; row < TARGET_ROWS; row++)
-        for (uint32_t rest = needs[row] & ~t->has[row]; rest && n < most; rest &= rest - 1)
+        for (uint32_t rest = needs[row] & ~(t->has[row] | (row == TARGET_experts ? NO_EP : 0)); rest && n < most;
+             rest &= rest - 1)
             lacks[n++] = target_phrase(a, row, rest);
     for (uint32_t i = 0; i < t->nclashes && n < most; i++) {
         const struct target_clash *x = &t->clashes[i];
@@ -167,7 +175,8 @@ static void refuse(struct arena *a, struct diag *d, const struct target *t, enum
         diag_help(d, "of '%s' it has %s; or write 'target %s', which has all", target_row_name(row),
                   target_words(a, row, t->has[row]), TARGET_DEFAULT);
     else
-        diag_help(d, "leave that out, or write 'target %s', which has it", TARGET_DEFAULT);
+        diag_help(d, row < TARGET_SETTINGS ? "leave that out, or write 'target " TARGET_DEFAULT "', which has it"
+                                           : "leave that out: it is a setting of other targets");
 }
 
 /* what the plan block pins: of a list of schedules one is enough */
@@ -209,18 +218,24 @@ bool means_check(struct arena *a, struct diag *d, const struct job *job)
     const struct wishes *w = &job->wishes;
     uint32_t needs[TARGET_ROWS] = {0};
     bool good = true;
-    if (!t || t->everything)
+    if (!t)
         return true;
     needs_of_job(job, needs);
-    for (enum target_row row = 0; row < TARGET_ROWS; row++) {
-        struct span at = row == TARGET_offload     ? w->offload_span
+    for (enum target_row row = t->everything ? TARGET_SETTINGS : 0; row < TARGET_ROWS; row++) {
+        struct span at = row >= TARGET_SETTINGS    ? w->settings ? w->settings[row].span : w->span
+                         : row == TARGET_offload   ? w->offload_span
                          : row == TARGET_overlap   ? w->overlap_span
                          : row == TARGET_optimizer ? job->train.optimizer_span
                                                    : job->train.precision_span;
         uint32_t missing = (needs[row] | pinned(job, row, &at)) & ~t->has[row];
+        bool idle = row >= TARGET_SETTINGS && needs[row] && !missing && !model_has_experts(&job->model);
         if (missing)
             refuse(a, d, t, row, missing, at);
-        good = good && !missing;
+        if (idle) {
+            diag_error(d, at, "target", "no plan: %s is for models with experts", target_phrase(a, row, needs[row]));
+            diag_help(d, "drop the line");
+        }
+        good = good && !missing && !idle;
     }
     return good;
 }

@@ -12,6 +12,8 @@ enum means_order { MEANS_TP_CP_DP_PP = 1, MEANS_TP_CP_PP_DP = 2, MEANS_ANOTHER_O
 enum means_order means_order(const struct decision *d);
 /* the words of a row that the job's target has, as bits */
 uint32_t means_of(const struct job *job, enum target_row row);
+/* the bit of the word that the plan block chooses of a setting, 0: none */
+uint32_t means_setting(const struct job *job, enum target_row row);
 /* Does the job's target have a word of a row never beside that word of another row? */
 bool means_exclude(const struct job *job, enum target_row row, uint32_t bit, enum target_row other, uint32_t with);
 /* Are all words that the decision needs among them, and none beside one that excludes it?  false, with

@@ -193,6 +193,11 @@ enum schedule_kind {
     NSCHEDULES
 };
 struct target;
+/* a setting of the target: the bit of its word, 0 where none is chosen */
+struct setting_wish {
+    uint32_t bit;
+    struct span span;
+};
 struct schedule_wish {
     enum schedule_kind kind;
     uint32_t group;   /* interleaved(group=N), 0 = default */
@@ -266,10 +271,11 @@ struct wishes {
     enum objective objective;
     double step_time_s, finish_s; /* limits, 0 = none */
     struct span step_time_span, finish_span;
-    const struct target *target;   /* the stack that runs the plan; NULL, where no file says: one that has everything */
-    bool targeted;                 /* the file names it */
-    const char *profile_name;      /* "llmrun"; if not said, the target's */
-    const struct profile *profile; /* includes the file's `adjust` statements */
+    const struct target *target; /* the stack that runs the plan; NULL, where no file says: one that has everything */
+    const struct setting_wish *settings; /* by row of target.def; NULL: none */
+    bool targeted;                       /* the file names it, or a profile */
+    const char *profile_name;            /* "llmrun"; if not said, the target's */
+    const struct profile *profile;       /* includes the file's `adjust` statements */
     /* profile of the stack whose memory the programs take, see job_emits(); NULL: that of `profile` */
     const struct profile *emitted;
     uint32_t nadjusts;

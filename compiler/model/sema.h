@@ -6,6 +6,7 @@
 
 #include "compiler/model/ast.h"
 #include "compiler/model/model.h"
+#include "compiler/target/target.h"
 
 /* Reads, parses and checks; NULL where the diagnostics hold an error.  sets: "key=value" texts as given to --set. */
 struct job *job_read(struct arena *a, struct diag *d, const char *path, const char *const *sets, uint32_t nsets);
@@ -16,6 +17,10 @@ struct job *job_parse(struct arena *a, struct diag *d, struct source *source, co
  * memory is estimated as llmrun uses it, whatever stack the profile describes, and only time as that stack takes it.
  * For another target both are its own. */
 void job_emits(struct arena *a, struct job *job);
+/* the same job for another target, with that one's numbers; not yet emitted */
+struct job *job_for_target(struct arena *a, const struct job *job, const char *target);
+/* the same job with one setting of its target chosen, for comparisons of modelled figures */
+struct job *job_with_setting(struct arena *a, const struct job *job, enum target_row row, uint32_t bit);
 /* Is the plan for another stack than llmrun, so that its programs are a model of what that does? */
 bool job_is_modelled(const struct job *job);
 

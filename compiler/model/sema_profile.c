@@ -70,10 +70,55 @@ bool job_is_modelled(const struct job *job)
     return job->wishes.target && strcmp(job->wishes.target->name, TARGET_DEFAULT) != 0;
 }
 
+/* the numbers of the profile's stack, as settings and then the user change them; false: there is no such profile */
+static bool numbers_of(const struct wishes *w, struct profile *p)
+{
+    if (!profile_find(p, w->profile_name))
+        return false;
+    for (enum target_row row = TARGET_SETTINGS; w->target && w->settings && row < TARGET_ROWS; row++)
+        target_set(w->target, row, w->settings[row].bit, p);
+    profile_adjust(p, w->adjusts, w->nadjusts);
+    return true;
+}
+
+struct job *job_for_target(struct arena *a, const struct job *job, const char *target)
+{
+    struct job *own = ARENA_NEW(a, struct job);
+    struct profile *p = ARENA_NEW(a, struct profile);
+    *own = *job;
+    own->wishes.target = target_find(a, target);
+    own->wishes.profile_name = own->wishes.target->profile;
+    own->wishes.profile = p;
+    own->wishes.emitted = NULL;
+    numbers_of(&own->wishes, p);
+    return own;
+}
+
+struct job *job_with_setting(struct arena *a, const struct job *job, enum target_row row, uint32_t bit)
+{
+    struct job *own = ARENA_NEW(a, struct job);
+    struct profile *p = ARENA_NEW(a, struct profile);
+    struct setting_wish *settings = ARENA_ARRAY(a, struct setting_wish, TARGET_ROWS);
+    *own = *job;
+    if (job->wishes.settings)
+        memcpy(settings, job->wishes.settings, TARGET_ROWS * sizeof *settings);
+    settings[row].bit = bit;
+    own->wishes.settings = settings;
+    own->wishes.profile = p;
+    own->wishes.emitted = job->wishes.emitted ? p : NULL;
+    numbers_of(&own->wishes, p);
+    return own;
+}
+
 static void sema_target(struct check *c, const struct binding *words, struct wishes *w)
 {
-    w->targeted = bound_set(words, "target");
+    w->targeted = bound_set(words, "target") || bound_set(words, "profile");
     w->target = target_find(c->arena, bound_name(words, "target"));
+    struct setting_wish *settings = ARENA_ARRAY(c->arena, struct setting_wish, TARGET_ROWS);
+    for (enum target_row row = TARGET_SETTINGS; row < TARGET_ROWS; row++) /* 'auto' is no word of them */
+        settings[row] = (struct setting_wish){target_bit(row, bound_name(words, target_row_name(row))),
+                                              bound_find(words, target_row_name(row))->value.span};
+    w->settings = settings;
     w->profile_name = bound_set(words, "profile") ? bound_name(words, "profile")
                       : w->target                 ? w->target->profile
                                                   : TARGET_DEFAULT;
@@ -84,8 +129,7 @@ void sema_profile(struct check *c, const struct binding *words, struct wishes *w
     struct profile *p = ARENA_NEW(c->arena, struct profile);
     sema_target(c, words, w);
     w->profile = p;
-    if (profile_find(p, w->profile_name)) {
-        profile_adjust(p, w->adjusts, w->nadjusts);
+    if (numbers_of(w, p)) {
         if (w->sequence_parallel == TRI_AUTO && p->sequence_parallel < 0.5)
             w->sequence_parallel = TRI_NO;
         return;

@@ -8,6 +8,7 @@
 
 #include "compiler/origin/origin.h"
 
+#include "compiler/export/export.h"
 #include "compiler/support/strbuf.h"
 
 #include <jansson.h>
@@ -80,8 +81,10 @@ static struct plan *compile_own(struct arena *a, const struct plan *p, const str
 /* q: of the folder's inputs; its plan.json names the overrides as the folder does */
 static void compare(struct arena *a, const struct plan *p, struct plan *q, struct origin *o)
 {
+    struct export x = {.arena = a};
     q->nsets = p->nsets;
     q->sets = p->sets;
+    export_launch(&x, q);
     origin_files(a, p, q, o);
 }
 

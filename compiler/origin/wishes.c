@@ -7,6 +7,7 @@
 
 #include "compiler/origin/origin.h"
 
+#include "compiler/model/means.h"
 #include "compiler/model/parse.h"
 #include "compiler/search/space.h"
 #include "compiler/support/strbuf.h"
@@ -164,6 +165,12 @@ static void obey_layout(struct obeying *b)
 static void obey_overlap(struct obeying *b)
 {
     const char *why = "";
+    if (!means_allow(b->arena, b->plan->job, &b->plan->decision, &why))
+        origin_add(b->origin, &(struct difference){.file = "plan.json",
+                                                   .key = "target",
+                                                   .role = NONE,
+                                                   .instruction = NONE,
+                                                   .message = arena_printf(b->arena, "target %s", why)});
     if (!decision_emittable(b->arena, b->plan->job, &b->plan->decision, &why))
         origin_add(b->origin,
                    &(struct difference){.file = "plan.json",

@@ -2,7 +2,8 @@
 #define LLMC_SEARCH_H
 
 /* Search over legal decisions: space.c enumerates what wishes, job and cluster allow; search.c bounds and ranks;
- * neighbours.c answers what would happen if one thing were different; blame.c explains why nothing was found. */
+ * neighbours.c answers what would happen if one thing were different, beyond.c what with another target; blame.c
+ * explains why nothing was found. */
 
 #include "compiler/cost/cost.h"
 
@@ -73,6 +74,20 @@ struct search_result *search(struct arena *a, struct diag *d, const struct job *
  * there is none or no limit is stated. */
 bool search_gpus_needed(struct arena *a, const struct job *job, const struct topo *topo, bool emit_only,
                         struct candidate *out);
+
+/* Finds the best decision that the job's target has not all means for, by its own figures and with so much work; false
+ * where the best of all is one that it has.  *lacks: what it has not, as "schedule zb_v". */
+bool search_beyond(struct arena *a, const struct job *job, const struct topo *topo, uint64_t budget,
+                   struct candidate *x, const char **lacks);
+/* The best decision for each target, by its own figures; returns how many targets there are. */
+struct target_best {
+    const struct job *job; /* with this target */
+    bool found;
+    struct candidate candidate;
+    const char *why; /* there is none, or NULL */
+};
+uint32_t search_targets(struct arena *a, const struct job *job, const struct topo *topo, uint64_t budget,
+                        struct target_best **out);
 
 /* The choices that make up a decision.  A neighbour differs from the winner in one of them: it has the best other
  * value while the others keep theirs; dp makes up for the number of GPUs, microbatches and shard follow, and stages

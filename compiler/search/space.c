@@ -348,7 +348,9 @@ static void sort_schedules(struct space *s)
 static bool schedule_offered(const struct space *s, enum schedule_kind k)
 {
     uint32_t no_ep = target_bit(TARGET_experts, "no_ep");
+    uint32_t overlap = means_setting(s->job, TARGET_expert_overlap);
     return means_of(s->job, TARGET_schedule) >> k & 1 &&
+           !(overlap && means_exclude(s->job, TARGET_schedule, 1u << k, TARGET_expert_overlap, overlap)) &&
            (s->experts || !means_exclude(s->job, TARGET_schedule, 1u << k, TARGET_experts, no_ep));
 }
 
@@ -375,7 +377,8 @@ static bool space_schedules(struct diag *d, struct space *s)
         /* not a starting point for 'auto': it has two copies of the model */
         if (automatic && w->nschedules && all[k] == SCHED_DUALPIPE)
             continue;
-        if (!schedule_offered(s, all[k]))
+        bool alone = automatic && all[k] == SCHED_1F1B; /* one rank's actions, which any target has */
+        if (!alone && !schedule_offered(s, all[k]))
             continue;
         for (uint32_t i = 0; i < (automatic ? 1 : w->nschedules); i++)
             if (automatic || w->schedules[i].kind == all[k]) {

@@ -61,6 +61,13 @@ bool target_help_of(FILE *out, const char *name)
                                    target_phrase(a, x->row[1], x->bit[1])));
         print_wrapped(out, "", x->source);
     }
+    for (uint32_t i = 0; t && i < t->nnumbers; i++) {
+        const struct target_number *x = &t->numbers[i];
+        print_wrapped(
+            out, "  sets",
+            arena_printf(a, "%s: %s %g", target_phrase(a, x->row, x->bit), x->adjust.param->name, x->adjust.value));
+        print_wrapped(out, "", x->source);
+    }
     arena_free(a);
     return t;
 }

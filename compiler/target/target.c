@@ -3,6 +3,9 @@
 
 #include "compiler/target/target.h"
 
+#include "compiler/support/strbuf.h"
+
+#include <stdlib.h>
 #include <string.h>
 
 /* of schedule.def, then those orders that come as a file */
@@ -17,12 +20,13 @@ static const struct row {
     const char *name, *words, *phrase, *meaning;
 } rows[] = {
 #define ROW(name, words, phrase, meaning) {#name, words, phrase, meaning},
+#define SETTING(name, words, phrase, meaning) {#name, words, phrase, meaning},
 #include "compiler/target/target.def"
-#undef ROW
 };
 
 struct builtin {
-    const char *name, *text;
+    const char *name;
+    const char *const *lines;
 };
 static const struct builtin builtins[] = {
 #include "compiler/target/builtin.inc"
@@ -105,6 +109,27 @@ static bool parse_clash(struct target *t, const char *at, const char *source)
     return true;
 }
 
+/* "dispatcher alltoall ep_once_per_node 0" */
+static bool parse_number(struct arena *a, struct target *t, const char *at, const char *source)
+{
+    const char *word;
+    struct target_number x = {.source = source};
+    size_t n = next_word(&at, &word);
+    x.row = row_of(word, n);
+    n = next_word(&at, &word);
+    x.bit = x.row < TARGET_ROWS ? bit_of(x.row, word, n) : 0;
+    n = next_word(&at, &word);
+    const struct profile_param *param = x.adjust.param = profile_param(arena_strndup(a, word, n));
+    n = next_word(&at, &word);
+    char *end;
+    x.adjust.value = strtod(word, &end);
+    if (!x.bit || x.row < TARGET_SETTINGS || !param || !n || end != word + n || x.adjust.value < param->low ||
+        x.adjust.value > param->high || next_word(&at, &word) || t->nnumbers == TARGET_NUMBERS)
+        return false;
+    t->numbers[t->nnumbers++] = x;
+    return true;
+}
+
 /* a line without its newline and what comment it has; what is wrong with it, or NULL */
 static const char *parse_line(struct arena *a, struct target *t, char *line)
 {
@@ -128,6 +153,8 @@ static const char *parse_line(struct arena *a, struct target *t, char *line)
     }
     if (!strcmp(key, "never"))
         return parse_clash(t, rest, source) ? NULL : "an exclusion is written: never ROW WORD with ROW WORD";
+    if (!strcmp(key, "sets"))
+        return parse_number(a, t, rest, source) ? NULL : "a setting's number is written: sets ROW WORD PARAMETER VALUE";
     enum target_row row = row_of(key, n);
     if (row == TARGET_ROWS)
         return "unknown row";
@@ -158,9 +185,19 @@ struct target *target_parse(struct arena *a, const char *name, const char *text,
     if (!t->title || !t->profile)
         return NULL;
     t->everything = !t->nclashes;
-    for (int row = 0; row < TARGET_ROWS; row++)
+    for (int row = 0; row < TARGET_SETTINGS; row++)
         t->everything = t->everything && t->has[row] == all_bits((enum target_row)row);
     return t;
+}
+
+static const char *text_of(struct arena *a, const char *const *lines)
+{
+    struct strbuf text = {0};
+    for (size_t i = 0; lines[i]; i++)
+        strbuf_text(&text, lines[i]);
+    const char *whole = arena_strndup(a, text.text, text.length);
+    strbuf_free(&text);
+    return whole;
 }
 
 const struct target *target_find(struct arena *a, const char *name)
@@ -169,8 +206,15 @@ const struct target *target_find(struct arena *a, const char *name)
     const char *why;
     for (size_t i = 0; i < NBUILTINS; i++)
         if (!strcmp(builtins[i].name, name))
-            return target_parse(a, builtins[i].name, builtins[i].text, &line, &why);
+            return target_parse(a, builtins[i].name, text_of(a, builtins[i].lines), &line, &why);
     return NULL;
+}
+
+void target_set(const struct target *t, enum target_row row, uint32_t bit, struct profile *p)
+{
+    for (uint32_t i = 0; i < t->nnumbers; i++)
+        if (t->numbers[i].row == row && t->numbers[i].bit == bit)
+            profile_adjust(p, &t->numbers[i].adjust, 1);
 }
 
 const char *target_name(size_t i)

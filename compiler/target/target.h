@@ -4,6 +4,7 @@
 /* The software stacks that plans are made for: what each has, by the rows of target.def, where that is written down,
  * and which profile its figures come from.  *.target beside this file are those that come with the compiler. */
 
+#include "compiler/profile/profile.h"
 #include "compiler/support/arena.h"
 
 #include <stdbool.h>
@@ -12,9 +13,10 @@
 
 enum target_row {
 #define ROW(name, words, phrase, meaning) TARGET_##name,
+#define SETTING(name, words, phrase, meaning) TARGET_##name,
 #include "compiler/target/target.def"
-#undef ROW
-    TARGET_ROWS
+    TARGET_ROWS,
+    TARGET_SETTINGS = TARGET_dispatcher /* the first of them */
 };
 
 /* two words that the stack has, but not together */
@@ -23,17 +25,26 @@ struct target_clash {
     uint32_t bit[2];
     const char *source;
 };
-enum { TARGET_CLASHES = 16 };
+/* a number of the profile that a setting changes */
+struct target_number {
+    enum target_row row;
+    uint32_t bit;
+    struct profile_adjust adjust;
+    const char *source;
+};
+enum { TARGET_CLASHES = 24, TARGET_NUMBERS = 16 };
 
 struct target {
     const char *name, *title;
     const char *profile;             /* whose numbers its figures come from */
     const char *launch;              /* the target of `llmc export` that writes its launch files; NULL: none does */
-    bool everything;                 /* has every word of every row, together with any other */
+    bool everything;                 /* has every word of every row but settings, together with any other */
     uint32_t has[TARGET_ROWS];       /* bits by word, in the row's order */
     const char *source[TARGET_ROWS]; /* "" where the file names none */
     uint32_t nclashes;
     struct target_clash clashes[TARGET_CLASHES];
+    uint32_t nnumbers;
+    struct target_number numbers[TARGET_NUMBERS];
 };
 
 #define TARGET_DEFAULT "llmrun"
@@ -48,6 +59,9 @@ const char *target_name(size_t i);
 /* for people: all of them side by side; one with its sources, false if there is none */
 void target_help(FILE *out);
 bool target_help_of(FILE *out, const char *name);
+
+/* changes the profile's numbers as the word of that setting does; bit 0: none is chosen */
+void target_set(const struct target *t, enum target_row row, uint32_t bit, struct profile *p);
 
 const char *target_row_name(enum target_row row);
 const char *target_row_meaning(enum target_row row);

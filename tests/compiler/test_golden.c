@@ -264,7 +264,7 @@ static void write_found(struct golden *g, const struct job *job, const struct to
         fprintf(g->text, "%s\n", decision_text(g->a, job, &r->closest.decision));
     r->seconds = 0; /* which differs from run to run */
     if (r->ncandidates)
-        estimate_print(job, topo, r, 100, g->text);
+        estimate_print(job, topo, r, &(struct estimate_more){0}, 100, g->text);
 }
 
 static void write_around(struct golden *g, const struct job *job, const struct topo *topo, const struct search_result *r)

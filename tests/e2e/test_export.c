@@ -49,6 +49,29 @@ static void test_hosts(void)
          0);
 }
 
+/* A plan for Megatron-Core has its launch files beside it, which are export's; it is proved and made again like any
+ * other; llmrun replays it and says that it is another's. */
+static void test_launch(void)
+{
+    char dir[E2E_PATH];
+    e2e_folder(dir, "launch");
+    said(
+        dir,
+        e2e_shell(
+            dir,
+            "{ $L plan plans/tiny-llama/model.llm topologies/cpu8.xml --set target=megatron-core --set 'batch=16 sequences' "
+            "--set 'adjust=context_gib = 0.1' --set 'adjust=communicator_mib = 8' -q -o $D/p >/dev/null && "
+            "$L export $D/p --to megatron | cmp - $D/p/launch.sh && $L export $D/p --to hosts | cmp - $D/p/hosts && "
+            "$L check $D/p && $L show $D/p | grep -q 'target  *megatron-core; launch.sh and hosts start it' && "
+            "seq -w 100000 199999 >$D/t && $L tokens $D/t -o $D/tokens && $R $D/p --data $D/tokens --steps 1 2>$D/run && "
+            "grep -q 'the plan is for megatron-core: these programs compute the same step' $D/run && "
+            "$L plan plans/tiny-llama/model.llm topologies/cpu8.xml --set target=torchtitan --set 'batch=16 sequences' "
+            "--set 'adjust=context_gib = 0.1' --force -q -o $D/p >/dev/null && test ! -e $D/p/launch.sh && "
+            "{ $L plan tests/cases/oracles/gemma2-2b.llm topologies/h100x8.xml --set target=megatron-core -q -o $D/q 2>$D/no; "
+            "test $? = 1; } && grep -q 'no plan: target megatron-core cannot be told of a soft cap of scores' $D/no; } >$D/said 2>&1\n"),
+        0);
+}
+
 static void test_refused(void)
 {
     static const struct {
@@ -83,4 +106,5 @@ void suite_export(void)
     CU_add_test(s, "torch's CSV has the actions of the programs", test_torch_csv);
     CU_add_test(s, "nodes in order", test_hosts);
     CU_add_test(s, "what a target cannot be told", test_refused);
+    CU_add_test(s, "launch files of a plan for a target", test_launch);
 }

@@ -64,7 +64,7 @@ function lessonOf(a) {
 // numbers of the JSON that nothing above shows
 function restOf(a) {
   const known = new Set(["schema", "model", "cluster", "decision", "predicted", "emittable", "cannot_emit", "time", "memory", "memory_limit_bytes",
-    "traffic", "formulas", "profile", "extrapolated", "search", "candidates"]), rows = [];
+    "traffic", "formulas", "target", "profile", "extrapolated", "search", "candidates"]), rows = [];
   const add = (name, v) => {
     if (v && typeof v === "object") for (const [key, x] of Object.entries(v)) add(name ? `${name}.${key}` : key, x);
     else rows.push([name, { text: typeof v === "number" ? v.toLocaleString("en", { maximumSignificantDigits: 6 }) : "" + v, value: v }]);

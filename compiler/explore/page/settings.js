@@ -34,7 +34,8 @@ function settingsOf(job) {
     { group: "run", key: "sequence", label: "sequence", values: powers(64, 1 << 20), found: () => job.model.sequence },
     { group: "run", key: "batch", label: "batch, sequences", values: powers(1, 1 << 16), found: () => job.model.batch,
       word: v => `batch=${v} sequences` },
-    { group: "run", key: "profile", label: "software stack", menu: job.profiles, found: a => a.profile },
+    { group: "run", key: "target", label: "target", menu: job.targets, found: a => a.target },
+    { group: "run", key: "profile", label: "its numbers", menu: job.profiles, found: a => a.profile },
     { group: "run", key: "budget", label: "search at most", menu: [1000, 10000, 100000, 1000000, 10000000], option: true,
       found: a => a.search.budget },
   ];

@@ -453,7 +453,7 @@ static void check_table(const struct job *job, const struct topo *topo, const st
     char *text = NULL, want[480];
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
-    estimate_print(job, topo, found, 100, out);
+    estimate_print(job, topo, found, &(struct estimate_more){0}, 100, out);
     fclose(out);
     for (uint32_t i = 1; i < found->ncandidates; i++) {
         const json_t *p = json_object_get(json_array_get(all, i - 1), "predicted");
@@ -474,7 +474,7 @@ static void check_returned(const struct job *job, const struct topo *topo, const
     CU_ASSERT_PTR_NOT_NULL_FATAL(none);
     for (int i = 0; i < 20 && !settled; i++) {
         struct mallinfo2 before = mallinfo2();
-        estimate_print(job, topo, found, 100, none);
+        estimate_print(job, topo, found, &(struct estimate_more){0}, 100, none);
         settled = mallinfo2().uordblks <= before.uordblks;
     }
     CU_ASSERT(settled);

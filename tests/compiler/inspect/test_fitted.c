@@ -86,7 +86,7 @@ struct asked {
 
 static void view_estimate(struct asked *q, uint32_t width, FILE *out)
 {
-    estimate_print(q->job, q->topo, q->f.found, width, out);
+    estimate_print(q->job, q->topo, q->f.found, &(struct estimate_more){0}, width, out);
 }
 
 static void view_explain(struct asked *q, uint32_t width, FILE *out)
