@@ -144,7 +144,8 @@ void figures_check_waiting(const struct seen *x)
     CU_ASSERT_EQUAL_FATAL(json_array_size(all), nroles(x));
     for (size_t r = 0, i; r < nroles(x); r++) {
         const json_t *role = json_array_get(all, r), *list = json_object_get(role, "for");
-        double waits = json_number_value(json_object_get(role, "waits")), pid = role_rank(x, r), last = 1, others = 0;
+        double waits = json_number_value(json_object_get(role, "waits")), pid = role_rank(x, r), last = 1;
+        size_t others = 0;
         double transfers = json_number_value(json_object_get(role, "transfers"));
         CU_ASSERT(near(waits + transfers, 1 - 1e-6 * busy_us(x->trace, pid, &end) / step));
         CU_ASSERT(near(waits, idle_slices_s(x, pid, -1, false) / step));
