@@ -98,7 +98,15 @@ static void test_one_core(void)
     sched_setaffinity(0, sizeof all, &all);
 }
 
-/* Leaves the process no room for a thread's stack.  Runs first: stacks of threads that have ended are used again. */
+static void *hold(void *gate)
+{
+    pthread_mutex_lock(gate);
+    pthread_mutex_unlock(gate);
+    return NULL;
+}
+
+/* Leaves the process no room for a thread's stack.  Runs first: stacks of threads that have ended, also of those that a
+ * library had before this process was forked, are used again; what is left of these is taken here. */
 static void test_no_threads(void)
 {
     struct rlimit had, none;
@@ -113,8 +121,17 @@ static void test_no_threads(void)
         test_skip("address space cannot be limited");
         return;
     }
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t held[64];
+    uint32_t nheld = 0;
+    pthread_mutex_lock(&gate);
+    while (nheld < ARRAY_LEN(held) && !pthread_create(&held[nheld], NULL, hold, &gate))
+        nheld++;
     CU_ASSERT_EQUAL(run(MOST), MOST);
     CU_ASSERT_EQUAL(meet_all(8), 1);
+    pthread_mutex_unlock(&gate);
+    while (nheld)
+        pthread_join(held[--nheld], NULL);
     setrlimit(RLIMIT_AS, &had);
 }
 
