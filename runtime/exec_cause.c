@@ -4,8 +4,8 @@
 
 #include "runtime/exec_play.h"
 #include "runtime/mpi_ranks.h"
+#include "runtime/sentence.h"
 
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,30 +14,12 @@ enum { SHOWN = 4 /* instructions of a circle */ };
 struct place { /* a queue's head */
     uint32_t rank, queue, insn;
 };
-struct words {
-    char *out;
-    size_t size, n;
-};
-
-static void say(struct words *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void say(struct words *w, const char *format, ...)
+static void say_rank(struct sentence *w, const struct exec *e, uint32_t rank)
 {
-    va_list ap;
-    va_start(ap, format);
-    int n = vsnprintf(w->out + w->n, w->size - w->n, format, ap);
-    va_end(ap);
-    w->n += n < 0 ? 0 : (size_t)n;
-    w->n = w->n < w->size ? w->n : w->size - 1;
+    say_rank_of(w, rank, e->s.world->hosts ? e->s.world->hosts[rank] : NULL);
 }
 
-static void say_rank(struct words *w, const struct exec *e, uint32_t rank)
-{
-    say(w, "rank %u", rank);
-    if (e->s.world->hosts)
-        say(w, " on %s", e->s.world->hosts[rank]);
-}
-
-static void say_insn(struct words *w, const struct program *p, uint32_t insn)
+static void say_insn(struct sentence *w, const struct program *p, uint32_t insn)
 {
     char text[600] = "";
     FILE *f = fmemopen(text, sizeof text, "w");
@@ -108,7 +90,7 @@ static bool member_wait(const struct exec *e, const struct place *at, struct pla
 }
 
 /* the last of a way: it waits for nothing that has not come */
-static void say_end(struct words *w, const struct exec *e, const struct place *at)
+static void say_end(struct sentence *w, const struct exec *e, const struct place *at)
 {
     static const char *const doing[] = {"starting", "between two steps", "saving", "at its end"};
     const struct program *p = exec_program_of(e, at->rank);
@@ -137,7 +119,7 @@ static void say_end(struct words *w, const struct exec *e, const struct place *a
 }
 
 /* a circle, from `at` back to it */
-static void say_circle(struct words *w, const struct exec *e, struct place at)
+static void say_circle(struct sentence *w, const struct exec *e, struct place at)
 {
     struct place first = at, next;
     say(w, "the plan itself stands still, and would on any machine: ");
@@ -157,7 +139,7 @@ static void say_circle(struct words *w, const struct exec *e, struct place at)
 }
 
 /* along what is waited for, as far as it goes */
-static void follow(struct words *w, const struct exec *e, struct place at)
+static void follow(struct sentence *w, const struct exec *e, struct place at)
 {
     uint32_t most = e->s.world->nranks * NQUEUES;
     for (uint32_t steps = 0; steps <= 2 * most; steps++) {
@@ -181,7 +163,7 @@ static void follow(struct words *w, const struct exec *e, struct place at)
 void exec_cause(const struct exec *e, char *out, size_t size)
 {
     const struct world *w = e->s.world;
-    struct words words = {out, size, 0};
+    struct sentence words = {out, size, 0};
     *out = 0;
     if (w->remote && w->rank) /* only rank 0 knows of the others */
         return;

@@ -2,9 +2,9 @@
  * it waits for longest, over what is planned, and so on.  Nothing is allocated. */
 
 #include "runtime/watch_view.h"
+#include "runtime/sentence.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,29 +13,13 @@ static const double FOLLOWED = 0.01, TOLD = 0.03;
 /* who is waited for waits itself so much less than those that wait for it */
 static const double APART = 0.7;
 
-struct text {
-    char *out;
-    size_t size, n;
-};
-
-static void say(struct text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void say(struct text *t, const char *format, ...)
-{
-    va_list ap;
-    va_start(ap, format);
-    int n = vsnprintf(t->out + t->n, t->size - t->n, format, ap);
-    va_end(ap);
-    t->n += n < 0 ? 0 : (size_t)n;
-    t->n = t->n < t->size ? t->n : t->size - 1;
-}
-
-static void say_bytes(struct text *t, uint64_t bytes)
+static void say_bytes(struct sentence *t, uint64_t bytes)
 {
     bool large = bytes >= (uint64_t)1 << 30;
     say(t, "%.3g%s", (double)bytes / (large ? 0x1p30 : 0x1p20), large ? "GiB" : "MiB");
 }
 
-static void say_time(struct text *t, double s)
+static void say_time(struct sentence *t, double s)
 {
     if (s < 120)
         say(t, "%.0f s", s);
@@ -45,11 +29,9 @@ static void say_time(struct text *t, double s)
         say(t, "%.1f h", s / 3600);
 }
 
-static void say_rank(struct text *t, const struct view *v, uint32_t rank)
+static void say_rank(struct sentence *t, const struct view *v, uint32_t rank)
 {
-    say(t, "rank %u", rank);
-    if (v->hosts)
-        say(t, " on %s", v->hosts[rank]);
+    say_rank_of(t, rank, v->hosts ? v->hosts[rank] : NULL);
 }
 
 /* ---- shares ---- */
@@ -160,7 +142,7 @@ static struct blame find_blame(const struct view *v)
     return (struct blame){.rank = NONE, .share = all / nranks};
 }
 
-static void say_blame(struct text *t, const struct view *v, const struct blame *b)
+static void say_blame(struct sentence *t, const struct view *v, const struct blame *b)
 {
     const char *more = v->planned.nroles ? " more than planned" : "";
     if (b->rank == NONE && b->share < TOLD) {
@@ -178,7 +160,7 @@ static void say_blame(struct text *t, const struct view *v, const struct blame *
 
 /* ---- results ---- */
 
-static void say_results(struct text *t, const struct view *v, bool long_form)
+static void say_results(struct sentence *t, const struct view *v, bool long_form)
 {
     const struct log_step *s = &v->step;
     say(t, "step %llu/%llu", (unsigned long long)s->step, (unsigned long long)v->steps);
@@ -191,7 +173,7 @@ static void say_results(struct text *t, const struct view *v, bool long_form)
         say(t, "  MFU %.1f %%", 100 * v->planned.mfu * v->planned.step_s / s->step_time_s);
 }
 
-static void say_step(struct text *t, const struct view *v)
+static void say_step(struct sentence *t, const struct view *v)
 {
     double s = v->step.step_time_s, planned = v->planned.step_s;
     say(t, "%.4g s a step", s);
@@ -215,7 +197,7 @@ static double mean_waits(const struct view *v, double *planned)
 
 void view_short(const struct view *v, char out[VIEW_WIDTH])
 {
-    struct text t = {out, VIEW_WIDTH, 0};
+    struct sentence t = {out, VIEW_WIDTH, 0};
     double planned, mean = mean_waits(v, &planned);
     say_results(&t, v, false);
     say(&t, "  ");
@@ -259,7 +241,7 @@ static void add(struct view_lines *l, const char *text, uint32_t width, uint32_t
     }
 }
 
-static void add_cut(struct view_lines *l, struct text *t, uint32_t width, bool strong)
+static void add_cut(struct view_lines *l, struct sentence *t, uint32_t width, bool strong)
 {
     if (t->n > width)
         t->out[width] = 0;
@@ -279,7 +261,7 @@ struct row { /* of a rank or a role */
 };
 
 /* a share, and behind it the planned one, if it is known: it is 0 or more */
-static void say_pair(struct text *t, int width, double now, double planned)
+static void say_pair(struct sentence *t, int width, double now, double planned)
 {
     char behind[16] = "";
     if (planned >= 0)
@@ -287,7 +269,7 @@ static void say_pair(struct text *t, int width, double now, double planned)
     say(t, " %*.1f %%%s%-*s", width, 100 * now, *behind ? " " : "", width ? 7 : 0, behind);
 }
 
-static void say_row(struct text *t, const struct view *v, const struct row *x, bool by_role)
+static void say_row(struct sentence *t, const struct view *v, const struct row *x, bool by_role)
 {
     const struct planned_role *p = v->planned.nroles ? &v->planned.roles[x->role] : NULL;
     if (!x->n) {
@@ -356,7 +338,7 @@ static struct row row_of_role(const struct view *v, uint32_t role)
 static void add_rows(const struct view *v, uint32_t width, uint32_t rows, struct view_lines *out)
 {
     char line[VIEW_WIDTH];
-    struct text t = {line, sizeof line, 0};
+    struct sentence t = {line, sizeof line, 0};
     uint32_t room = rows - out->n, nranks = v->ranks->nranks;
     bool by_role = nranks + 1 > room;
     uint32_t n = by_role ? v->ranks->nroles : nranks, shown = n + 1 > room ? room - 2 : n;
@@ -379,7 +361,7 @@ static void add_rows(const struct view *v, uint32_t width, uint32_t rows, struct
 void view_draw(const struct view *v, uint32_t width, uint32_t rows, struct view_lines *out)
 {
     char line[VIEW_WIDTH];
-    struct text t = {line, sizeof line, 0};
+    struct sentence t = {line, sizeof line, 0};
     double planned;
     rows = rows < VIEW_LINES ? rows : VIEW_LINES;
     width = width < VIEW_WIDTH ? width : VIEW_WIDTH;

@@ -248,8 +248,11 @@ void trace_write(const struct plan *p, const uint32_t *ranks, uint32_t nranks, b
         arena_reset(w.arena, mark);
     }
     /* Both ends of an arrow are at the same time, and Perfetto wants to have read its beginning before its end. */
-    for (uint32_t i = 0; i < w.nranks; i++)
+    for (uint32_t i = 0; i < w.nranks; i++) {
+        struct arena_mark mark = arena_mark(w.arena);
         write_queue(&w, w.ranks[i], p->ranks->ranks[w.ranks[i]].role, QUEUE_RECV);
+        arena_reset(w.arena, mark);
+    }
     w.form->end(&w.out, p, w.ranks, w.nranks);
     strbuf_free(&w.out.text);
     arena_free(w.arena);

@@ -341,7 +341,7 @@ static bool bring_together(struct team *t, uint32_t n)
 }
 
 /* Returns how many workers there were; 0: nothing was proved. */
-static uint32_t prove_apart(const struct plan *p, int kind, uint32_t most)
+static uint32_t prove_by_workers(const struct plan *p, int kind, uint32_t most)
 {
     struct arena *scratch = arena_new();
     struct team t = {.lock = PTHREAD_MUTEX_INITIALIZER, .news = PTHREAD_COND_INITIALIZER};
@@ -373,7 +373,7 @@ uint32_t conserve_prove(struct arena *a, const struct plan *p, int kind, uint32_
         if (!prove_program(p, r, kind))
             return 0;
     workers = workers < p->nroles ? workers : p->nroles;
-    uint32_t n = workers > 1 ? prove_apart(p, kind, workers) : 0;
+    uint32_t n = workers > 1 ? prove_by_workers(p, kind, workers) : 0;
     if (n)
         return n;
     prove_alone(a, p, kind, v);

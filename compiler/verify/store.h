@@ -73,11 +73,13 @@ static inline void store_expect_cell(const struct store *s, uint32_t k)
 static inline void store_expect_piece(const struct store *s, uint32_t k)
 {
     const struct cell *c = &s->cells[s->place[k].cell];
+    __builtin_prefetch(&s->near[c->near]);
+    if (!c->n)
+        return;
     const char *piece = (const char *)&c->pieces[s->place[k].hint < c->n ? s->place[k].hint : 0];
     __builtin_prefetch(piece);
     __builtin_prefetch(piece + 64);
     __builtin_prefetch(piece + 128);
-    __builtin_prefetch(&s->near[c->near]);
 }
 /* The piece that is exactly an operand without slot; NULL if there is none.  Valid until the next write. */
 const struct piece *store_whole(struct store *s, const struct operand *o);

@@ -6,6 +6,7 @@
 #include "compiler/model/fmt.h"
 #include "compiler/model/sema.h"
 #include "tests/cases.h"
+#include "tests/texts.h"
 
 #include <CUnit/Basic.h>
 #include <stdio.h>
@@ -13,18 +14,6 @@
 #include <string.h>
 
 #define FOLDER "tests/cases/huggingface/"
-
-static const char *messages(struct arena *a, const struct diag *d)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    diag_print(d, out, false);
-    fclose(out);
-    char *copy = arena_strndup(a, text, size);
-    free(text);
-    return copy;
-}
 
 /* the text's model block; the text must be in the language's canonical form */
 static char *model_block(struct arena *a, char *text)
@@ -52,7 +41,7 @@ static const char *known(struct arena *a, const struct text_case *c)
     struct source s = {arena_printf(a, "%s.json", c->name), c->text, c->size, false};
     char *text = import_huggingface(a, d, &s, c->name, c->nwords > 1 ? c->words[1] : NULL);
     if (!text)
-        return messages(a, d);
+        return text_of_diag(a, d, false);
     struct job *job = job_of(a, d, text);
     CU_ASSERT_PTR_NOT_NULL_FATAL(job);
     uint64_t n = model_parameters(&job->model);
@@ -77,7 +66,7 @@ static const char *refused(struct arena *a, const struct text_case *c)
     if (text && job_of(a, d, text))
         return model_block(a, text);
     CU_ASSERT(diag_errors(d) > 0);
-    return messages(a, d);
+    return text_of_diag(a, d, false);
 }
 
 static void test_refused(void)

@@ -1,9 +1,11 @@
 #include "tests/compiler/inspect/fixture.h"
 
+#include "compiler/llmc.h"
 #include "compiler/lower/lower.h"
 #include "compiler/model/sema.h"
 #include "compiler/place/place.h"
 
+#include <CUnit/CUnit.h>
 #include <string.h>
 
 static const char model_text[] =
@@ -102,4 +104,17 @@ struct plan *fixture_plan(struct arena *a, const struct fixture *f)
     diag_print(diag, stderr, false);
     fprintf(stderr, "fixture: %s\n", why);
     return NULL;
+}
+
+struct plan *fixture_large(struct arena *a)
+{
+    static const char *const sets[] = {"tp=8", "pp=4", "vpp=5", "dp=1", "gpus=32", "schedule=interleaved", "microbatch=1",
+                                       "batch=64 sequences", "recompute=none"};
+    struct diag *d = diag_new(a);
+    struct job *job = job_read(a, d, "plans/llama3-70b/model.llm", sets, 9);
+    struct topo *topo = topo_read(a, d, "topologies/h100-1024.xml");
+    struct plan *p = NULL;
+    CU_ASSERT_FATAL(job && topo);
+    CU_ASSERT_EQUAL_FATAL(compile_best(a, d, job, topo, &(struct compile_options){0}, &p, NULL), STATUS_OK);
+    return p;
 }

@@ -16,5 +16,7 @@ struct fixture {
 };
 /* release with plan_close() before the arena; NULL after printing what is wrong */
 struct plan *fixture_plan(struct arena *a, const struct fixture *f);
+/* Llama 3 70B at tp 8, pp 4, five stages a rank and 64 microbatches, a sixth of whose step is exposed; never NULL */
+struct plan *fixture_large(struct arena *a);
 
 #endif

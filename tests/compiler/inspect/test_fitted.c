@@ -2,6 +2,7 @@
  * in lines that are no wider; tables that leave out what has no room; timelines also in colour and with Unicode. */
 
 #include "tests/compiler/inspect/fixture.h"
+#include "tests/texts.h"
 
 #include "compiler/inspect/estimate.h"
 #include "compiler/inspect/explain.h"
@@ -138,16 +139,8 @@ static void test_widths(void)
  * may be where its columns can go */
 static void test_tables(void)
 {
-    static const char *const sets[] = {"tp=8", "pp=4", "vpp=5", "dp=1", "gpus=32", "schedule=interleaved", "microbatch=1",
-                                       "batch=64 sequences", "recompute=none"};
-    static const char path[] = "tests/cases/tables.txt";
     struct arena *a = arena_new();
-    struct diag *d = diag_new(a);
-    struct job *job = job_read(a, d, "plans/llama3-70b/model.llm", sets, 9);
-    struct topo *topo = topo_read(a, d, "topologies/h100-1024.xml");
-    struct plan *p = NULL;
-    CU_ASSERT_FATAL(job && topo);
-    CU_ASSERT_EQUAL_FATAL(compile_best(a, d, job, topo, &(struct compile_options){0}, &p, NULL), STATUS_OK);
+    struct plan *p = fixture_large(a);
     char *golden = NULL;
     size_t size = 0;
     FILE *all = open_memstream(&golden, &size);
@@ -164,14 +157,7 @@ static void test_tables(void)
         free(text);
     }
     fclose(all);
-    FILE *f = getenv("UPDATE") ? fopen(path, "w") : NULL;
-    if (f) {
-        fputs(golden, f);
-        fclose(f);
-    }
-    struct source *want = source_read(a, d, path, 1 << 20);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(want);
-    CU_ASSERT_STRING_EQUAL(golden, want->text);
+    text_is_golden(golden, "tests/cases/tables.txt");
     free(golden);
     plan_close(p);
     arena_free(a);

@@ -3,6 +3,7 @@
 
 #include "tests/compiler/inspect/fixture.h"
 #include "tests/skip.h"
+#include "tests/texts.h"
 
 #include "compiler/inspect/show.h"
 #include "compiler/llmc.h"
@@ -80,16 +81,8 @@ static void test_sources(void)
 /* tp 8, pp 4, vpp 5, 64 microbatches, a sixth of the step exposed: to be read at 100 columns */
 static void test_large(void)
 {
-    static const char *const sets[] = {"tp=8", "pp=4", "vpp=5", "dp=1", "gpus=32", "schedule=interleaved", "microbatch=1",
-                                       "batch=64 sequences", "recompute=none"};
-    static const char path[] = "tests/cases/pictures/llama3-70b.txt";
     struct arena *a = arena_new();
-    struct diag *d = diag_new(a);
-    struct job *job = job_read(a, d, "plans/llama3-70b/model.llm", sets, 9);
-    struct topo *topo = topo_read(a, d, "topologies/h100-1024.xml");
-    struct plan *p = NULL;
-    CU_ASSERT_FATAL(job && topo);
-    CU_ASSERT_EQUAL_FATAL(compile_best(a, d, job, topo, &(struct compile_options){0}, &p, NULL), STATUS_OK);
+    struct plan *p = fixture_large(a);
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
@@ -99,14 +92,7 @@ static void test_large(void)
         show_timeline(p, out, &o);
     }
     fclose(out);
-    FILE *f = getenv("UPDATE") ? fopen(path, "w") : NULL;
-    if (f) {
-        fputs(text, f);
-        fclose(f);
-    }
-    struct source *want = source_read(a, d, path, 1 << 20);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(want);
-    CU_ASSERT_STRING_EQUAL(text, want->text);
+    text_is_golden(text, "tests/cases/pictures/llama3-70b.txt");
     CU_ASSERT(p->timeline->exposed_comm_fraction > 0.17 && strstr(text, "~") != NULL);
     free(text);
     plan_close(p);

@@ -8,6 +8,7 @@
 #include "compiler/support/strbuf.h"
 #include "tests/compiler/random_plan.h"
 #include "tests/compiler/search/found.h"
+#include "tests/texts.h"
 
 #include <CUnit/Basic.h>
 #include <jansson.h>
@@ -207,18 +208,6 @@ static const struct {
      "--set:1:14: error: no plan: with 'microbatch' = 512 nothing satisfies the rest of the plan block\n"},
 };
 
-static const char *printed(struct arena *a, const struct diag *d)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    diag_print(d, f, false);
-    fclose(f);
-    char *copy = arena_strndup(a, text, size);
-    free(text);
-    return copy;
-}
-
 /* numbers of microbatches and sizes of them that would not fit 32 bits, or the search's usual range */
 static void test_large(void)
 {
@@ -244,7 +233,7 @@ static void test_nothing(void)
     for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++) {
         struct found f = search_example(nothing[i].model, nothing[i].cluster, nothing[i].sets, nothing[i].nsets, 1,
                              nothing[i].emit_only);
-        const char *text = printed(f.a, f.d);
+        const char *text = text_of_diag(f.a, f.d, false);
         CU_ASSERT_EQUAL(f.r->ncandidates, 0);
         CU_ASSERT_EQUAL(diag_errors(f.d), 1);
         CU_ASSERT_PTR_NOT_NULL(strstr(text, nothing[i].message));
@@ -278,7 +267,7 @@ static void test_leftovers(void)
     for (size_t i = 0; i < sizeof leftovers / sizeof *leftovers; i++) {
         uint32_t nsets = leftovers[i].sets[1] ? 2 : 1;
         struct found f = search_example(leftovers[i].model, leftovers[i].cluster, leftovers[i].sets, nsets, 1, true);
-        const char *text = printed(f.a, f.d);
+        const char *text = text_of_diag(f.a, f.d, false);
         CU_ASSERT_EQUAL(f.r->ncandidates, leftovers[i].gpus > 0);
         CU_ASSERT_EQUAL(diag_errors(f.d), leftovers[i].gpus == 0);
         CU_ASSERT_EQUAL(diag_warnings(f.d), leftovers[i].message != NULL);
@@ -312,7 +301,7 @@ static void test_keep(void)
     CU_ASSERT_PTR_NOT_NULL_FATAL(job);
     CU_ASSERT_PTR_NOT_NULL_FATAL(topo);
     CU_ASSERT_EQUAL(search(a, d, job, topo, 1, 0, true)->ncandidates, 0);
-    CU_ASSERT_STRING_EQUAL(printed(a, d),
+    CU_ASSERT_STRING_EQUAL(text_of_diag(a, d, false),
                            "m.llm:17:7: error: no plan: 'tp' must be 16 but a node of 'dgx-a100' has 8 GPUs\n"
                            "   17 |  tp = 16\n      |       ^~\n"
                            "   note: m.llm:18: 'keep tp within node'\n"

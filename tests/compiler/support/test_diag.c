@@ -2,6 +2,7 @@
 
 #include "compiler/support/diag.h"
 #include "compiler/support/vec.h"
+#include "tests/texts.h"
 
 #include <CUnit/Basic.h>
 #include <stdlib.h>
@@ -11,18 +12,6 @@
 static struct source source_of(const char *text)
 {
     return (struct source){.name = "x.llm", .text = text, .size = strlen(text)};
-}
-
-static char *printed(struct arena *a, const struct diag *d, bool colour)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    diag_print(d, out, colour);
-    fclose(out);
-    char *copy = arena_strndup(a, text, size);
-    free(text);
-    return copy;
 }
 
 static void test_form(void)
@@ -35,7 +24,7 @@ static void test_form(void)
     diag_error(d, (struct span){&s, 8, 6}, "word", "unknown word");
     diag_note(d, (struct span){&s, 0, 4}, "the header");
     diag_help(d, "write batch");
-    CU_ASSERT_STRING_EQUAL(printed(a, d, false), "x.llm:2:2: error: unknown word\n"
+    CU_ASSERT_STRING_EQUAL(text_of_diag(a, d, false), "x.llm:2:2: error: unknown word\n"
                                                  "    2 | \tb\xc3\xa4tch\t16M tokens\n"
                                                  "      | \t^~~~~\n"
                                                  "   note: x.llm:1: the header\n"
@@ -43,11 +32,11 @@ static void test_form(void)
                                                  "x.llm:2:8: error: batch of 16 tokens\n"
                                                  "    2 | \tb\xc3\xa4tch\t16M tokens\n"
                                                  "      | \t     \t^~~ help: write 16Mi\n");
-    CU_ASSERT_PTR_NOT_NULL(strstr(printed(a, d, true), "\033[1;31m^~~"));
-    CU_ASSERT_PTR_NULL(strstr(printed(a, d, true), "\033[1;35m"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text_of_diag(a, d, true), "\033[1;31m^~~"));
+    CU_ASSERT_PTR_NULL(strstr(text_of_diag(a, d, true), "\033[1;35m"));
     struct diag *warned = diag_new(a);
     diag_warning(warned, (struct span){&s, 8, 6}, "word", "unusual word");
-    CU_ASSERT_PTR_NOT_NULL(strstr(printed(a, warned, true), "\033[1;35m^~~~~"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text_of_diag(a, warned, true), "\033[1;35m^~~~~"));
     CU_ASSERT_EQUAL(diag_errors(d), 2);
     arena_free(a);
 }
@@ -59,14 +48,14 @@ static void test_hostile(void)
     struct source s = source_of("a\x1b[31m \xff b\xe2\x80\xae"
                                 "c\n");
     diag_warning(d, (struct span){&s, 20, 3}, "x", "name '%s'", "\x1b]0;");
-    CU_ASSERT_STRING_EQUAL(printed(a, d, false), "x.llm:2:1: warning: name '?]0;'\n    2 | \n      | ^\n");
+    CU_ASSERT_STRING_EQUAL(text_of_diag(a, d, false), "x.llm:2:1: warning: name '?]0;'\n    2 | \n      | ^\n");
     diag_error(d, (struct span){&s, 0, 1}, "x", "first");
-    CU_ASSERT_STRING_EQUAL(printed(a, d, false), "x.llm:1:1: error: first\n    1 | a?[31m ? b?c\n      | ^\n"
+    CU_ASSERT_STRING_EQUAL(text_of_diag(a, d, false), "x.llm:1:1: error: first\n    1 | a?[31m ? b?c\n      | ^\n"
                                                  "x.llm:2:1: warning: name '?]0;'\n    2 | \n      | ^\n");
     CU_ASSERT_EQUAL(diag_errors(d), 1);
     CU_ASSERT_EQUAL(diag_warnings(d), 1);
     s.imported = true;
-    CU_ASSERT_STRING_EQUAL(printed(a, d, false),
+    CU_ASSERT_STRING_EQUAL(text_of_diag(a, d, false),
                            "x.llm:1:1: error: first\nx.llm:2:1: warning: name '?]0;'\n");
     arena_free(a);
 }
@@ -82,7 +71,7 @@ static void test_limits(void)
     for (int i = 0; i < 2; i++)
         diag_error(d, (struct span){&s, 1, 1}, "x", "error 3"); /* said already */
     CU_ASSERT_EQUAL(diag_errors(d), 25);
-    const char *text = printed(a, d, false);
+    const char *text = text_of_diag(a, d, false);
     CU_ASSERT(strstr(text, "error 19\n") != NULL);
     CU_ASSERT(strstr(text, "error 20\n") == NULL);
     CU_ASSERT(strstr(text, "too many errors: 5 more not shown\n") != NULL);
@@ -96,7 +85,7 @@ static void test_no_place(void)
     struct diag *d = diag_new(a);
     diag_error(d, (struct span){0}, "memory", "nothing fits in %s", "74GiB");
     diag_help(d, "use more GPUs");
-    CU_ASSERT_STRING_EQUAL(printed(a, d, false), "error: nothing fits in 74GiB\n   help: use more GPUs\n");
+    CU_ASSERT_STRING_EQUAL(text_of_diag(a, d, false), "error: nothing fits in 74GiB\n   help: use more GPUs\n");
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
@@ -167,7 +156,7 @@ static void test_read(void)
         "error: cannot read '%s': larger than 4 bytes\nerror: cannot read '/tmp': it is a folder, not a file\n"
         "error: cannot read '/nowhere/at/all': No such file or directory\n",
         path);
-    CU_ASSERT_STRING_EQUAL(printed(a, d, false), wanted);
+    CU_ASSERT_STRING_EQUAL(text_of_diag(a, d, false), wanted);
     arena_free(a);
 }
 

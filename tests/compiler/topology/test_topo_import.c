@@ -10,6 +10,7 @@
 #include "compiler/topology/topo_table.h"
 #include "tests/cases.h"
 #include "tests/skip.h"
+#include "tests/texts.h"
 
 #include <CUnit/CUnit.h>
 #include <math.h>
@@ -17,18 +18,6 @@
 #include <string.h>
 
 #define FOLDER "tests/cases/topologies-in/"
-
-static const char *messages(struct arena *a, const struct diag *d)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    diag_print(d, out, false);
-    fclose(out);
-    char *copy = arena_strndup(a, text, size);
-    free(text);
-    return copy;
-}
 
 /* What a node's GPUs get by the maker's data-sheet, one direction, in GB/s; of the NICs, in Gb/s. */
 struct figures {
@@ -115,24 +104,6 @@ static size_t count(const char *const *words, size_t most)
     return n;
 }
 
-static void check_text(struct arena *a, const char *text, const char *path)
-{
-    FILE *f = getenv("UPDATE") ? fopen(path, "w") : NULL;
-    if (f) {
-        fputs(text, f);
-        fclose(f);
-    }
-    size_t size = strlen(text);
-    char *want = arena_alloc(a, size + 2);
-    f = fopen(path, "r");
-    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
-    want[fread(want, 1, size + 1, f)] = 0;
-    fclose(f);
-    if (strcmp(text, want) != 0)
-        printf("\n%swanted %s", text, path);
-    CU_ASSERT_STRING_EQUAL(text, want);
-}
-
 static bool near(double a, double b)
 {
     return fabs(a - b) <= 1e-9 * fabs(b);
@@ -174,7 +145,7 @@ static void test_goldens(void)
         const char *text = cluster_import(a, d, files, n, g->sets, count(g->sets, ARRAY_LEN(g->sets)), FOLDER, &t);
         diag_print(d, stdout, false);
         CU_ASSERT_FATAL(text && !diag_errors(d) && !diag_warnings(d));
-        check_text(a, text, arena_printf(a, FOLDER "wanted/%s.xml", g->name));
+        text_is_golden(text, arena_printf(a, FOLDER "wanted/%s.xml", g->name));
         check_figures(t, &g->wanted);
         arena_free(a);
     }
@@ -206,7 +177,7 @@ static const char *complaint(struct arena *a, const struct text_case *c)
     struct topo *t = NULL;
     const char *text = cluster_import(a, d, files, split(a, c, files, ARRAY_LEN(files)), c->words, c->nwords, NULL, &t);
     CU_ASSERT_EQUAL(!text, diag_errors(d) > 0);
-    return arena_printf(a, "%s%s", messages(a, d), text ? text : "");
+    return arena_printf(a, "%s%s", text_of_diag(a, d, false), text ? text : "");
 }
 
 static void test_refused(void)

@@ -5,6 +5,7 @@
  * nodes without a rest, below leaves and rows that have one. */
 
 #include "compiler/topology/topo.h"
+#include "tests/texts.h"
 
 #include <CUnit/CUnit.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@ void suite_topo_show(void);
 
 #define CASES "tests/cases/topology/show/"
 
-static void check(struct arena *a, void (*print)(const struct topo *, FILE *), const struct topo *t,
+static void check(void (*print)(const struct topo *, FILE *), const struct topo *t,
                   const char *path)
 {
     char *text = NULL;
@@ -22,19 +23,7 @@ static void check(struct arena *a, void (*print)(const struct topo *, FILE *), c
     FILE *f = open_memstream(&text, &size);
     print(t, f);
     fclose(f);
-    f = getenv("UPDATE") ? fopen(path, "w") : NULL;
-    if (f) {
-        fputs(text, f);
-        fclose(f);
-    }
-    char *want = arena_alloc(a, size + 2);
-    f = fopen(path, "r");
-    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
-    want[fread(want, 1, size + 1, f)] = 0;
-    fclose(f);
-    if (strcmp(text, want))
-        printf("\n%swanted %s", text, path);
-    CU_ASSERT_STRING_EQUAL(text, want);
+    text_is_golden(text, path);
     free(text);
 }
 
@@ -47,8 +36,8 @@ static void test_cases(void)
         struct topo *t = topo_read(a, d, arena_printf(a, CASES "%s.xml", names[i]));
         diag_print(d, stdout, false);
         CU_ASSERT_PTR_NOT_NULL_FATAL(t);
-        check(a, topo_print, t, arena_printf(a, CASES "%s.txt", names[i]));
-        check(a, topo_print_json, t, arena_printf(a, CASES "%s.json", names[i]));
+        check(topo_print, t, arena_printf(a, CASES "%s.txt", names[i]));
+        check(topo_print_json, t, arena_printf(a, CASES "%s.json", names[i]));
         arena_free(a);
     }
 }
