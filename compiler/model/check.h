@@ -112,8 +112,8 @@ void sema_profile(struct check *c, const struct binding *words, struct wishes *w
 
 /* is it `keep N free`? */
 bool check_is_free(const struct stmt *s);
-/* Would one of the statements replace the other, as an override does?  `keep` makes two independent statements:
- * placement, and memory left free. */
+/* Would one of the statements replace the other, as a later override does?  Words that may be said several times are
+ * independent where they are about different things: axes, parameters, memory left free. */
 bool check_same_wish(const struct stmt *a, const struct stmt *b);
 
 #endif

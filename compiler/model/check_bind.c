@@ -202,18 +202,27 @@ bool check_is_free(const struct stmt *s)
            last->expr->kind == EXPR_NAME && !strcmp(last->expr->text, "free");
 }
 
-bool check_same_wish(const struct stmt *a, const struct stmt *b)
+/* what one of several statements of a word is about: the axis that is kept or overlapped, the parameter that is
+ * adjusted */
+static const char *subject(const struct stmt *s)
 {
-    return !strcmp(a->word, b->word) && check_is_free(a) == check_is_free(b);
+    const struct word *row = vocab_find(SCOPE_plan, s->word);
+    bool named = row && (row->takes & TAKES_MANY) && s->items && s->items->expr->kind == EXPR_NAME;
+    return named ? s->items->expr->text : "";
 }
 
-/* --set k=v parses to `k = v`; where the row is no wish, the sign is only the option's. */
+bool check_same_wish(const struct stmt *a, const struct stmt *b)
+{
+    return !strcmp(a->word, b->word) && !strcmp(subject(a), subject(b));
+}
+
+/* An override of `overlap` replaces all overlaps of the file, since there is no other way to be rid of one. */
 static bool overridden(const struct check *c, enum scope scope, const struct stmt *file)
 {
     if (scope != SCOPE_train && scope != SCOPE_plan)
         return false;
     for (const struct stmt *s = c->sets; s; s = s->next)
-        if (check_same_wish(s, file))
+        if (check_same_wish(s, file) || (!strcmp(s->word, "overlap") && !strcmp(file->word, "overlap")))
             return true;
     return false;
 }

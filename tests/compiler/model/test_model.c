@@ -217,6 +217,26 @@ static void test_free(void)
     }
 }
 
+/* what may be said several times, and what replaces what */
+static void test_overrides_of_many(void)
+{
+    static const char *const sets[] = {"adjust=context_gib = 1", "adjust=straggle = 0", "adjust=context_gib = 2",
+                                       "overlap=tp with compute", "overlap=dp with compute", "keep=tp within node"};
+    struct arena *a = arena_new();
+    struct job *j = read_job(a, "plans/deepseek-v3/model.llm", sets, ARRAY_LEN(sets));
+    CU_ASSERT_FATAL(j != NULL);
+    const struct wishes *w = &j->wishes;
+    CU_ASSERT_FATAL(w->nadjusts == 2);
+    CU_ASSERT_EQUAL(w->adjusts[0].param, profile_param("straggle"));
+    CU_ASSERT_EQUAL(w->adjusts[1].param, profile_param("context_gib"));
+    CU_ASSERT_EQUAL(w->adjusts[1].value, 2);
+    CU_ASSERT_EQUAL(w->overlap, OVERLAP_TP | OVERLAP_DP); /* and not all_to_all, as the file has it */
+    CU_ASSERT_FATAL(w->nkeeps == 2);
+    CU_ASSERT_STRING_EQUAL(w->keeps[0].axis, "ep");
+    CU_ASSERT_STRING_EQUAL(w->keeps[1].axis, "tp");
+    arena_free(a);
+}
+
 static void test_plan_words(void)
 {
     struct arena *a = arena_new();
@@ -331,6 +351,7 @@ void suite_model(void)
     CU_add_test(s, "overrides", test_sets);
     CU_add_test(s, "overrides of the same word", test_repeated_sets);
     CU_add_test(s, "memory that stays free", test_free);
+    CU_add_test(s, "overrides of what may be said several times", test_overrides_of_many);
     CU_add_test(s, "words of the plan", test_plan_words);
     CU_add_test(s, "what can't be run names its line", test_unsupported);
     CU_add_test(s, "limits of layers and lets", test_limits);
