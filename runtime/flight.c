@@ -3,6 +3,8 @@
 #include "runtime/flight.h"
 #include "runtime/file.h"
 
+#include <unistd.h>
+
 uint64_t flight_step(const struct run *r)
 {
     uint64_t most = 0;
@@ -34,11 +36,20 @@ static void print_rank(const struct run *r, uint32_t rank, FILE *out)
     }
 }
 
+/* failure-N.txt, or failure-N-2.txt and so on: a step may fail again after a restart, and no record is lost */
+static void free_name(const char *dir, uint64_t step, char path[FILE_PATH])
+{
+    enum { MOST = 1000 };
+    snprintf(path, FILE_PATH, "%.4000s/failure-%llu.txt", dir, (unsigned long long)step);
+    for (int n = 2; n < MOST && access(path, F_OK) == 0; n++)
+        snprintf(path, FILE_PATH, "%.4000s/failure-%llu-%d.txt", dir, (unsigned long long)step, n);
+}
+
 void flight_write(const struct run *r, const char *dir, const char *why)
 {
     char path[FILE_PATH];
     struct file_out file;
-    snprintf(path, sizeof path, "%.4000s/failure-%llu.txt", dir, (unsigned long long)flight_step(r));
+    free_name(dir, flight_step(r), path);
     const char *lost = file_create(path, &file);
     if (!lost) {
         fprintf(file.stream,

@@ -38,7 +38,7 @@ static void make_folder(char *dir, const char *name)
 #define RUN                                                                                                              \
     "rm -rf $D/c; $R $D/p --data $D/t.bin --steps 60 --checkpoint $D/c --every 4 --restarts 9 --save $D/end "             \
     "--log $D/end.jsonl %s 2>$D/said & P=$!; last=; "                                                                    \
-    "newer() { for i in $(seq 400); do now=$(ls -t $D/c 2>/dev/null | grep -v tmp | head -n 1); "                        \
+    "newer() { for i in $(seq 400); do now=$(ls -t $D/c 2>/dev/null | grep -v -e tmp -e fail | head -n 1); "                        \
     "test -n \"$now\" && test \"$now\" != \"$last\" && break; sleep 0.01; done; last=$now; }; "                          \
     "child() { cut -d' ' -f$1 /proc/$P/task/$P/children; }; "
 
@@ -127,6 +127,8 @@ static void test_no_accident(void)
            "$L plan $D/k.llm topologies/cpu8.xml -q --set gpus=2 --set ep=2 --set dp=2 -o $D/k 2>$D/said && "
            "$R $D/k --data $D/t.bin --steps 20 --checkpoint $D/c --every 1 --restarts 9 2>$D/said",
            4, "; that has happened 3 times running, so it is no accident: giving up");
+    /* each of them has a record of its own */
+    e2e_expect(dir, "test $(ls $D/c | grep -c '^failure-[0-9]*\\(-[23]\\)\\?.txt$') = 3", 0, "giving up");
 }
 
 /* numbers that are none end the step before they reach any weight, and the rank that had them first is named */
