@@ -39,7 +39,7 @@ int main(int argc, char **argv)
     if (o.version)
         s = command_version(&c);
     else if (o.help || !o.command)
-        cli_help(o.help ? stdout : stderr, o.command), s = o.help ? STATUS_OK : STATUS_USAGE;
+        command_usage(o.help ? stdout : stderr, o.command), s = o.help ? STATUS_OK : STATUS_USAGE;
     else
         for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
             if (!strcmp(commands[i].name, o.command))

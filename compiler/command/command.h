@@ -36,6 +36,9 @@ COMMANDS(COMMAND)
 enum status command_diagnose(struct command *c, enum status status);
 /* what went wrong without a place in an input: one line; with --json a diagnostic like the others */
 enum status command_fail(struct command *c, enum status status, const char *message);
+/* how a command is used, and what there is of what it takes; false after an error if there is none of that name
+ * (text.c) */
+bool command_usage(FILE *out, const char *command);
 /* a text as a whole file, or none of it (text.c) */
 enum status command_write(struct command *c, const char *path, const char *text);
 /* the last two arguments: a model with the overrides of --set, and a cluster */

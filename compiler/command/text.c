@@ -2,6 +2,7 @@
 
 #include "compiler/command/command.h"
 
+#include "compiler/export/export.h"
 #include "compiler/inspect/manual.h"
 #include "compiler/inspect/tokens.h"
 #include "compiler/model/fmt.h"
@@ -94,5 +95,14 @@ enum status command_help(struct command *c)
         return STATUS_OK;
     if (topic && !cli_knows(topic) && help_word(stdout, topic))
         return STATUS_OK;
-    return cli_help(stdout, topic) ? STATUS_OK : STATUS_USAGE;
+    return command_usage(stdout, topic) ? STATUS_OK : STATUS_USAGE;
+}
+
+bool command_usage(FILE *out, const char *command)
+{
+    if (!cli_help(out, command))
+        return false;
+    if (command && !strcmp(command, "export"))
+        export_help(out);
+    return true;
 }

@@ -1,11 +1,12 @@
+/* Forms by name, the launch files of targets, and what all forms share. */
+
 #include "compiler/export/export.h"
 
-#include "compiler/target/target.h"
+#include "compiler/model/means.h"
 
 #include <string.h>
 
-/* the plan's nodes by name, one a line, in the order of its ranks: for --hostfile and SLURM_HOSTFILE */
-static void write_hosts(struct export *x)
+void export_hosts(struct export *x)
 {
     const struct decision *d = &x->plan->decision;
     for (uint32_t i = 0; i < d->nnodes; i++)
@@ -13,20 +14,60 @@ static void write_hosts(struct export *x)
 }
 
 static const struct form {
-    const char *name;
+    const char *name, *meaning;
     void (*write)(struct export *x);
-    void (*try_job)(struct export *x); /* what of it the job decides; NULL: nothing */
-} targets[] = {{"megatron", export_megatron, export_megatron_job},
-               {"torch-csv", export_torch_csv, NULL},
-               {"hosts", write_hosts, NULL}};
+    void (*try_job)(struct export *x);
+} forms[] = {
+#define FORM(name, writer, job, meaning) {name, meaning, export_##writer, job},
+#include "compiler/export/forms.def"
+};
 
 static const struct form *form_of(const char *name)
 {
-    for (size_t i = 0; i < ARRAY_LEN(targets); i++)
-        if (!strcmp(targets[i].name, name))
-            return &targets[i];
+    for (size_t i = 0; i < ARRAY_LEN(forms); i++)
+        if (!strcmp(forms[i].name, name))
+            return &forms[i];
     return NULL;
 }
+
+const char *export_forms(struct arena *a)
+{
+    const char *names = "";
+    for (size_t i = 0; i < ARRAY_LEN(forms); i++)
+        names = arena_printf(a, "%s%s%s", names, i ? ", " : "", forms[i].name);
+    return names;
+}
+
+void export_help(FILE *out)
+{
+    enum { INDENT = 20, WIDTH = 110 };
+    fputs("\nforms:\n", out);
+    for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
+        struct strbuf line = {0};
+        strbuf_printf(&line, "%-*s", INDENT, "");
+        memcpy(line.text + 2, forms[i].name, strlen(forms[i].name));
+        strbuf_wrap(&line, forms[i].meaning, INDENT, INDENT, WIDTH);
+        fprintf(out, "%s\n", line.text);
+        strbuf_free(&line);
+    }
+}
+
+bool export_plan(struct export *x, const struct plan *p, const char *name)
+{
+    const struct form *form = form_of(name);
+    x->plan = p;
+    x->job = p->job;
+    if (form)
+        form->write(x);
+    return form;
+}
+
+void export_free(struct export *x)
+{
+    strbuf_free(&x->text);
+}
+
+/* ---- for forms ---- */
 
 void export_refuse(struct export *x, const char *fmt, ...)
 {
@@ -36,23 +77,48 @@ void export_refuse(struct export *x, const char *fmt, ...)
     va_end(ap);
 }
 
-const char *export_targets(struct arena *a)
+void export_refuse_lacking(struct export *x, const struct target *t)
 {
-    const char *names = "";
-    for (size_t i = 0; i < ARRAY_LEN(targets); i++)
-        names = arena_printf(a, "%s%s%s", names, i ? ", " : "", targets[i].name);
-    return names;
+    enum { MOST = 64 };
+    const char *lacks[MOST];
+    uint32_t n = means_lacking(x->arena, t, x->job, &x->plan->decision, lacks, MOST);
+    for (uint32_t i = 0; i < n; i++)
+        export_refuse(x, "%s", lacks[i]);
 }
 
-bool export_plan(struct export *x, const char *target)
+uint32_t export_gpus_per_node(struct export *x)
 {
-    const struct form *form = form_of(target);
-    if (form)
-        form->write(x);
-    return form;
+    const struct decision *d = &x->plan->decision;
+    if (d->nnodes && d->gpus_used % d->nnodes == 0)
+        return d->gpus_used / d->nnodes;
+    export_refuse(x, "nodes with unlike numbers of GPUs");
+    return 0;
 }
 
-/* the writer of its launch files; NULL: it has none */
+const char *export_cluster(const struct export *x)
+{
+    const char *name = x->plan->topo->name;
+    return name && *name ? name : "the cluster";
+}
+
+const char *export_real(struct export *x, double value)
+{
+    struct strbuf number = {0};
+    strbuf_json_number(&number, value);
+    const char *text = arena_strdup(x->arena, number.text);
+    strbuf_free(&number);
+    return text;
+}
+
+/* ---- launch files ---- */
+
+/* by the form that a target's file names: the script first */
+static const struct launch {
+    const char *form, *file;
+    void (*write)(struct export *x); /* writes nothing where the plan needs no such file */
+} launches[] = {{"megatron", PLAN_LAUNCH, export_megatron}, {"megatron", PLAN_HOSTS, export_hosts}};
+
+/* the form of its launch files; NULL: it has none */
 static const struct form *launcher(const struct job *job)
 {
     const struct target *t = job->wishes.target;
@@ -62,32 +128,30 @@ static const struct form *launcher(const struct job *job)
 void export_try_job(struct export *x, const struct job *job)
 {
     const struct form *form = launcher(job);
-    const struct plan only = {.job = (struct job *)(uintptr_t)job};
-    x->plan = &only;
+    x->job = job;
     if (form && form->try_job)
         form->try_job(x);
-    x->plan = NULL;
 }
 
 void export_launch(struct export *x, struct plan *p)
 {
-    static const char *const names[] = {PLAN_LAUNCH, PLAN_HOSTS};
-    const struct form *form = launcher(p->job), *hosts = form_of("hosts");
+    const struct form *form = launcher(p->job);
     if (!form)
         return;
-    struct plan_file *files = ARENA_ARRAY(x->arena, struct plan_file, ARRAY_LEN(names));
+    struct plan_file *files = ARENA_ARRAY(x->arena, struct plan_file, ARRAY_LEN(launches));
     x->plan = p;
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        (i ? hosts : form)->write(x);
-        files[i] = (struct plan_file){names[i], arena_strndup(x->arena, x->text.text, x->text.length), x->text.length};
+    x->job = p->job;
+    p->nlaunch = 0;
+    for (size_t i = 0; i < ARRAY_LEN(launches); i++) {
+        const struct launch *l = &launches[i];
+        if (strcmp(l->form, form->name) != 0)
+            continue;
+        l->write(x);
+        if (x->text.length)
+            files[p->nlaunch++] = (struct plan_file){l->file, arena_strndup(x->arena, x->text.text, x->text.length),
+                                                     x->text.length};
         strbuf_free(&x->text);
         x->text = (struct strbuf){0};
     }
     p->launch = files;
-    p->nlaunch = ARRAY_LEN(names);
-}
-
-void export_free(struct export *x)
-{
-    strbuf_free(&x->text);
 }

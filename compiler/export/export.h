@@ -1,7 +1,8 @@
 #ifndef LLMC_EXPORT_H
 #define LLMC_EXPORT_H
 
-/* A plan in the words of another training stack.  What that stack cannot be told is named, never dropped. */
+/* A plan in the words of another training stack, in one of the forms that forms.def declares.  What that stack cannot
+ * be told is named, never dropped. */
 
 #include "compiler/emit/plan.h"
 #include "compiler/support/strbuf.h"
@@ -12,32 +13,42 @@
 struct export
 {
     struct arena *arena;
-    const struct plan *plan;
+    const struct job *job;
+    const struct plan *plan;   /* NULL: before there is one */
     struct strbuf text;        /* what is written */
     VEC(const char *) refused; /* sentences, each of something that cannot be said */
 };
 
-/* adds a sentence to what is refused */
-void export_refuse(struct export *x, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
-/* Fills in text and refused for a target; false where none is called so. */
-bool export_plan(struct export *x, const char *target);
-/* their names, with commas */
-const char *export_targets(struct arena *a);
+/* Fills in text and refused for a form; false where none is called so. */
+bool export_plan(struct export *x, const struct plan *p, const char *form);
+/* the forms' names, with commas */
+const char *export_forms(struct arena *a);
+/* for people: each with its meaning */
+void export_help(FILE *out);
 void export_free(struct export *x);
 
-/* Launch files of a plan for a target that has them: launch.sh for its nodes and hosts, the nodes in order.
- * export_try_job() fills in what is refused of a job before there is a plan, export_launch() gives a plan its files. */
+/* Launch files of a plan for a target that has them.  export_try_job() fills in what is refused of a job before there
+ * is a plan, export_launch() gives a plan its files. */
 void export_try_job(struct export *x, const struct job *job);
 void export_launch(struct export *x, struct plan *p);
 
-/* targets */
+/* ---- for forms ---- */
 
-/* a shell script that starts Megatron-LM's pretrain_gpt.py on one node by torchrun (megatron.c) */
-void export_megatron(struct export *x);
-/* the part of it that says the model and how it is trained; x->plan has a job alone */
+/* adds a sentence to what is refused */
+void export_refuse(struct export *x, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* refuses what the plan needs and a stack has not; so->has is what target.h says of target files */
+struct target;
+void export_refuse_lacking(struct export *x, const struct target *t);
+/* GPUs that each node of the plan has; 0, and refused, where they are not alike */
+uint32_t export_gpus_per_node(struct export *x);
+/* "the cluster", where it has no name */
+const char *export_cluster(const struct export *x);
+/* a number as short as it reads back equal */
+const char *export_real(struct export *x, double value);
+
+#define FORM(name, writer, job, meaning) void export_##writer(struct export *x);
+#include "compiler/export/forms.def"
+/* the part of Megatron's that says the model and how it is trained, of x->job */
 void export_megatron_job(struct export *x);
-/* the pipeline's actions, a row per pipeline rank, for torch.distributed.pipelining (torch.c) */
-void export_torch_csv(struct export *x);
 
 #endif

@@ -28,10 +28,7 @@ static void say(struct export *x, const char *fmt, ...)
 /* an argument with a number as short as it reads back equal */
 static void say_real(struct export *x, const char *name, double value)
 {
-    struct strbuf number = {0};
-    strbuf_json_number(&number, value);
-    say(x, "%s %s", name, number.text);
-    strbuf_free(&number);
+    say(x, "%s %s", name, export_real(x, value));
 }
 
 /* ---- model ---- */
@@ -61,7 +58,7 @@ static void positions(struct export *x, const struct model *m, const struct attn
             (unsigned long long)m->positions);
         return;
     }
-    say(x, "--max-position-embeddings %llu", (unsigned long long)x->plan->job->train.sequence);
+    say(x, "--max-position-embeddings %llu", (unsigned long long)x->job->train.sequence);
     if (!r->on && a->kind != ATTN_MLA) {
         say(x, "--position-embedding-type none");
         return;
@@ -176,7 +173,7 @@ static void router(struct export *x, const struct moe *e)
         export_refuse(x, "an offset in the router's product");
     if (e->capacity > 0)
         say_real(x, "--moe-expert-capacity-factor", e->capacity);
-    say(x, "--moe-router-dtype fp32 --moe-token-dispatcher-type %s --moe-grouped-gemm", dispatcher(x->plan->job));
+    say(x, "--moe-router-dtype fp32 --moe-token-dispatcher-type %s --moe-grouped-gemm", dispatcher(x->job));
 }
 
 /* which layers have experts: "([0]*3+[1]*58)" */
@@ -294,8 +291,7 @@ static void learning_rate(struct export *x, const struct train *t)
 
 static void training(struct export *x, const struct train *t)
 {
-    say(x, "--seq-length %llu --global-batch-size %llu --micro-batch-size %u", (unsigned long long)t->sequence,
-        (unsigned long long)t->batch, x->plan->decision.microbatch);
+    say(x, "--seq-length %llu --global-batch-size %llu", (unsigned long long)t->sequence, (unsigned long long)t->batch);
     if (t->total > 0)
         say(x, "--train-iters %.0f", ceil(t->total / ((double)t->sequence * (double)t->batch)));
     else
@@ -331,7 +327,7 @@ static bool has_experts(const struct model *m)
 static const char *layout(struct export *x)
 {
     char *text = decision_layout(x->arena, &x->plan->decision);
-    uint32_t predict = x->plan->job->model.predict;
+    uint32_t predict = x->job->model.predict;
     size_t n = strlen(text);
     if (!predict || strchr(text, 'm') || !n || text[n - 1] != 'L')
         return text;
@@ -341,7 +337,7 @@ static const char *layout(struct export *x)
 static void schedule(struct export *x, const struct decision *d)
 {
     if (d->schedule == SCHED_COMBINED_1F1B ||
-        means_setting(x->plan->job, TARGET_expert_overlap) == target_bit(TARGET_expert_overlap, "yes"))
+        means_setting(x->job, TARGET_expert_overlap) == target_bit(TARGET_expert_overlap, "yes"))
         say(x, "--overlap-moe-expert-parallel-comm");
     if (d->pp > 1)
         say(x, "--pipeline-model-parallel-layout '%s'", layout(x));
@@ -359,7 +355,7 @@ static void state(struct export *x, const struct decision *d)
     if (d->zero >= 2)
         say(x, "--use-megatron-fsdp --data-parallel-sharding-strategy %s --ckpt-format fsdp_dtensor",
             d->zero == 2 ? "optim_grads" : "optim_grads_params");
-    if (x->plan->job->wishes.offload & OFFLOAD_OPTIMIZER)
+    if (x->job->wishes.offload & OFFLOAD_OPTIMIZER)
         say(x, "--optimizer-cpu-offload");
 }
 
@@ -399,13 +395,14 @@ static void parallel(struct export *x, const struct decision *d)
                                            [CONTEXT_RING] = "p2p",
                                            [CONTEXT_ALL_GATHER] = "all_gather",
                                            [CONTEXT_ALL_TO_ALL] = "a2a"};
+    say(x, "--micro-batch-size %u", d->microbatch);
     say(x, "--tensor-model-parallel-size %u%s --context-parallel-size %u --pipeline-model-parallel-size %u", d->tp,
         d->sp ? " --sequence-parallel" : "", d->cp, d->pp);
     if (d->cp > 1)
         say(x, "--cp-comm-type %s", contexts[d->context]);
-    if (has_experts(&x->plan->job->model))
+    if (has_experts(&x->job->model))
         say(x, "--expert-model-parallel-size %u --expert-tensor-parallel-size %u", d->ep, d->etp);
-    if (x->plan->job->wishes.overlap & OVERLAP_TP && d->tp > 1)
+    if (x->job->wishes.overlap & OVERLAP_TP && d->tp > 1)
         say(x, "--tp-comm-overlap");
     if (means_order(d) == MEANS_TP_CP_PP_DP)
         say(x, "--use-tp-pp-dp-mapping");
@@ -414,31 +411,17 @@ static void parallel(struct export *x, const struct decision *d)
     recompute(x, d);
 }
 
-/* what Megatron-Core has not, by its table */
-static void means(struct export *x)
-{
-    enum { MOST = 64 };
-    const char *lacks[MOST];
-    const struct target *t = target_find(x->arena, "megatron-core");
-    uint32_t n = means_lacking(x->arena, t, x->plan->job, &x->plan->decision, lacks, MOST);
-    for (uint32_t i = 0; i < n; i++)
-        export_refuse(x, "%s", lacks[i]);
-}
-
 void export_megatron_job(struct export *x)
 {
-    model(x, &x->plan->job->model);
-    training(x, &x->plan->job->train);
+    model(x, &x->job->model);
+    training(x, &x->job->train);
 }
 
 void export_megatron(struct export *x)
 {
     const struct plan *p = x->plan;
     const struct decision *d = &p->decision;
-    means(x);
-    uint32_t gpus = d->nnodes ? d->gpus_used / d->nnodes : 0;
-    if (!d->nnodes || d->gpus_used % d->nnodes)
-        export_refuse(x, "nodes with unlike numbers of GPUs");
+    export_refuse_lacking(x, target_find(x->arena, "megatron-core"));
     strbuf_printf(
         &x->text,
         "#!/bin/sh\n"
@@ -446,8 +429,7 @@ void export_megatron(struct export *x)
         "# the order of `llmc export --to hosts`.  Data, tokenizer, checkpoints and logging follow as arguments.\n"
         "exec torchrun --nnodes %u --nproc-per-node %u --node-rank \"${NODE_RANK:?}\" \\\n"
         "    --master-addr \"${MASTER_ADDR:?}\" --master-port \"${MASTER_PORT:-6000}\" pretrain_gpt.py",
-        p->job->model.name, d->gpus_used, p->topo->name && *p->topo->name ? p->topo->name : "the cluster", d->nnodes,
-        gpus);
+        p->job->model.name, d->gpus_used, export_cluster(x), d->nnodes, export_gpus_per_node(x));
     export_megatron_job(x);
     parallel(x, d);
     say(x, "\"$@\"");

@@ -91,9 +91,7 @@ static const char tokens_more[] =
     "file is replaced when all is written.\n";
 
 static const char export_more[] =
-    "--to megatron: a shell script that starts Megatron-LM with the plan's model, training and layout, to run on every\n"
-    "node. --to hosts: the plan's nodes, one a line, in the order of its ranks. What the target cannot be told is named,\n"
-    "with exit code 1, and nothing is written.\n";
+    "What the form's stack cannot be told is named, with exit code 1, and nothing is written.\n";
 static const char import_more[] =
     "FILE is a config.json as Hugging Face's transformers keep them beside weights; what comes out is a model file with\n"
     "a train block to start from. Says how many parameters that are, and where model.safetensors.index.json lies\n"
@@ -135,7 +133,7 @@ static const struct command commands[] = {
      report_more},
     {"explore", "MODEL CLUSTER -o FILE", "a job's estimates as a page in which its settings move", 2, 2, "output set",
      explore_more},
-    {"export", "DIR --to TARGET", "the plan in another stack's words, on stdout or to -o FILE", 1, 1, "to output",
+    {"export", "DIR --to FORM", "the plan in another stack's words, on stdout or to -o FILE", 1, 1, "to output",
      export_more},
     {"trace", "DIR -o FILE", "predicted timeline for Perfetto or chrome://tracing", 1, 1, "output ranks format times",
      trace_more},
@@ -417,7 +415,7 @@ bool cli_knows(const char *command)
 static const struct {
     const char *command, *option, *argument, *meaning;
 } own_meanings[] = {
-    {"export", "to", "TARGET", "megatron, or hosts"},
+    {"export", "to", "FORM", "one of those below"},
     {"topo import", "set", "KEY=VALUE", "a fact, which beats what files say of it; repeatable"},
 };
 

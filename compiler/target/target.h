@@ -37,7 +37,7 @@ enum { TARGET_CLASHES = 24, TARGET_NUMBERS = 16 };
 struct target {
     const char *name, *title;
     const char *profile;             /* whose numbers its figures come from */
-    const char *launch;              /* the target of `llmc export` that writes its launch files; NULL: none does */
+    const char *launch;              /* the form of `llmc export` of its launch files; NULL: it has none */
     bool everything;                 /* has every word of every row but settings, together with any other */
     uint32_t has[TARGET_ROWS];       /* bits by word, in the row's order */
     const char *source[TARGET_ROWS]; /* "" where the file names none */

@@ -78,8 +78,8 @@ static void test_refused(void)
         const char *words, *says;
         int code;
     } cases[] = {
-        {"", "llmc: export wants --to TARGET: megatron, torch-csv, hosts\n", 2},
-        {"--to nemo", "llmc: there is no target 'nemo'; there are megatron, torch-csv, hosts\n", 2},
+        {"", "llmc: export wants --to FORM: megatron, torch-csv, hosts\n", 2},
+        {"--to nemo", "llmc: there is no form 'nemo'; there are megatron, torch-csv, hosts\n", 2},
         {"--to megatron -o $D/out", "llmc: megatron cannot be told of schedule zb_h1\n", 1},
         {"--to hosts -o $D", "it is a folder", 4},
     };
