@@ -103,6 +103,7 @@ typedef enum status plan_take(void *context, const struct plan_file *f, struct e
 enum status plan_each_file(const struct plan *p, plan_take *take, void *context, struct error *error);
 #define PLAN_LAUNCH "launch.sh"
 #define PLAN_HOSTS "hosts"
+#define PLAN_TITAN "titanplan.py"    /* a module's name, which launch.sh of torchtitan imports */
 #define PLAN_SCHEDULE "schedule.csv" /* of decisions that come with their schedule: auto and file */
 /* Name of the file in the folder that holds the i-th wished schedule, which must be that of a file: PLAN_SCHEDULE if
  * it is the only wish, otherwise a copy of its own. */

@@ -261,7 +261,7 @@ static bool is_wished(const char *name)
 static bool holds_only_ours(DIR *d, bool programs, bool *manifest, size_t *entries)
 {
     static const char *const ours[] = {"plan.json",   "model.llm",       "cluster.xml", "ranks.bin", "MANIFEST",
-                                       PLAN_SCHEDULE, "transition.json", PLAN_LAUNCH,   PLAN_HOSTS};
+                                       PLAN_SCHEDULE, "transition.json", PLAN_LAUNCH,   PLAN_HOSTS,  PLAN_TITAN};
     bool only = true;
     struct stat st;
     for (struct dirent *e; (e = readdir(d));) {

@@ -4,6 +4,7 @@
 
 #include "compiler/model/means.h"
 
+#include <assert.h>
 #include <string.h>
 
 void export_hosts(struct export *x)
@@ -73,14 +74,21 @@ void export_refuse(struct export *x, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    vec_push(x->arena, &x->refused, arena_vprintf(x->arena, fmt, ap));
+    const char *sentence = arena_vprintf(x->arena, fmt, ap);
     va_end(ap);
+    for (size_t i = 0; i < x->refused.n; i++)
+        if (!strcmp(x->refused.at[i], sentence))
+            return;
+    vec_push(x->arena, &x->refused, sentence);
 }
 
-void export_refuse_lacking(struct export *x, const struct target *t)
+void export_refuse_lacking(struct export *x, const char *name, const char *text)
 {
     enum { MOST = 64 };
-    const char *lacks[MOST];
+    const char *lacks[MOST], *why;
+    unsigned line;
+    const struct target *t = text ? target_parse(x->arena, name, text, &line, &why) : target_find(x->arena, name);
+    assert(t); /* a form's own text */
     uint32_t n = means_lacking(x->arena, t, x->job, &x->plan->decision, lacks, MOST);
     for (uint32_t i = 0; i < n; i++)
         export_refuse(x, "%s", lacks[i]);
@@ -116,7 +124,12 @@ const char *export_real(struct export *x, double value)
 static const struct launch {
     const char *form, *file;
     void (*write)(struct export *x); /* writes nothing where the plan needs no such file */
-} launches[] = {{"megatron", PLAN_LAUNCH, export_megatron}, {"megatron", PLAN_HOSTS, export_hosts}};
+} launches[] = {{"megatron", PLAN_LAUNCH, export_megatron},
+                {"megatron", PLAN_HOSTS, export_hosts},
+                {"torchtitan", PLAN_LAUNCH, export_torchtitan_launch},
+                {"torchtitan", PLAN_TITAN, export_torchtitan},
+                {"torchtitan", PLAN_SCHEDULE, export_torchtitan_csv},
+                {"torchtitan", PLAN_HOSTS, export_hosts}};
 
 /* the form of its launch files; NULL: it has none */
 static const struct form *launcher(const struct job *job)

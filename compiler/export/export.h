@@ -10,11 +10,15 @@
 
 #include <stdio.h>
 
+/* of forms that share a writer: by whose names it says things */
+enum export_dialect { EXPORT_MEGATRON, EXPORT_BRIDGE };
+
 struct export
 {
     struct arena *arena;
     const struct job *job;
-    const struct plan *plan;   /* NULL: before there is one */
+    const struct plan *plan; /* NULL: before there is one */
+    enum export_dialect dialect;
     struct strbuf text;        /* what is written */
     VEC(const char *) refused; /* sentences, each of something that cannot be said */
 };
@@ -34,11 +38,10 @@ void export_launch(struct export *x, struct plan *p);
 
 /* ---- for forms ---- */
 
-/* adds a sentence to what is refused */
+/* adds a sentence to what is refused, once */
 void export_refuse(struct export *x, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* refuses what the plan needs and a stack has not; so->has is what target.h says of target files */
-struct target;
-void export_refuse_lacking(struct export *x, const struct target *t);
+/* refuses what the plan needs and a stack has not: by its target file, or by a text of such lines (target.h) */
+void export_refuse_lacking(struct export *x, const char *name, const char *text);
 /* GPUs that each node of the plan has; 0, and refused, where they are not alike */
 uint32_t export_gpus_per_node(struct export *x);
 /* "the cluster", where it has no name */
@@ -48,7 +51,11 @@ const char *export_real(struct export *x, double value);
 
 #define FORM(name, writer, job, meaning) void export_##writer(struct export *x);
 #include "compiler/export/forms.def"
-/* the part of Megatron's that says the model and how it is trained, of x->job */
+/* the parts of these that say the model and how it is trained, of x->job */
 void export_megatron_job(struct export *x);
+void export_torchtitan_job(struct export *x);
+/* torchtitan's script for one node, and its schedule where that is read from a file that no plan has else */
+void export_torchtitan_launch(struct export *x);
+void export_torchtitan_csv(struct export *x);
 
 #endif

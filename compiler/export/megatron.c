@@ -1,6 +1,7 @@
-/* Arguments of Megatron-LM's pretrain_gpt.py, with the names and defaults of megatron/training/arguments.py and
- * megatron/core/transformer/transformer_config.py of 2026.  Data, checkpoints, logging and the tokenizer are the
- * user's: the script hands on its own arguments behind these.
+/* Megatron-Core by two ways in: arguments of Megatron-LM's pretrain_gpt.py, and overrides of Megatron Bridge's
+ * ConfigContainer on its recipe with nothing but Megatron-Core's defaults.  Fields and their two names are declared in
+ * megatron.def.  Data, checkpoints, logging and the tokenizer are the user's: the script hands on its own arguments
+ * behind these.
  *
  * What of a decision can be said at all is declared in compiler/target/megatron-core.target; what of a model can be is
  * refused here.  Ranks count alike: tp changes fastest, then cp, dp, pp (RankGenerator's "tp-cp-ep-dp-pp"), experts'
@@ -15,20 +16,86 @@
 #include <math.h>
 #include <string.h>
 
-/* one more argument, on a line of its own */
-static void say(struct export *x, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void say(struct export *x, const char *fmt, ...)
+enum field {
+#define VALUE(id, megatron, bridge) F_##id,
+#define FLAG(id, megatron, bridge) F_##id,
+#include "compiler/export/megatron.def"
+};
+
+static const struct spelling {
+    const char *by[2]; /* of enum export_dialect */
+} fields[] = {
+#define VALUE(id, megatron, bridge) {{megatron, bridge}},
+#define FLAG(id, megatron, bridge) {{megatron, bridge}},
+#include "compiler/export/megatron.def"
+};
+
+static bool bridges(const struct export *x)
+{
+    return x->dialect == EXPORT_BRIDGE;
+}
+
+/* one more word, on the next line where this one is full */
+static void put(struct export *x, const char *word)
+{
+    enum { WIDTH = 116 };
+    strbuf_text(&x->text, "");
+    const char *line = strrchr(x->text.text, '\n');
+    size_t column = x->text.length - (line ? (size_t)(line + 1 - x->text.text) : 0);
+    bool fresh = column < 5 || x->text.text[x->text.length - 1] == ' ';
+    if (!fresh && column + 1 + strlen(word) > WIDTH)
+        strbuf_text(&x->text, " \\\n    ");
+    else if (!fresh)
+        strbuf_char(&x->text, ' ');
+    strbuf_text(&x->text, word);
+}
+
+/* for a shell: within quotes, unless it needs none or is a shell's own word already */
+static const char *quoted(struct export *x, const char *word)
+{
+    return *word == '"' || !strpbrk(word, "'*|()[]{}<>&;$ ") ? word : arena_printf(x->arena, "'%s'", word);
+}
+
+/* a flag's words (value NULL), or a field's value behind its names */
+static void put_field(struct export *x, enum field f, const char *value)
+{
+    const char *at = fields[f].by[x->dialect];
+    for (size_t n; at && *at; at += n + (at[n] == ' ')) {
+        n = strcspn(at, " ");
+        const char *word = arena_strndup(x->arena, at, n);
+        bool path = bridges(x) && value && !strchr(word, '=');
+        if (path && *value == '"') /* a shell's word */
+            put(x, arena_printf(x->arena, "%s=%s", word, value));
+        else
+            put(x, path ? quoted(x, arena_printf(x->arena, "%s=%s", word, value)) : word);
+    }
+    if (fields[f].by[x->dialect] && value && !bridges(x))
+        put(x, quoted(x, value));
+}
+
+static void flag(struct export *x, enum field f)
+{
+    put_field(x, f, NULL);
+}
+
+static void say(struct export *x, enum field f, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void say(struct export *x, enum field f, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    strbuf_printf(&x->text, " \\\n    %s", arena_vprintf(x->arena, fmt, ap));
+    put_field(x, f, arena_vprintf(x->arena, fmt, ap));
     va_end(ap);
 }
 
-/* an argument with a number as short as it reads back equal */
-static void say_real(struct export *x, const char *name, double value)
+static void count(struct export *x, enum field f, uint64_t n)
 {
-    say(x, "%s %s", name, export_real(x, value));
+    say(x, f, "%llu", (unsigned long long)n);
+}
+
+/* a number as short as it reads back equal */
+static void real(struct export *x, enum field f, double value)
+{
+    say(x, f, "%s", export_real(x, value));
 }
 
 /* ---- model ---- */
@@ -50,68 +117,76 @@ static bool same_attention(const struct attn *a, const struct attn *b)
            a->scale == b->scale && a->softcap == b->softcap && same_rope(&a->rope, &b->rope);
 }
 
-static void positions(struct export *x, const struct model *m, const struct attn *a)
+static void stretching(struct export *x, const struct attn *a, const struct rope *r)
 {
-    const struct rope *r = &a->rope;
-    if (m->positions) {
-        say(x, "--position-embedding-type learned_absolute --max-position-embeddings %llu",
-            (unsigned long long)m->positions);
-        return;
-    }
-    say(x, "--max-position-embeddings %llu", (unsigned long long)x->job->train.sequence);
-    if (!r->on && a->kind != ATTN_MLA) {
-        say(x, "--position-embedding-type none");
-        return;
-    }
-    say(x, "--position-embedding-type rope --rotary-base %.0f", r->theta);
-    if (r->theta != floor(r->theta))
-        export_refuse(x, "a base of rotary positions that is no whole number");
-    if (a->kind == ATTN_GQA && r->dims != a->head)
-        say_real(x, "--rotary-percent", (double)r->dims / a->head);
-    if (r->adjacent && a->kind == ATTN_GQA)
-        say(x, "--rotary-interleaved");
-    if (a->kind == ATTN_MLA)
-        say(x, "--rope-type %s", r->scaling == ROPE_YARN ? "yarn" : "rope");
     if (r->scaling == ROPE_LLAMA3 && r->low == 1 && r->high == 4 && r->original == 8192)
-        say_real(x, "--use-rope-scaling --rope-scaling-factor", r->factor);
+        real(x, F_llama_factor, r->factor);
     else if (r->scaling == ROPE_LINEAR && r->factor == floor(r->factor))
-        say(x, "--rotary-seq-len-interpolation-factor %.0f", r->factor);
+        say(x, F_linear_factor, "%.0f", r->factor);
     else if (r->scaling == ROPE_YARN && a->kind == ATTN_MLA) {
-        say_real(x, "--rotary-scaling-factor", r->factor);
-        say(x, "--original-max-position-embeddings %.0f", r->original);
-        say_real(x, "--beta-fast", r->fast);
-        say_real(x, "--beta-slow", r->slow);
-        say_real(x, "--mscale", r->mscale);
-        say_real(x, "--mscale-all-dim", r->mscale_all);
+        real(x, F_yarn_factor, r->factor);
+        say(x, F_yarn_original, "%.0f", r->original);
+        real(x, F_yarn_fast, r->fast);
+        real(x, F_yarn_slow, r->slow);
+        real(x, F_yarn_mscale, r->mscale);
+        real(x, F_yarn_mscale_all, r->mscale_all);
     } else if (r->scaling != ROPE_PLAIN)
         export_refuse(x, "this stretching of rotary positions");
 }
 
+static void positions(struct export *x, const struct model *m, const struct attn *a)
+{
+    const struct rope *r = &a->rope;
+    uint64_t sequence = x->job->train.sequence;
+    count(x, F_max_positions, m->positions ? m->positions : sequence);
+    if (bridges(x) && m->positions && m->positions != sequence) /* GPTModelProvider has as many as the sequence */
+        export_refuse(x, "learned positions that are not as many as tokens of a sequence");
+    if (m->positions || (!r->on && a->kind != ATTN_MLA)) {
+        say(x, F_position_type, m->positions ? "learned_absolute" : "none");
+        return;
+    }
+    say(x, F_position_type, "rope");
+    say(x, F_rotary_base, "%.0f", r->theta);
+    if (r->theta != floor(r->theta))
+        export_refuse(x, "a base of rotary positions that is no whole number");
+    if (a->kind == ATTN_GQA && r->dims != a->head)
+        real(x, F_rotary_percent, (double)r->dims / a->head);
+    if (r->adjacent && a->kind == ATTN_GQA)
+        flag(x, F_rotary_interleaved);
+    if (a->kind == ATTN_MLA)
+        say(x, F_rope_type, r->scaling == ROPE_YARN ? "yarn" : "rope");
+    stretching(x, a, r);
+}
+
 static void attention(struct export *x, const struct model *m, const struct attn *a)
 {
-    say(x, "--num-attention-heads %u", a->heads);
+    count(x, F_heads, a->heads);
     if (a->kind == ATTN_MLA) {
-        say(x, "--multi-latent-attention --kv-lora-rank %u --qk-head-dim %u --qk-pos-emb-head-dim %u --v-head-dim %u",
-            a->kv_rank, a->nope, a->rope_dims, a->v);
+        count(x, F_kv_rank, a->kv_rank);
+        count(x, F_qk_head, a->nope);
+        count(x, F_qk_rope_head, a->rope_dims);
+        count(x, F_v_head, a->v);
         if (a->q_rank)
-            say(x, "--q-lora-rank %u", a->q_rank);
-        say(x, "--qk-layernorm"); /* the norms of what is compressed */
+            count(x, F_q_rank, a->q_rank);
+        flag(x, F_qk_norm); /* the norms of what is compressed */
+        if (bridges(x))
+            export_refuse(x, "latent attention, which is in recipes of single models");
     } else {
-        say(x, "--kv-channels %u", a->head);
+        count(x, F_head, a->head);
         if (a->kv != a->heads)
-            say(x, "--group-query-attention --num-query-groups %u", a->kv);
+            count(x, F_query_groups, a->kv);
         if (a->qk_norm == QK_NORM_HEAD)
-            say(x, "--qk-layernorm");
+            flag(x, F_qk_norm);
         if (a->qk_norm == QK_NORM_FULL)
             export_refuse(x, "norms of queries and keys over all heads");
         if (a->scale != a->head)
             export_refuse(x, "a scale of scores that is not the heads'");
     }
     positions(x, m, a);
-    if (a->window)
-        say(x, "--window-size %u,0", a->window - 1); /* there, tokens before this one */
+    if (a->window) /* there, tokens before this one */
+        say(x, F_window, bridges(x) ? "[%u,0]" : "%u,0", a->window - 1);
     if (a->sinks)
-        say(x, "--softmax-type learnable");
+        flag(x, F_sinks);
     if (a->softcap > 0)
         export_refuse(x, "a soft cap of scores");
     if (a->alibi)
@@ -124,69 +199,76 @@ static void attention(struct export *x, const struct model *m, const struct attn
 static void inner(struct export *x, const struct ffn *f, const struct attn *a)
 {
     if (f->act == ACT_SWIGLU)
-        say(x, "--swiglu");
+        flag(x, F_swiglu);
     else if (f->act == ACT_RELU2)
-        say(x, "--squared-relu");
-    else if (f->act == ACT_GELU && !f->approx_tanh)
-        say(x, "--no-bias-gelu-fusion");
-    else if (f->act != ACT_GELU || !f->bias)
+        flag(x, F_squared_relu);
+    else if (f->act == ACT_GELU && (f->bias || !f->approx_tanh))
+        flag(x, f->approx_tanh ? F_gelu_tanh : F_gelu_exact);
+    else
         export_refuse(x, "this activation of the inner layer");
     if (f->limit > 0 || f->offset > 0 || (f->alpha > 0 && f->alpha != 1))
         export_refuse(x, "a gate with a limit, factor or offset");
     if (!f->bias)
-        say(x, "--disable-bias-linear%s", a->qkv_bias && !a->bias ? " --add-qkv-bias" : "");
+        flag(x, F_no_offsets);
+    if (!f->bias && a->qkv_bias && !a->bias)
+        flag(x, F_qkv_offsets);
     if (f->bias != a->bias)
         export_refuse(x, "offsets in attention and none in the inner layer, or the other way round");
 }
 
 /* what a plan for Megatron-Core was predicted with; of another plan the plainest */
-static const char *dispatcher(const struct job *job)
+static enum field dispatcher(const struct job *job)
 {
     uint32_t chosen = means_setting(job, TARGET_dispatcher);
     if (chosen == target_bit(TARGET_dispatcher, "hybridep"))
-        return "flex --moe-flex-dispatcher-backend hybridep";
+        return F_hybridep;
     if (chosen == target_bit(TARGET_dispatcher, "deepep") ||
         (!chosen && job_is_modelled(job) && job->wishes.profile->ep_once_per_node > 0.5))
-        return "flex --moe-flex-dispatcher-backend deepep";
-    return "alltoall";
+        return F_deepep;
+    return F_alltoall;
 }
 
 static void router(struct export *x, const struct moe *e)
 {
     if (e->router == ROUTER_SIGMOID)
-        say(x, "--moe-router-score-function sigmoid");
+        flag(x, F_sigmoid);
     else if (!e->normalize)
-        say(x, "--moe-router-pre-softmax");
+        flag(x, F_pre_softmax);
     if (e->router == ROUTER_SIGMOID && !e->normalize)
         export_refuse(x, "a sigmoid router whose weights are not divided by their sum");
-    if (e->groups > 1)
-        say(x, "--moe-router-num-groups %u --moe-router-group-topk %u", e->groups, e->pick);
+    if (e->groups > 1) {
+        count(x, F_groups, e->groups);
+        count(x, F_group_topk, e->pick);
+    }
     if (e->scale != 1)
-        say_real(x, "--moe-router-topk-scaling-factor", e->scale);
+        real(x, F_topk_factor, e->scale);
     if (e->bias)
-        say_real(x, "--moe-router-enable-expert-bias --moe-router-bias-update-rate", e->rate);
+        real(x, F_bias_rate, e->rate);
     if (e->balance > 0)
-        say_real(x, "--moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff", e->balance);
+        real(x, F_balance, e->balance);
     else
-        say(x, "--moe-router-load-balancing-type none");
+        flag(x, F_no_balance);
     if (e->linear_bias)
         export_refuse(x, "an offset in the router's product");
     if (e->capacity > 0)
-        say_real(x, "--moe-expert-capacity-factor", e->capacity);
-    say(x, "--moe-router-dtype fp32 --moe-token-dispatcher-type %s --moe-grouped-gemm", dispatcher(x->job));
+        real(x, F_capacity, e->capacity);
+    flag(x, F_router_numbers);
+    flag(x, dispatcher(x->job));
 }
 
-/* which layers have experts: "([0]*3+[1]*58)" */
+/* which layers have experts: "([0]*3+[1]*58)", or as a list */
 static void frequency(struct export *x, const struct model *m)
 {
     struct strbuf list = {0};
     for (uint32_t i = 0, n; i < m->nlayers; i += n) {
         bool experts = m->layers[i]->is_moe;
         for (n = 0; i + n < m->nlayers && m->layers[i + n]->is_moe == experts; n++)
-            ;
-        strbuf_printf(&list, "%s[%d]*%u", i ? "+" : "", experts, n);
+            if (bridges(x))
+                strbuf_printf(&list, "%s%d", i + n ? "," : "", experts);
+        if (!bridges(x))
+            strbuf_printf(&list, "%s[%d]*%u", i ? "+" : "", experts, n);
     }
-    say(x, "--moe-layer-freq '(%s)'", list.text);
+    say(x, F_expert_layers, bridges(x) ? "[%s]" : "(%s)", list.text);
     strbuf_free(&list);
 }
 
@@ -201,27 +283,31 @@ static void feed_forward(struct export *x, const struct model *m)
         *one = l;
     }
     const struct ffn *f = dense ? &dense->ffn : &experts->moe.expert;
-    say(x, "--ffn-hidden-size %llu", (unsigned long long)f->width);
+    count(x, F_ffn_hidden_size, f->width);
     inner(x, f, &m->layers[0]->attn);
     if (!experts)
         return;
     const struct moe *e = &experts->moe;
     if (e->expert.act != f->act || e->expert.bias != f->bias)
         export_refuse(x, "experts of another kind than dense layers");
-    say(x, "--num-experts %u --moe-router-topk %u --moe-ffn-hidden-size %llu", e->experts, e->active,
-        (unsigned long long)e->expert.width);
+    count(x, F_experts, e->experts);
+    count(x, F_topk, e->active);
+    count(x, F_expert_hidden_size, e->expert.width);
     if (e->shared)
-        say(x, "--moe-shared-expert-intermediate-size %llu", (unsigned long long)(e->shared * e->expert.width));
+        count(x, F_shared_hidden_size, e->shared * e->expert.width);
     frequency(x, m);
     router(x, e);
 }
 
 static void model(struct export *x, const struct model *m)
 {
-    say(x, "--num-layers %u --hidden-size %llu", m->nlayers, (unsigned long long)m->width);
-    say(x, "--vocab-size %llu --make-vocab-size-divisible-by 1", (unsigned long long)m->vocab);
-    say(x, "--normalization %s", m->norm.kind == NORM_RMS ? "RMSNorm" : "LayerNorm");
-    say_real(x, "--norm-epsilon", m->norm.eps);
+    count(x, F_num_layers, m->nlayers);
+    count(x, F_hidden_size, m->width);
+    count(x, F_vocab_size, m->vocab);
+    flag(x, F_pads_vocab);
+    say(x, F_normalization, m->norm.kind == NORM_RMS ? "RMSNorm" : "LayerNorm");
+    real(x, F_norm_epsilon, m->norm.eps);
+    flag(x, F_no_dropout);
     if (m->norm.place != NORM_PRE)
         export_refuse(x, "norms behind sublayers");
     if (m->norm.kind == NORM_LAYER && !m->norm.bias)
@@ -235,10 +321,10 @@ static void model(struct export *x, const struct model *m)
     attention(x, m, &m->layers[0]->attn);
     feed_forward(x, m);
     if (!m->tied)
-        say(x, "--untie-embeddings-and-output-weights");
+        flag(x, F_untied);
     if (m->predict) {
-        say(x, "--mtp-num-layers %u", m->predict);
-        say_real(x, "--mtp-loss-scaling-factor", m->predict_weight);
+        count(x, F_predict, m->predict);
+        real(x, F_predict_weight, m->predict_weight);
     }
     if (m->embed_scale != 1 || m->embed_norm)
         export_refuse(x, "a factor on, or a norm of, the embedding");
@@ -248,80 +334,83 @@ static void model(struct export *x, const struct model *m)
 
 /* ---- training ---- */
 
+/* what Bridge's mixed_precision recipes fix otherwise */
+static void refuse_precision(struct export *x, const struct train *t)
+{
+    if (t->precision == DT_FP16)
+        export_refuse(x, "fp16, whose gradients its recipe keeps in 16 bits");
+    if (t->precision == DT_FP8 && t->recipe == FP8_TENSOR)
+        export_refuse(x, "fp8 with a scale for each tensor in all layers");
+    if (t->precision == DT_FP8 && t->recipe == FP8_BLOCK)
+        export_refuse(x, "fp8 by blocks, in E4M3 alone");
+    if (t->precision != DT_FP32 && t->grads != DT_FP32)
+        export_refuse(x, "gradients in bf16");
+}
+
 static void precision(struct export *x, const struct train *t)
 {
-    static const char *const recipes[] = {"--fp8-format hybrid --fp8-recipe tensorwise", NULL,
-                                          "--fp8-format e4m3 --fp8-recipe blockwise",
-                                          "--fp8-format e4m3 --fp8-recipe mxfp8"};
-    if (t->precision == DT_BF16 || t->precision == DT_FP8)
-        say(x, "--bf16");
-    if (t->precision == DT_FP8 && recipes[t->recipe])
-        say(x, "%s", recipes[t->recipe]);
-    if (t->precision == DT_FP16) {
-        say_real(x, "--fp16 --initial-loss-scale", t->loss_scale);
-        say(x, "--loss-scale-window %llu --hysteresis %llu", (unsigned long long)t->scale_window,
-            (unsigned long long)t->scale_hysteresis);
-    }
+    static const int recipes[] = {
+        [FP8_TENSOR] = F_fp8_tensor, [FP8_ROW] = -1, [FP8_BLOCK] = F_fp8_block, [FP8_MX] = F_fp8_mx};
     bool half = t->precision != DT_FP32;
-    if (half && t->grads == DT_FP32 && t->precision != DT_FP16)
-        say(x, "--accumulate-allreduce-grads-in-fp32");
-    if (half && t->grads != DT_FP32)
-        say(x, "--grad-reduce-in-bf16");
-    if (half && t->precision == DT_FP16 && t->grads != DT_FP32)
+    if (bridges(x))
+        refuse_precision(x, t);
+    if (!half || t->precision == DT_BF16)
+        flag(x, half ? F_bf16 : F_fp32);
+    if (t->precision == DT_FP8 && recipes[t->recipe] >= 0)
+        flag(x, (enum field)recipes[t->recipe]);
+    if (t->precision == DT_FP16) {
+        real(x, F_fp16, t->loss_scale);
+        count(x, F_scale_window, t->scale_window);
+        count(x, F_scale_hysteresis, t->scale_hysteresis);
+    }
+    if (half)
+        flag(x, t->grads == DT_FP32 ? F_grads_fp32 : F_grads_bf16);
+    if (t->precision == DT_FP16 && t->grads != DT_FP32)
         export_refuse(x, "gradients in 16 bits under fp16");
     if (t->moments == DT_BF16)
-        say(x, "--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16");
+        flag(x, F_moments_bf16);
 }
 
 static void learning_rate(struct export *x, const struct train *t)
 {
     static const char *const styles[] = {"constant", "linear", "cosine", "WSD"};
-    say_real(x, "--lr", t->lr);
-    say(x, "--lr-decay-style %s", styles[t->lr_kind]);
-    if (t->lr_warmup)
-        say(x, "--lr-warmup-iters %llu", (unsigned long long)t->lr_warmup);
-    if (t->lr_kind != LR_CONSTANT)
-        say_real(x, "--min-lr", t->lr_min);
-    if (t->lr_kind == LR_WSD)
-        say(x, "--lr-decay-iters %llu --lr-wsd-decay-iters %llu --lr-wsd-decay-style linear",
-            (unsigned long long)(t->lr_warmup + t->lr_stable + t->lr_decay), (unsigned long long)t->lr_decay);
-    else if (t->lr_kind != LR_CONSTANT && t->lr_decay)
-        say(x, "--lr-decay-iters %llu", (unsigned long long)t->lr_decay);
+    real(x, F_lr, t->lr);
+    say(x, F_lr_style, "%s", styles[t->lr_kind]);
+    count(x, F_warmup, t->lr_warmup);
+    real(x, F_min_lr, t->lr_kind == LR_CONSTANT ? 0 : t->lr_min);
+    if (t->lr_kind == LR_WSD) {
+        count(x, F_decay_steps, t->lr_warmup + t->lr_stable + t->lr_decay);
+        count(x, F_wsd_steps, t->lr_decay);
+    } else if (t->lr_kind != LR_CONSTANT && t->lr_decay)
+        count(x, F_decay_steps, t->lr_decay);
 }
 
 static void training(struct export *x, const struct train *t)
 {
-    say(x, "--seq-length %llu --global-batch-size %llu", (unsigned long long)t->sequence, (unsigned long long)t->batch);
+    count(x, F_sequence, t->sequence);
+    count(x, F_batch, t->batch);
     if (t->total > 0)
-        say(x, "--train-iters %.0f", ceil(t->total / ((double)t->sequence * (double)t->batch)));
+        say(x, F_steps, "%.0f", ceil(t->total / ((double)t->sequence * (double)t->batch)));
     else
-        say(x, "--train-iters \"${TRAIN_ITERS:?says how many steps to take}\"");
+        say(x, F_steps, "\"${TRAIN_ITERS:?says how many steps to take}\"");
     precision(x, t);
     if (t->optimizer == OPT_SGD)
-        say_real(x, "--optimizer sgd --sgd-momentum", t->momentum);
+        real(x, F_momentum, t->momentum);
     if (t->optimizer == OPT_ADAMW) {
-        say_real(x, "--optimizer adam --adam-beta1", t->beta1);
-        say_real(x, "--adam-beta2", t->beta2);
-        say_real(x, "--adam-eps", t->eps);
-        say_real(x, "--weight-decay", t->weight_decay);
+        real(x, F_beta1, t->beta1);
+        real(x, F_beta2, t->beta2);
+        real(x, F_epsilon, t->eps);
     }
+    real(x, F_weight_decay, t->optimizer == OPT_ADAMW ? t->weight_decay : 0);
     learning_rate(x, t);
-    say_real(x, "--clip-grad", t->clip);
-    say_real(x, "--init-method-std", t->init_std);
+    real(x, F_clip, t->clip);
+    real(x, F_init_std, t->init_std);
     if (!t->init_residual)
         export_refuse(x, "residual outputs that start like other weights");
-    say(x, "--seed %llu", (unsigned long long)t->seed);
+    count(x, F_seed, t->seed);
 }
 
 /* ---- layout ---- */
-
-static bool has_experts(const struct model *m)
-{
-    bool any = false;
-    for (uint32_t i = 0; i < m->nlayers; i++)
-        any |= m->layers[i]->is_moe;
-    return any;
-}
 
 /* Megatron's own notation, which wants every prediction module named */
 static const char *layout(struct export *x)
@@ -338,28 +427,27 @@ static void schedule(struct export *x, const struct decision *d)
 {
     if (d->schedule == SCHED_COMBINED_1F1B ||
         means_setting(x->job, TARGET_expert_overlap) == target_bit(TARGET_expert_overlap, "yes"))
-        say(x, "--overlap-moe-expert-parallel-comm");
+        flag(x, F_expert_overlap);
     if (d->pp > 1)
-        say(x, "--pipeline-model-parallel-layout '%s'", layout(x));
+        say(x, F_layout, "%s", layout(x));
+    if (d->pp > 1 && d->vpp > 1)
+        count(x, F_vpp, d->vpp);
     if (d->vpp > 1 && d->schedule_group && d->schedule_group != d->pp)
-        say(x, "--microbatch-group-size-per-virtual-pipeline-stage %u", d->schedule_group);
+        count(x, F_group, d->schedule_group);
 }
 
 static void state(struct export *x, const struct decision *d)
 {
+    static const enum field levels[] = {F_zero_0, F_zero_1, F_zero_2, F_zero_3};
     uint32_t ranks = d->dp * d->cp;
-    if (d->zero == 1)
-        say(x, "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather");
+    flag(x, levels[d->zero]);
     if (d->zero == 1 && d->shard && d->shard < ranks)
-        say(x, "--num-distributed-optimizer-instances %u", ranks / d->shard);
-    if (d->zero >= 2)
-        say(x, "--use-megatron-fsdp --data-parallel-sharding-strategy %s --ckpt-format fsdp_dtensor",
-            d->zero == 2 ? "optim_grads" : "optim_grads_params");
+        count(x, F_instances, ranks / d->shard);
     if (x->job->wishes.offload & OFFLOAD_OPTIMIZER)
-        say(x, "--optimizer-cpu-offload");
+        flag(x, F_offload);
 }
 
-static void recompute(struct export *x, const struct decision *d)
+static void recompute_parts(struct export *x, const struct decision *d)
 {
     static const struct {
         uint32_t part;
@@ -367,6 +455,20 @@ static void recompute(struct export *x, const struct decision *d)
     } modules[] = {
         {PART_NORM, "layernorm"}, {PART_CORE_ATTN, "core_attn"}, {PART_MLA_UP, "mla_up_proj"},   {PART_FFN, "mlp"},
         {PART_MOE, "moe"},        {PART_MOE_ACT, "moe_act"},     {PART_SHARED, "shared_experts"}};
+    const char *list = "", *between = bridges(x) ? "," : " ";
+    for (size_t k = 0; k < ARRAY_LEN(modules); k++)
+        if (d->parts & modules[k].part)
+            list = arena_printf(x->arena, "%s%s%s", list, *list ? between : "", modules[k].module);
+    if (bridges(x))
+        say(x, F_recompute_modules, "[%s]", list);
+    else { /* each a word */
+        flag(x, F_recompute_modules);
+        put(x, list);
+    }
+}
+
+static void recompute(struct export *x, const struct decision *d)
+{
     bool spares = false;
     uint32_t again = 0; /* layers of a chunk at most */
     for (uint32_t k = 0; k < d->nstages; k++) {
@@ -374,19 +476,12 @@ static void recompute(struct export *x, const struct decision *d)
         spares |= st->spared > 0;
         again = st->count - st->spared > again ? st->count - st->spared : again;
     }
-    if (d->recompute == RECOMPUTE_NONE)
-        return;
     if (d->recompute == RECOMPUTE_FULL && !spares)
-        say(x, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1");
+        flag(x, F_recompute_all);
     else if (d->recompute == RECOMPUTE_FULL)
-        say(x, "--recompute-granularity full --recompute-method block --recompute-num-layers %u", again);
-    if (d->recompute != RECOMPUTE_SELECTIVE)
-        return;
-    const char *list = "";
-    for (size_t k = 0; k < ARRAY_LEN(modules); k++)
-        if (d->parts & modules[k].part)
-            list = arena_printf(x->arena, "%s %s", list, modules[k].module);
-    say(x, "--recompute-granularity selective --recompute-modules%s", list);
+        count(x, F_recompute_first, again);
+    else if (d->recompute == RECOMPUTE_SELECTIVE)
+        recompute_parts(x, d);
 }
 
 static void parallel(struct export *x, const struct decision *d)
@@ -395,17 +490,22 @@ static void parallel(struct export *x, const struct decision *d)
                                            [CONTEXT_RING] = "p2p",
                                            [CONTEXT_ALL_GATHER] = "all_gather",
                                            [CONTEXT_ALL_TO_ALL] = "a2a"};
-    say(x, "--micro-batch-size %u", d->microbatch);
-    say(x, "--tensor-model-parallel-size %u%s --context-parallel-size %u --pipeline-model-parallel-size %u", d->tp,
-        d->sp ? " --sequence-parallel" : "", d->cp, d->pp);
+    count(x, F_microbatch, d->microbatch);
+    count(x, F_tp, d->tp);
+    if (d->sp)
+        flag(x, F_sp);
+    count(x, F_cp, d->cp);
+    count(x, F_pp, d->pp);
     if (d->cp > 1)
-        say(x, "--cp-comm-type %s", contexts[d->context]);
-    if (has_experts(&x->job->model))
-        say(x, "--expert-model-parallel-size %u --expert-tensor-parallel-size %u", d->ep, d->etp);
+        say(x, F_cp_comm_type, "%s", contexts[d->context]);
+    if (model_has_experts(&x->job->model)) {
+        count(x, F_ep, d->ep);
+        count(x, F_etp, d->etp);
+    }
     if (x->job->wishes.overlap & OVERLAP_TP && d->tp > 1)
-        say(x, "--tp-comm-overlap");
+        flag(x, F_tp_overlap);
     if (means_order(d) == MEANS_TP_CP_PP_DP)
-        say(x, "--use-tp-pp-dp-mapping");
+        flag(x, F_pp_before_dp);
     schedule(x, d);
     state(x, d);
     recompute(x, d);
@@ -417,21 +517,30 @@ void export_megatron_job(struct export *x)
     training(x, &x->job->train);
 }
 
-void export_megatron(struct export *x)
+static void write_script(struct export *x, const char *program)
 {
-    const struct plan *p = x->plan;
-    const struct decision *d = &p->decision;
-    export_refuse_lacking(x, target_find(x->arena, "megatron-core"));
+    const struct decision *d = &x->plan->decision;
+    export_refuse_lacking(x, "megatron-core", NULL);
     strbuf_printf(
         &x->text,
         "#!/bin/sh\n"
         "# %s on %u GPUs of %s, as llmc planned it: on every node, with NODE_RANK, MASTER_ADDR and MASTER_PORT set, in\n"
         "# the order of `llmc export --to hosts`.  Data, tokenizer, checkpoints and logging follow as arguments.\n"
         "exec torchrun --nnodes %u --nproc-per-node %u --node-rank \"${NODE_RANK:?}\" \\\n"
-        "    --master-addr \"${MASTER_ADDR:?}\" --master-port \"${MASTER_PORT:-6000}\" pretrain_gpt.py",
-        p->job->model.name, d->gpus_used, export_cluster(x), d->nnodes, export_gpus_per_node(x));
+        "    --master-addr \"${MASTER_ADDR:?}\" --master-port \"${MASTER_PORT:-6000}\" %s \\\n    ",
+        x->job->model.name, d->gpus_used, export_cluster(x), d->nnodes, export_gpus_per_node(x), program);
     export_megatron_job(x);
     parallel(x, d);
-    say(x, "\"$@\"");
-    strbuf_char(&x->text, '\n');
+    strbuf_text(&x->text, " \\\n    \"$@\"\n");
+}
+
+void export_megatron(struct export *x)
+{
+    write_script(x, "pretrain_gpt.py");
+}
+
+void export_bridge(struct export *x)
+{
+    x->dialect = EXPORT_BRIDGE;
+    write_script(x, "scripts/training/run_recipe.py \\\n    --recipe vanilla_gpt_pretrain_config --mode pretrain");
 }

@@ -9,6 +9,7 @@ enum { FULL = 256, FIRST_LAYERS = 512, SOME_LAYERS = 1024 }; /* of row recompute
 enum { UNEVEN = 1, EMPTY = 2 };
 enum { NO_EP = 1, EP = 2, ETP = 4 };
 enum { FOLDED = SCHED_FILE + 1 }; /* of row schedule, behind the kinds */
+enum { SHARED_KEYS = 1, CONTEXT_COPIES = 2, EXPERT_COPIES = 4, WHOLE_EXPERTS = 8, PREDICT_MODULES = 16 };
 enum { BF16_MASTER = 1, BF16_MOMENTS = 2, OTHER_REDUCE = 4, FP8_ACTIVATIONS = 8, FP8_DISPATCH = 16 };
 
 uint32_t means_of(const struct job *job, enum target_row row)
@@ -91,6 +92,18 @@ static uint32_t numbers_of(const struct train *t)
            (t->fp8_kept ? FP8_ACTIVATIONS : 0) | (t->fp8_sent ? FP8_DISPATCH : 0);
 }
 
+/* what ranks have beside one another, whatever stack they run */
+static uint32_t ranks_of(const struct job *job, const struct decision *d)
+{
+    uint32_t replicas = d->dp * d->cp, parts = d->zero ? d->shard : 1; /* of state, over replicas */
+    bool experts = model_has_experts(&job->model);
+    return (decision_key_ranks(job, d) > 1 ? SHARED_KEYS : 0) |
+           (replicas > 1 && d->cp > 1 && parts % d->cp ? CONTEXT_COPIES : 0) |
+           (experts && parts * d->tp % (d->ep * d->etp) ? EXPERT_COPIES : 0) |
+           (experts && d->ep == 1 && d->etp != d->tp ? WHOLE_EXPERTS : 0) |
+           (job->model.predict && (d->pp > 1 || d->cp > 1) ? PREDICT_MODULES : 0);
+}
+
 /* what the train block and the plan block alone need: the rows from `offload` on */
 static void needs_of_job(const struct job *job, uint32_t *needs)
 {
@@ -120,6 +133,7 @@ static void needs_of(const struct job *job, const struct decision *d, uint32_t *
     needs[TARGET_recompute] = recompute_of(d);
     needs[TARGET_stages] = stages_of(d);
     needs[TARGET_order] = means_order(d);
+    needs[TARGET_ranks] = ranks_of(job, d);
     needs[TARGET_step] = decision_skews(job, d);
 }
 

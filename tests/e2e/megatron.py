@@ -10,12 +10,12 @@ Megatron-LM has not must be refused, and nothing else.  Exit 1 with a difference
 
 import argparse
 import json
-import random
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
+
+from exported import drawn, options, run
 
 INTEGERS = """num-layers hidden-size ffn-hidden-size num-attention-heads kv-channels num-query-groups max-position-embeddings
     vocab-size make-vocab-size-divisible-by rotary-base rotary-seq-len-interpolation-factor original-max-position-embeddings
@@ -28,7 +28,7 @@ INTEGERS = """num-layers hidden-size ffn-hidden-size num-attention-heads kv-chan
 REALS = """norm-epsilon rotary-percent rope-scaling-factor rotary-scaling-factor beta-fast beta-slow mscale mscale-all-dim
     moe-router-topk-scaling-factor moe-router-bias-update-rate moe-aux-loss-coeff moe-expert-capacity-factor
     mtp-loss-scaling-factor initial-loss-scale sgd-momentum adam-beta1 adam-beta2 adam-eps weight-decay lr min-lr clip-grad
-    init-method-std""".split()
+    init-method-std hidden-dropout attention-dropout""".split()
 WORDS = {"normalization": ["LayerNorm", "RMSNorm"], "position-embedding-type": ["learned_absolute", "rope", "none"],
          "rope-type": ["rope", "yarn"], "softmax-type": ["learnable"], "moe-router-score-function": ["sigmoid"],
          "moe-router-load-balancing-type": ["none", "seq_aux_loss"], "moe-token-dispatcher-type": ["alltoall"],
@@ -146,16 +146,11 @@ def parameters(a):
     return total
 
 
-def run(*words):
-    p = subprocess.run([str(w) for w in words], capture_output=True, text=True)
-    return p.returncode, p.stdout, p.stderr
-
-
 KNOWN = {"gpt2-124m": 124_439_808, "llama3-8b": 8_030_261_248, "llama3-70b": 70_553_706_496, "llama3-405b": 405_853_388_800,
          "mixtral-8x7b": 46_702_792_704, "mixtral-8x22b": 140_630_071_296}
 
 
-def known(o):
+def known(o, form, reader):
     bad = 0
     for name, count in KNOWN.items():
         folder = Path("plans") / name
@@ -165,12 +160,12 @@ def known(o):
             if code != 0:
                 code, _, errors = run(o.llmc, "plan", folder / "model.llm", cluster, "-q", "-o", o.work / name, "--force",
                                       "--set", "schedule in [1f1b, interleaved]", "--set", f"recompute={again}")
-        code, script, errors = (code, "", errors) if code else run(o.llmc, "export", o.work / name, "--to", "megatron")
+        code, script, errors = (code, "", errors) if code else run(o.llmc, "export", o.work / name, "--to", form)
         if code != 0:
             print(f"{name}: {errors}")
             bad += 1
             continue
-        own, a = read(script)
+        own, a = reader(script)
         wrong = check_decision(own, a, json.loads((o.work / name / "plan.json").read_text()))
         if parameters(a) != count:
             wrong.append(f"{parameters(a)} parameters, published {count}")
@@ -178,29 +173,6 @@ def known(o):
         for line in wrong:
             print(f"{name}: {line}")
     return bad
-
-
-def draw(r):
-    """model, cluster and pins of a plan of at most eight ranks"""
-    experts = r.random() < 0.4
-    model, pins = ("tiny-moe", []) if experts else ("tiny-llama", [])
-    left = 8
-    for axis in ("tp", "cp", "pp"):
-        size = r.choice([n for n in (1, 2, 4) if n <= left])
-        left //= size
-        pins.append(f"{axis}={size}")
-    pins += [f"dp={left}", f"zero={r.randint(0, 3)}", f"microbatch={r.choice([1, 2])}"]
-    if r.random() < 0.5:
-        pins.append(f"shard={r.choice([1, 2, 4])}")
-    if experts and r.random() < 0.7:
-        pins.append(f"ep={r.choice([1, 2, 4])}")
-    pins.append("schedule=" + r.choice(["1f1b", "interleaved", "1f1b", "interleaved", "gpipe", "zb_h1", "dualpipe_v"]))
-    pins.append("recompute=" + r.choice(["none", "full", "full(layers=1)", "[norm]", "[core_attn, norm]", "[ffn]", "[ffn_act]"]))
-    if r.random() < 0.3:
-        pins.append("order=[" + r.choice(["tp, cp, pp, dp", "pp, tp, cp, dp", "dp, tp, cp, pp"]) + "]")
-    if r.random() < 0.3:
-        pins.append("context=" + r.choice(["ring", "all_gather", "all_to_all"]))
-    return model, pins + ["batch=16 sequences"]
 
 
 def may_refuse(d, errors):
@@ -216,43 +188,14 @@ def may_refuse(d, errors):
     return all(any(key in line and true for key, true in reasons.items()) for line in errors.strip().splitlines())
 
 
-def drawn(o):
-    r, planned, told, refused, bad = random.Random(o.seed), 0, 0, 0, 0
-    while planned < o.draws:
-        model, pins = draw(r)
-        sets = [w for pin in pins for w in ("--set", pin)]
-        code, _, errors = run(o.llmc, "plan", f"plans/{model}/model.llm", "topologies/cpu8.xml", "-q", "--force", "-o",
-                              o.work / "drawn", *sets)
-        if code != 0:
-            continue
-        planned += 1
-        plan = json.loads((o.work / "drawn" / "plan.json").read_text())
-        code, script, errors = run(o.llmc, "export", o.work / "drawn", "--to", "megatron")
-        if code == 1 and errors and not script:
-            refused += 1
-            wrong = [] if may_refuse(plan["decision"], errors) else [errors]
-        elif code == 0:
-            told += 1
-            wrong = check_decision(*read(script), plan)
-        else:
-            wrong = [f"exit {code}: {errors}"]
-        bad += bool(wrong)
-        for line in wrong:
-            print(f"{model} {'; '.join(pins)}: {line}")
-    print(f"{planned} plans: {told} as they are, {refused} refused, {bad} wrong")
-    return bad + (told < o.draws // 4 or refused < o.draws // 20)
+def judge(plan, errors):
+    return [] if may_refuse(plan["decision"], errors) else [errors]
 
 
 def main():
-    p = argparse.ArgumentParser()
-    p.add_argument("--llmc", default="build/llmc")
-    p.add_argument("--work", type=Path, required=True)
-    p.add_argument("--draws", type=int, default=200)
-    p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--known", action="store_true", help="the worked examples as well")
-    o = p.parse_args()
-    o.work.mkdir(parents=True, exist_ok=True)
-    return 1 if drawn(o) + (known(o) if o.known else 0) else 0
+    o = options(__doc__, [("--known", "the worked examples as well")])
+    bad = drawn(o, "megatron", lambda text, plan: check_decision(*read(text), plan), judge)
+    return 1 if bad + (known(o, "megatron", read) if o.known else 0) else 0
 
 
 if __name__ == "__main__":

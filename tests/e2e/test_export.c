@@ -1,5 +1,7 @@
-/* `llmc export`: scripts for Megatron-LM read back (megatron.py), schedules for torch (torch_csv.py), the plan's nodes in order, and what is refused. */
+/* `llmc export`: what each form says is read back by its own stack's rules (FORM.py), the plan's nodes are in order, and
+ * what a form cannot say is refused. */
 
+#include "tests/draws.h"
 #include "tests/e2e/e2e.h"
 
 #include <CUnit/CUnit.h>
@@ -17,26 +19,36 @@ static void said(const char *dir, int code, int wanted)
     CU_ASSERT_EQUAL(code, wanted);
 }
 
-static void test_megatron(void)
+/* the form's reader finds in drawn plans of `all` what they say; with all of them, in worked examples, too */
+static void read_back(const char *reader, uint32_t all, uint32_t few, const char *known)
 {
     char dir[E2E_PATH], script[512];
-    e2e_folder(dir, "megatron");
+    uint32_t draws = test_draws(all, few);
+    e2e_folder(dir, reader);
     snprintf(script, sizeof script,
-             "PYTHONDONTWRITEBYTECODE=1 python3 tests/e2e/megatron.py --llmc $L --work $D/work --draws %s >$D/said 2>&1\n",
-             e2e_quick() ? "40" : "200 --known");
+             "PYTHONDONTWRITEBYTECODE=1 python3 tests/e2e/%s.py --llmc $L --work $D/work --draws %u %s >$D/said 2>&1\n", reader, draws,
+             draws == all ? known : "");
     said(dir, e2e_shell(dir, script), 0);
 }
 
-/* DRAWS=all: 200 plans */
+static void test_megatron(void)
+{
+    read_back("megatron", 200, 12, "--known");
+}
+
+static void test_bridge(void)
+{
+    read_back("megatron_bridge", 200, 12, "--known");
+}
+
+static void test_torchtitan(void)
+{
+    read_back("torchtitan", 200, 12, "--known");
+}
+
 static void test_torch_csv(void)
 {
-    char dir[E2E_PATH], script[512];
-    const char *draws = getenv("DRAWS");
-    e2e_folder(dir, "torch");
-    snprintf(script, sizeof script,
-             "PYTHONDONTWRITEBYTECODE=1 python3 tests/e2e/torch_csv.py --llmc $L --work $D/work --draws %s >$D/said 2>&1\n",
-             draws && !strcmp(draws, "all") ? "200" : e2e_quick() ? "36" : "60");
-    said(dir, e2e_shell(dir, script), 0);
+    read_back("torch_csv", 200, 36, "");
 }
 
 static void test_hosts(void)
@@ -66,7 +78,9 @@ static void test_launch(void)
             "seq -w 100000 199999 >$D/t && $L tokens $D/t -o $D/tokens && $R $D/p --data $D/tokens --steps 1 2>$D/run && "
             "grep -q 'the plan is for megatron-core: these programs compute the same step' $D/run && "
             "$L plan plans/tiny-llama/model.llm topologies/cpu8.xml --set target=torchtitan --set 'batch=16 sequences' "
-            "--set 'adjust=context_gib = 0.1' --force -q -o $D/p >/dev/null && test ! -e $D/p/launch.sh && "
+            "--set 'adjust=context_gib = 0.1' --force -q -o $D/p >/dev/null && $L export $D/p --to torchtitan | "
+            "cmp - $D/p/titanplan.py && grep -q -e '--module titanplan --config plan' $D/p/launch.sh && sh -n $D/p/launch.sh && "
+            "$L export $D/p --to hosts | cmp - $D/p/hosts && $L check $D/p && "
             "{ $L plan tests/cases/oracles/gemma2-2b.llm topologies/h100x8.xml --set target=megatron-core -q -o $D/q 2>$D/no; "
             "test $? = 1; } && grep -q 'no plan: target megatron-core cannot be told of a soft cap of scores' $D/no; } >$D/said 2>&1\n"),
         0);
@@ -78,8 +92,8 @@ static void test_refused(void)
         const char *words, *says;
         int code;
     } cases[] = {
-        {"", "llmc: export wants --to FORM: megatron, torch-csv, hosts\n", 2},
-        {"--to nemo", "llmc: there is no form 'nemo'; there are megatron, torch-csv, hosts\n", 2},
+        {"", "llmc: export wants --to FORM: megatron, megatron-bridge, torchtitan, torch-csv, hosts\n", 2},
+        {"--to nemo", "llmc: there is no form 'nemo'; there are megatron, megatron-bridge, torchtitan, torch-csv, hosts\n", 2},
         {"--to megatron -o $D/out", "llmc: megatron cannot be told of schedule zb_h1\n", 1},
         {"--to hosts -o $D", "it is a folder", 4},
     };
@@ -103,6 +117,8 @@ void suite_export(void)
 {
     CU_pSuite s = CU_add_suite("export", NULL, NULL);
     CU_add_test(s, "Megatron-LM's arguments say what the plan says", test_megatron);
+    CU_add_test(s, "Megatron Bridge's overrides say what the plan says", test_bridge);
+    CU_add_test(s, "torchtitan's configuration says what the plan says", test_torchtitan);
     CU_add_test(s, "torch's CSV has the actions of the programs", test_torch_csv);
     CU_add_test(s, "nodes in order", test_hosts);
     CU_add_test(s, "what a target cannot be told", test_refused);

@@ -145,6 +145,15 @@ static const char *megatron_lacks(struct arena *a, const struct job *job, const 
     return job->wishes.offload & OFFLOAD_ACTIVATIONS ? "offload" : NULL;
 }
 
+/* dp_shard * cp * tp = efsdp * ep; without ep, experts are split as other layers are */
+static const char *torchtitan_experts(const struct decision *d)
+{
+    uint32_t dp_shard_cp = d->dp * d->cp == 1 || d->zero == 0 ? d->cp : d->shard;
+    if (d->ep > 1)
+        return d->etp > 1 ? "etp beside ep" : dp_shard_cp * d->tp % d->ep ? "efsdp" : NULL;
+    return d->etp != d->tp ? "whole experts" : NULL;
+}
+
 static const char *torchtitan_lacks(struct arena *a, const struct job *job, const struct decision *d)
 {
     const char *order = order_text(a, d), *schedule = schedule_name(d->schedule);
@@ -159,10 +168,17 @@ static const char *torchtitan_lacks(struct arena *a, const struct job *job, cons
         return "overlap of experts";
     if (d->dp * d->cp > 1 && d->zero == 1)
         return "zero 1";
-    if (d->cp > 1 && d->context == CONTEXT_ALL_TO_ALL)
+    if (d->cp > 1 && d->context != CONTEXT_ALL_GATHER)
         return "context";
-    if (d->etp > 1)
-        return "etp";
+    if (d->cp > 1 && (d->zero == 0 || d->shard % d->cp))
+        return "state that is whole on some of cp";
+    if (model_has_experts(&job->model) && torchtitan_experts(d))
+        return torchtitan_experts(d);
+    for (uint32_t i = 0; i < job->model.nlayers; i++)
+        if (job->model.layers[i]->attn.kv % d->tp)
+            return "key heads";
+    if (job->model.predict && (d->pp > 1 || d->cp > 1))
+        return "prediction modules";
     if (pp && pp[2])
         return "order"; /* pp is outermost */
     if (spares(d) || (d->recompute == RECOMPUTE_SELECTIVE && d->parts != PART_CORE_ATTN))
