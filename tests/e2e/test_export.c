@@ -56,6 +56,11 @@ static void test_accelerate(void)
     read_back("accelerate", 200, 12, "");
 }
 
+static void test_maxtext(void)
+{
+    read_back("maxtext", 200, 12, "");
+}
+
 static void test_torch_csv(void)
 {
     read_back("torch_csv", 200, 36, "");
@@ -102,8 +107,8 @@ static void test_refused(void)
         const char *words, *says;
         int code;
     } cases[] = {
-        {"", "llmc: export wants --to FORM: megatron, megatron-bridge, torchtitan, deepspeed, accelerate, torch-csv, hosts\n", 2},
-        {"--to nemo", "llmc: there is no form 'nemo'; there are megatron, megatron-bridge, torchtitan, deepspeed, accelerate, torch-csv, hosts\n", 2},
+        {"", "llmc: export wants --to FORM: megatron, megatron-bridge, torchtitan, deepspeed, accelerate, maxtext, torch-csv, hosts\n", 2},
+        {"--to nemo", "llmc: there is no form 'nemo'; there are megatron, megatron-bridge, torchtitan, deepspeed, accelerate, maxtext, torch-csv, hosts\n", 2},
         {"--to megatron -o $D/out", "llmc: megatron cannot be told of schedule zb_h1\n", 1},
         {"--to hosts -o $D", "it is a folder", 4},
     };
@@ -131,6 +136,7 @@ void suite_export(void)
     CU_add_test(s, "torchtitan's configuration says what the plan says", test_torchtitan);
     CU_add_test(s, "DeepSpeed's configuration says what the plan says", test_deepspeed);
     CU_add_test(s, "accelerate's configuration says what the plan says", test_accelerate);
+    CU_add_test(s, "MaxText's configuration says what the plan says", test_maxtext);
     CU_add_test(s, "torch's CSV has the actions of the programs", test_torch_csv);
     CU_add_test(s, "nodes in order", test_hosts);
     CU_add_test(s, "what a target cannot be told", test_refused);
