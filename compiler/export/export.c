@@ -7,13 +7,6 @@
 #include <assert.h>
 #include <string.h>
 
-void export_hosts(struct export *x)
-{
-    const struct decision *d = &x->plan->decision;
-    for (uint32_t i = 0; i < d->nnodes; i++)
-        strbuf_printf(&x->text, "%s\n", x->plan->topo->nodes[d->nodes[i]].name);
-}
-
 static const struct form {
     const char *name, *meaning;
     void (*write)(struct export *x);

@@ -53,24 +53,40 @@ static void put(struct export *x, const char *word)
 /* for a shell: within quotes, unless it needs none or is a shell's own word already */
 static const char *quoted(struct export *x, const char *word)
 {
-    return *word == '"' || !strpbrk(word, "'*|()[]{}<>&;$ ") ? word : arena_printf(x->arena, "'%s'", word);
+    return *word == '"' || !strpbrk(word, "'*|()[]{}<>&;$") ? word : arena_printf(x->arena, "'%s'", word);
+}
+
+/* Megatron-LM's way: an option and what belongs to it is one word of put() */
+static void put_options(struct export *x, const char *names, const char *value)
+{
+    const char *text = value ? arena_printf(x->arena, "%s %s", names, quoted(x, value)) : names, *next;
+    for (const char *at = text; at; at = next ? next + 1 : NULL) {
+        next = strstr(at, " --");
+        put(x, next ? arena_strndup(x->arena, at, (size_t)(next - at)) : at);
+    }
+}
+
+/* Bridge's way: PATH=VALUE for each path, and what is whole already */
+static void put_paths(struct export *x, const char *paths, const char *value)
+{
+    for (const char *at = paths; *at;) {
+        size_t n = strcspn(at, " ");
+        const char *word = arena_strndup(x->arena, at, n);
+        bool whole = !value || strchr(word, '=');
+        const char *text = whole ? word : arena_printf(x->arena, "%s=%s", word, value);
+        put(x, whole || *value == '"' ? text : quoted(x, text));
+        at += n + (at[n] == ' ');
+    }
 }
 
 /* a flag's words (value NULL), or a field's value behind its names */
 static void put_field(struct export *x, enum field f, const char *value)
 {
-    const char *at = fields[f].by[x->dialect];
-    for (size_t n; at && *at; at += n + (at[n] == ' ')) {
-        n = strcspn(at, " ");
-        const char *word = arena_strndup(x->arena, at, n);
-        bool path = bridges(x) && value && !strchr(word, '=');
-        if (path && *value == '"') /* a shell's word */
-            put(x, arena_printf(x->arena, "%s=%s", word, value));
-        else
-            put(x, path ? quoted(x, arena_printf(x->arena, "%s=%s", word, value)) : word);
-    }
-    if (fields[f].by[x->dialect] && value && !bridges(x))
-        put(x, quoted(x, value));
+    const char *names = fields[f].by[x->dialect];
+    if (names && bridges(x))
+        put_paths(x, names, value);
+    else if (names)
+        put_options(x, names, value);
 }
 
 static void flag(struct export *x, enum field f)
@@ -455,16 +471,11 @@ static void recompute_parts(struct export *x, const struct decision *d)
     } modules[] = {
         {PART_NORM, "layernorm"}, {PART_CORE_ATTN, "core_attn"}, {PART_MLA_UP, "mla_up_proj"},   {PART_FFN, "mlp"},
         {PART_MOE, "moe"},        {PART_MOE_ACT, "moe_act"},     {PART_SHARED, "shared_experts"}};
-    const char *list = "", *between = bridges(x) ? "," : " ";
+    const char *list = "", *between = bridges(x) ? "," : " "; /* a list, or a word each */
     for (size_t k = 0; k < ARRAY_LEN(modules); k++)
         if (d->parts & modules[k].part)
             list = arena_printf(x->arena, "%s%s%s", list, *list ? between : "", modules[k].module);
-    if (bridges(x))
-        say(x, F_recompute_modules, "[%s]", list);
-    else { /* each a word */
-        flag(x, F_recompute_modules);
-        put(x, list);
-    }
+    say(x, F_recompute_modules, bridges(x) ? "[%s]" : "%s", list);
 }
 
 static void recompute(struct export *x, const struct decision *d)

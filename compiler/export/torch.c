@@ -1,5 +1,6 @@
-/* The pipeline's actions as torch's CSV, as torch.distributed.pipelining reads it (_load_csv(), format "compute_only"):
- * a row for each pipeline rank.  Degrees, stages' layers and everything within a stage are not in such a file. */
+/* What torch's launcher and pipelines read: the plan's nodes, and the pipeline's actions as a CSV file, a row for each
+ * pipeline rank, by torch.distributed.pipelining's _load_csv(), format "compute_only".  Degrees, stages' layers and
+ * everything within a stage are not in such files. */
 
 #include "compiler/export/export.h"
 
@@ -27,4 +28,12 @@ void export_torch_csv(struct export *x)
     fclose(out);
     strbuf_text(&x->text, text);
     free(text);
+}
+
+/* for --hostfile and SLURM_HOSTFILE, from which torchrun's node ranks are taken */
+void export_hosts(struct export *x)
+{
+    const struct decision *d = &x->plan->decision;
+    for (uint32_t i = 0; i < d->nnodes; i++)
+        strbuf_printf(&x->text, "%s\n", x->plan->topo->nodes[d->nodes[i]].name);
 }
