@@ -19,6 +19,7 @@
 #   make bench                 the benchmarks
 #   make bench-accuracy        predictions against published runs, from MEASURED=tests/bench/measured; likewise
 #                              bench-memory, bench-micro and bench-leave-out
+#   make bench-pairs           what switches of software stacks are worth, published and predicted
 #   make gpu                   what tests/gpu/run needs, to be carried to a machine with a GPU
 #   make cuda-archs            the plugin for every GPU that is supported
 #   make install               DESTDIR= PREFIX=/usr/local
@@ -175,6 +176,7 @@ $(B)/tests/bench/%: $(B)/tests/bench/%.o $(LIB_O) $(RUN_O)
 	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(RUNLIBS)
 
 $(B)/tests/bench/bench_micro $(B)/tests/bench/bench_comm: $(B)/tests/bench/table.o
+$(B)/tests/bench/bench_pairs: $(B)/tests/compiler/target/pairs.o
 
 # an archive, since libFuzzer looks at the counters of all that is linked after every input
 $(B)/tests/fuzz/all.a: $(LIB_O) $(RUN_O)
@@ -392,6 +394,8 @@ bench-micro: $(B)/tests/bench/bench_micro $(B)/tests/bench/bench_comm measured
 	$(Q)$(B)/tests/bench/bench_comm $(TABLES)
 
 # predicted against measured memory of published runs
+bench-pairs: $(B)/tests/bench/bench_pairs
+	$(Q)$(B)/tests/bench/bench_pairs
 bench-memory: $(B)/tests/bench/accuracy measured
 	$(Q)python3 tests/bench/memory.py $(B) $(TABLES)
 
@@ -420,7 +424,7 @@ clean:
 
 again:
 .PHONY: again all gpu measured cuda-archs deps check check-layouts check-models check-mutants check-fields check-origin check-estimates \
-        check-jobs check-gaps check-recipes check-source-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory fuzz coverage run-tests \
+        check-jobs check-gaps check-recipes check-source-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory bench-pairs fuzz coverage run-tests \
         run-demo run-bench run-fuzz run-coverage install clean
 .SECONDARY:
 

@@ -91,7 +91,7 @@ static double weights_cols(const struct block *b, const struct opr *o, double *i
 static double operand_s(const struct block *b, double m, double cols, bool gathered)
 {
     const struct cost *c = b->c;
-    if (!gathered || c->profile->allocator < 0.5)
+    if (!gathered || c->profile->allocator < 0.5 || !cost_gathers_eight(c))
         return cost_quantize_s(c, m * cols);
     double turned = c->type->gpu.sm >= 100 ? 0 : cost_quantize_s(c, m * cols / 2);
     return cost_quantize_s(c, m * cols / b->d->tp) + turned;
@@ -450,6 +450,49 @@ static void convert(struct block *b, uint32_t i)
     forward_kernels(b, &b->e->oprs[i], s.forward_s, s.again_s);
 }
 
+/* What the profile's stack launches as CUDA graphs: each is one operator to the host, however many kernels it has. */
+enum graph { GRAPH_ATTN, GRAPH_MLP, GRAPH_ROUTER, GRAPH_REST, NGRAPHS };
+struct graphs {
+    double forward[NGRAPHS], backward[NGRAPHS]; /* kernels */
+    bool experts, attended;
+};
+
+static struct graphs graphs_of(const struct expansion *e)
+{
+    struct graphs g = {0};
+    for (uint32_t i = 0; i < e->noprs; i++)
+        g.experts |= e->oprs[i].kind == OPR_EXPERTS;
+    return g;
+}
+
+/* The graph that an operator would be in: up to the sum behind attention that of attention; of the others, experts
+ * and what follows them are in none that is for a part of a layer. */
+static enum graph graph_of(struct graphs *g, const struct opr *o, bool layer)
+{
+    bool attended = g->attended;
+    if (!layer)
+        return GRAPH_REST;
+    g->attended |= o->kind == OPR_ADD;
+    if (o->kind == OPR_EXPERTS)
+        g->experts = false;
+    return !attended ? GRAPH_ATTN : o->kind == OPR_EXPERTS ? GRAPH_REST : g->experts ? GRAPH_ROUTER : GRAPH_MLP;
+}
+
+static void count_graphs(struct block *b, struct graphs *g, bool moe)
+{
+    const struct profile *p = b->c->profile;
+    const double share[NGRAPHS] = {p->graph_attn, p->graph_mlp, p->graph_router, p->graph_rest};
+    if (moe) { /* what follows the experts */
+        g->forward[GRAPH_REST] += g->forward[GRAPH_MLP];
+        g->backward[GRAPH_REST] += g->backward[GRAPH_MLP];
+        g->forward[GRAPH_MLP] = g->backward[GRAPH_MLP] = 0;
+    }
+    for (int k = 0; k < NGRAPHS; k++) {
+        b->forward_graphed += share[k] * fmax(0, g->forward[k] - 1);
+        b->backward_graphed += share[k] * fmax(0, g->backward[k] - 1);
+    }
+}
+
 /* Adds all operators to b->out and b->walk. */
 static void make(struct arena *a, const struct cost *c, const struct expansion *e, bool layer, struct block *b)
 {
@@ -476,9 +519,12 @@ static void make(struct arena *a, const struct cost *c, const struct expansion *
         b->plan = backward_new(a, e, backward_again(b->d->recompute, b->d->parts), decision_exchanges_heads(d));
     b->words = cost_words(a, c, b->d, e, layer);
     double kept_s = 0; /* forward seconds up to the last kept value */
+    struct graphs graphs = graphs_of(e);
+    bool moe = graphs.experts;
     for (uint32_t i = 0; i < e->noprs; i++) {
         const struct opr *o = &e->oprs[i];
         double before_s = b->out.forward_s + b->out.forward_comm_s;
+        double forward = b->forward_kernels, backward = b->backward_kernels;
         b->walk.opr = i;
         if (b->words)
             convert_back(b, i);
@@ -492,12 +538,16 @@ static void make(struct arena *a, const struct cost *c, const struct expansion *
             plain(b, o);
         if (b->words)
             convert(b, i);
+        enum graph graph = graph_of(&graphs, o, layer);
+        graphs.forward[graph] += b->forward_kernels - forward;
+        graphs.backward[graph] += b->backward_kernels - backward;
         double after_s = b->out.forward_s + b->out.forward_comm_s;
         if (o->kind == OPR_LINEAR || o->kind == OPR_EXPERTS) /* the experts' down projection comes after their last
                                                               * kept value */
             kept_s = before_s + (o->kind == OPR_EXPERTS ? 1 - 1.0 / o->nweights : 0) * (after_s - before_s);
     }
     block_flush_own(b);
+    count_graphs(b, &graphs, moe);
     double whole_s = b->out.forward_s + b->out.forward_comm_s;
     b->out.tail = whole_s > 0 ? 1 - kept_s / whole_s : 0;
 }
@@ -516,8 +566,10 @@ struct cost_block cost_block_make(struct arena *a, const struct cost *c, const s
     b.out.own_forward_s = b.out.forward_s - b.fixed_forward_s;
     b.out.own_backward_s = b.out.backward_s - b.fixed_backward_s;
     double host_s = 1e-6 * c->profile->host_op_us, kernels_s = b.out.backward_s;
-    b.out.forward_s = waits(c->profile, b.out.forward_s, b.out.forward_comm_s, host_s * b.forward_kernels);
-    b.out.backward_s = waits(c->profile, b.out.backward_s, b.out.backward_comm_s, host_s * b.backward_kernels);
+    b.out.forward_s = waits(c->profile, b.out.forward_s, b.out.forward_comm_s,
+                            host_s * (b.forward_kernels - b.forward_graphed));
+    b.out.backward_s = waits(c->profile, b.out.backward_s, b.out.backward_comm_s,
+                             host_s * (b.backward_kernels - b.backward_graphed));
     double slower = kernels_s > 0 ? b.out.backward_s / kernels_s : 1;
     b.out.input_s *= slower;
     b.out.weight_s *= slower;

@@ -161,8 +161,8 @@ static double price_moves(const struct block *b, double chosen, double came, str
     const struct cost *c = b->c;
     double row = b->element * (double)c->job->model.width, sent = cost_sent_bytes(c), own = b->tokens / b->d->tp;
     bool converts = c->job->train.fp8_sent && c->profile->allocator < 0.5;
-    x->there_s = cost_stream_s(c, sent * (chosen + own));
-    x->back_s = cost_stream_s(c, row * (chosen + own));
+    x->there_s = cost_stream_s(c, c->profile->permute_traffic * sent * (chosen + own));
+    x->back_s = cost_stream_s(c, c->profile->permute_traffic * row * (chosen + own));
     x->there_s += converts ? cost_stream_s(c, (row + sent) * own) : 0;
     x->came_s = converts ? cost_stream_s(c, (row + sent) * came) : 0;
     return converts ? 2 : 0;

@@ -22,6 +22,7 @@ struct block {
     const struct cost_words *words; /* NULL: nothing is kept in 8 bits */
     struct backward plan;           /* only where something is recomputed */
     double forward_kernels, backward_kernels;
+    double forward_graphed, backward_graphed; /* of these, what CUDA graphs save the host */
     double copies_s; /* where the backward pass is split: copies of gradients of the residual stream, which weight
                       * gradients need later */
     double fixed_forward_s, fixed_backward_s; /* of kernels: counting and sorting of experts' rows, by the profile */

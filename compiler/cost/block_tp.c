@@ -7,6 +7,15 @@
 #include <math.h>
 #include <string.h>
 
+/* llmrun gathers before it converts; and so do stacks whose products have other scales than one for the tensor, where
+ * the profile says so */
+bool cost_gathers_eight(const struct cost *c)
+{
+    const struct train *t = &c->job->train;
+    return t->precision == DT_FP8 && c->profile->allocator > 0.5 &&
+           (t->recipe == FP8_TENSOR || c->profile->gathers_half < 0.5);
+}
+
 double cost_tp_shown(const struct cost *c)
 {
     const struct profile *p = c->profile;
@@ -31,8 +40,7 @@ static void whole_transfers(struct block *b, const struct opr *o, double out, do
     bool again = runs_again && (!o->row_parallel || b->d->recompute == RECOMPUTE_FULL); /* no selected part needs its
                                                                                          * reduction repeated */
     enum op reduce_op = b->d->sp ? OP_REDUCE_SCATTER : OP_ALL_REDUCE;
-    bool own = c->profile->allocator < 0.5; /* llmrun gathers before it converts */
-    double gathered = c->job->train.precision == DT_FP8 && !own ? 0.5 : 1;
+    double gathered = cost_gathers_eight(c) ? 0.5 : 1;
     bool late = expand_puts_off(b->e, o); /* where the backward pass is split, what weight gradients need is gathered
                                            * again for them */
     if (o->row_parallel) {

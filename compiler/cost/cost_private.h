@@ -357,6 +357,12 @@ void cost_rest(const struct cost *c, const struct cost_stage *ranks, double besi
 double cost_shown(const struct cost *c, uint32_t axis, double by_itself, double overlapped);
 /* The exposed share of tensor-parallel transfers; llmrun's plans hide these by themselves. */
 double cost_tp_shown(const struct cost *c);
+/* Bytes of a parameter while it is gathered; of a master weight beside its working copy, which may have half of it. */
+double cost_parameter_bytes(const struct cost *c);
+double cost_master_bytes(const struct cost *c, const struct profile *stack);
+bool cost_master_halves(const struct cost *c, const struct profile *stack);
+/* Is what tensor-parallel ranks gather for 8-bit products converted before it travels? */
+bool cost_gathers_eight(const struct cost *c);
 /* The sums of one stage. */
 struct cost_stage cost_sum_stage(const struct cost *c, const struct cost_shape *s, uint32_t stage);
 /* Data-parallel transfers: seconds that stay exposed because the profile's stack does not hide them, and seconds by

@@ -165,6 +165,8 @@ static void init_known(struct cost *c, const struct topo_gpu *gpu, const struct 
     init_tiles(dev, g);
     double half = gpu->sm >= 100 ? p->matmul_sm100 : gpu->sm >= 90 ? p->matmul_sm90 : p->matmul_sm80;
     double fp8 = gpu->sm >= 100 ? p->matmul_fp8_sm100 : p->matmul_fp8_sm90;
+    enum fp8_recipe recipe = c->job->train.recipe;
+    fp8 *= recipe == FP8_BLOCK ? p->matmul_block : recipe == FP8_MX ? p->matmul_mx : 1;
     double attention = gpu->sm >= 100 ? p->attention_sm100 : gpu->sm >= 90 ? p->attention_sm90 : p->attention_sm80;
     init_rate(dev, COST_HALF, gpu->peak_flop_s[low], g->clock, power, gpu->efficiency[low], half);
     init_rate(dev, COST_F32, gpu->peak_flop_s[full], 0.9, 0.9, gpu->efficiency[full], half);

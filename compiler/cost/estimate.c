@@ -231,7 +231,7 @@ static void dp_transfers(const struct cost *c, const struct cost_stage *st, cons
 {
     const struct decision *d = c->decision;
     const struct train *t = &c->job->train;
-    double gradient = t->reduce == DT_FP32 ? 4 : 2, parameter = t->precision == DT_FP32 ? 4 : 2, n = d->dp * d->cp;
+    double gradient = t->reduce == DT_FP32 ? 4 : 2, parameter = cost_parameter_bytes(c), n = d->dp * d->cp;
     const struct cost_group *all = &c->group[AXIS_BIT(AXIS_DP) | AXIS_BIT(AXIS_CP)];
     double pieces = d->zero >= 2 ? fmax(1, st->blocks) : ceil(fmax(1, st->matrices) / fmax(40e6, 1e6 * n));
     *reduce = *gather = 0;
@@ -399,7 +399,8 @@ static struct update_bytes update_bytes(const struct cost *c, const struct cost_
     const struct decision *d = c->decision;
     const struct train *t = &c->job->train;
     double moment = t->moments == DT_FP32 ? 4 : 2, moments = t->optimizer == OPT_ADAMW ? 2 : t->momentum > 0 ? 1 : 0;
-    double weight = t->master == DT_FP32 ? 4 : 2;
+    double weight = cost_master_bytes(c, c->profile),
+           read = cost_master_halves(c, c->profile) ? 2 : 0; /* with their other half */
     bool apart = t->master != train_working(t); /* separate from the working copy, which the update writes too */
     uint32_t shard = d->zero ? decision_expert_shard(d) : 1;
     double dense = x->matrices / d->shard, experts = x->experts / shard, own = dense + experts;
@@ -407,7 +408,7 @@ static struct update_bytes update_bytes(const struct cost *c, const struct cost_
         .gradients = summed_bytes(c, d->dp * d->cp, d->shard) * dense +
                      summed_bytes(c, decision_expert_dp(d), shard) * experts,
         .state = (weight + moment * moments) * own,
-        .copy = (apart ? 2 : 0) * own,
+        .copy = (apart ? 2 + read : 0) * own,
         .parked = ((apart ? weight : 0) + moment * moments) * own,
     };
 }

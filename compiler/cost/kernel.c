@@ -236,8 +236,10 @@ double cost_grouped_matmul_s(const struct cost *c, enum product product, uint64_
 double cost_quantize_s(const struct cost *c, double elements)
 {
     /* read once; written by rows and, for the gradient products, by columns; FP8 tensor cores take both operands
-     * along the inner dimension (Transformer Engine's cast-transpose kernels) */
-    return c->profile->quantize_traffic * elements * (2 + 1 + 1) / c->device.bytes_s + c->device.launch_s;
+     * along the inner dimension (Transformer Engine's cast-transpose kernels); with scales for rows, both ways have
+     * maxima of their own */
+    double more = c->job->train.recipe == FP8_ROW ? c->profile->quantize_row : 1;
+    return c->profile->quantize_traffic * more * elements * (2 + 1 + 1) / c->device.bytes_s + c->device.launch_s;
 }
 
 double cost_stream_s(const struct cost *c, double bytes)

@@ -264,6 +264,17 @@ static double dtype_bytes(enum dtype_name d)
 /* the share of what a caching allocator holds that it cannot give back: partly used blocks */
 #define ALLOCATOR_LEAST 0.1
 
+bool cost_master_halves(const struct cost *c, const struct profile *stack)
+{
+    const struct train *t = &c->job->train;
+    return stack->master_halves > 0.5 && t->master == DT_FP32 && t->precision != DT_FP32 && t->precision != DT_FP16;
+}
+
+double cost_master_bytes(const struct cost *c, const struct profile *stack)
+{
+    return cost_master_halves(c, stack) ? 2 : dtype_bytes(c->job->train.master);
+}
+
 static void set_widths(struct cost_rooms *x)
 {
     const struct cost *c = x->c;
@@ -279,7 +290,7 @@ static void set_widths(struct cost_rooms *x)
         x->made = x->reduced = x->gradient;
     bool foretells = c->buffers->allocator < 0.5 &&
                      decision_skews(c->job, c->decision); /* it keeps a copy that is not updated yet */
-    x->state = t->master == train_working(t) && !foretells ? 0 : dtype_bytes(t->master);
+    x->state = t->master == train_working(t) && !foretells ? 0 : cost_master_bytes(c, c->buffers);
     if (c->decision->zero >= 3 && c->buffers->master_shards > 0.5) {
         x->parameter = cost_larger(x->parameter, dtype_bytes(t->master));
         x->state = 0;

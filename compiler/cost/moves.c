@@ -23,12 +23,20 @@ double cost_bucket(const struct cost *c)
     return pieces ? 0 : fmax(40e6, 1e6 * c->decision->dp * c->decision->cp); /* Megatron-LM's default */
 }
 
+double cost_parameter_bytes(const struct cost *c)
+{
+    const struct train *t = &c->job->train;
+    if (t->precision == DT_FP8 && t->recipe == FP8_TENSOR && c->decision->zero == 3 && c->profile->zero3_eight > 0.5)
+        return 1;
+    return t->precision == DT_FP32 ? 4 : 2;
+}
+
 static struct cost_mover dense_movers(const struct cost *c)
 {
     struct cost_mover m = {.shard = c->shard, .replicas = c->replicas, .slow = 1};
     const struct train *t = &c->job->train;
     m.gradient = t->reduce == DT_FP32 ? 4 : 2;
-    m.parameter = t->precision == DT_FP32 ? 4 : 2;
+    m.parameter = cost_parameter_bytes(c);
     m.sum = t->grads == DT_FP32 ? 4 : 2;
     if (c->decision->zero == 0 || c->decision->shard < 2) {
         m.shard = (struct cost_group){.n = 1};

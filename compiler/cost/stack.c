@@ -212,13 +212,14 @@ static void fit(struct arena *a, struct stack *s, const struct program *p, const
     s->experts = own ? 1 : experts_factor(s, p, alone_ns);
 }
 
-/* Factor of an all-gather: under fp8 other stacks convert what products gather before it travels (Transformer
- * Engine), llmrun afterwards. */
-static double halved(const struct stack *s, const struct program *p, const struct insn *n, uint32_t mask)
+/* Factor of an all-gather of what has been converted to 8 bits, if it has, before it travels; llmrun converts
+ * afterwards. */
+static double halved(const struct stack *s, const struct program *p, const struct insn *n, uint32_t mask,
+                     bool converted)
 {
     const struct operand *y = &p->operands[n->operand + OPND(ALL_GATHER, y)];
     double bytes = (double)y->rows * y->cols * isa_dtype_bytes((enum dtype)y->dtype);
-    if (s->c->job->train.precision != DT_FP8 || s->c->profile->allocator < 0.5)
+    if (!converted)
         return 1;
     return cost_digits_s(s->c, OP_ALL_GATHER, bytes / 2, mask) / cost_digits_s(s->c, OP_ALL_GATHER, bytes, mask);
 }
@@ -243,7 +244,8 @@ static double weights_seen(const struct stack *s, const struct program *p, const
         double alone_s = cost_digits_s(s->c, n->op, bytes, mask);
         return alone_s > 0 ? bytes / bucket * cost_digits_s(s->c, n->op, bucket, mask) / alone_s : 1;
     }
-    return shard ? s->shards : 1;
+    bool eight = shard && n->op == OP_ALL_GATHER && cost_parameter_bytes(s->c) < 2;
+    return shard ? s->shards * (eight ? halved(s, p, n, mask, true) : 1) : 1;
 }
 
 /* Factor of a ring's step.  With other stacks than llmrun a ring moves what an all-gather moves, in the forward pass
@@ -276,7 +278,7 @@ static double seen(const struct stack *s, const struct program *p, const struct 
     if (n->action == 'H' || n->layer == NONE || n->microbatch == NONE || n->queue == QUEUE_DP)
         return 1;
     if (mask == dim[MESH_TP])
-        return s->tp * (n->op == OP_ALL_GATHER ? halved(s, p, n, mask) : 1);
+        return s->tp * (n->op == OP_ALL_GATHER ? halved(s, p, n, mask, cost_gathers_eight(s->c)) : 1);
     if (mask == dim[MESH_CP] && n->op == OP_SHIFT)
         return ring_seen(s, p, n, mask);
     return mask == dim[MESH_CP] ? s->cp : 1;

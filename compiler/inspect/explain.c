@@ -172,16 +172,22 @@ static double step_of(struct explanation *x, const struct job *job)
     return e.step_time_s;
 }
 
+static bool setting_matters(enum target_row row, const struct decision *d)
+{
+    enum target_of of = target_setting_of(row);
+    return of == TARGET_OF_EXPERTS ? d->ep > 1 : of == TARGET_OF_TP ? d->tp > 1 : true;
+}
+
 /* what each other setting of the target would make of the chosen decision */
 static void find_settings(struct explanation *x)
 {
     const struct target *t = x->job->wishes.target;
     const char *why;
-    if (!job_is_modelled(x->job) || x->chosen.decision.ep == 1)
+    if (!job_is_modelled(x->job))
         return;
     double own_s = step_of(x, x->job);
     for (enum target_row row = TARGET_SETTINGS; row < TARGET_ROWS; row++)
-        for (uint32_t rest = t->has[row]; rest; rest &= rest - 1) {
+        for (uint32_t rest = setting_matters(row, &x->chosen.decision) ? t->has[row] : 0; rest; rest &= rest - 1) {
             uint32_t bit = rest & (0 - rest);
             const struct job *job = job_with_setting(x->arena, x->job, row, bit);
             if (bit == means_setting(x->job, row) || !means_allow(x->arena, job, &x->chosen.decision, &why))

@@ -135,6 +135,8 @@ static void needs_of(const struct job *job, const struct decision *d, uint32_t *
     needs[TARGET_order] = means_order(d);
     needs[TARGET_ranks] = ranks_of(job, d);
     needs[TARGET_step] = decision_skews(job, d);
+    if (needs[TARGET_delay_wgrad] && !needs[TARGET_expert_overlap] && !(d->pp > 1 && decision_pairs(d->schedule)))
+        needs[TARGET_expert_overlap] = target_bit(TARGET_expert_overlap, "no");
 }
 
 bool means_exclude(const struct job *job, enum target_row row, uint32_t bit, enum target_row other, uint32_t with)
@@ -226,6 +228,12 @@ static uint32_t pinned(const struct job *job, enum target_row row, struct span *
     return 0;
 }
 
+static bool speaks_of_experts(enum target_row row, uint32_t bit)
+{
+    return target_setting_of(row) == TARGET_OF_EXPERTS ||
+           (row == TARGET_cuda_graphs && bit & (target_bit(row, "moe_router") | target_bit(row, "attn_moe_router")));
+}
+
 bool means_check(struct arena *a, struct diag *d, const struct job *job)
 {
     const struct target *t = job->wishes.target;
@@ -242,7 +250,8 @@ bool means_check(struct arena *a, struct diag *d, const struct job *job)
                          : row == TARGET_optimizer ? job->train.optimizer_span
                                                    : job->train.precision_span;
         uint32_t missing = (needs[row] | pinned(job, row, &at)) & ~t->has[row];
-        bool idle = row >= TARGET_SETTINGS && needs[row] && !missing && !model_has_experts(&job->model);
+        bool idle = row >= TARGET_SETTINGS && needs[row] && !missing && speaks_of_experts(row, needs[row]) &&
+                    !model_has_experts(&job->model);
         if (missing)
             refuse(a, d, t, row, missing, at);
         if (idle) {

@@ -15,6 +15,7 @@ attention_sm90           0.933
 attention_sm100          0.937
 stream_traffic           1.5
 quantize_traffic         1.07
+matmul_mx                0.92
 recompute_whole          1
 host_op_us               44
 moe_layer_us             114

@@ -12,11 +12,14 @@ attention_sm80           0.512
 attention_sm90           0.327
 stream_traffic           1.12
 quantize_traffic         2.02
+quantize_row             3.1
+gathers_half             1
 loss_passes              10.3
 gradients_added          1
 step_overhead_ms         24.3
 straggle                 0.0116
 dp_shown                 0.287
+zero3_eight              1
 stolen                   0.0898
 allocator                1
 allocator_share          0.1

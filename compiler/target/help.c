@@ -68,6 +68,10 @@ bool target_help_of(FILE *out, const char *name)
             arena_printf(a, "%s: %s %g", target_phrase(a, x->row, x->bit), x->adjust.param->name, x->adjust.value));
         print_wrapped(out, "", x->source);
     }
+    for (uint32_t i = 0; t && i < t->narguments; i++) {
+        const struct target_argument *x = &t->arguments[i];
+        print_wrapped(out, "  writes", arena_printf(a, "%s: %s", target_phrase(a, x->row, x->bit), x->text));
+    }
     arena_free(a);
     return t;
 }

@@ -18,9 +18,10 @@ static const char schedules[] =
 
 static const struct row {
     const char *name, *words, *phrase, *meaning;
+    enum target_of of;
 } rows[] = {
-#define ROW(name, words, phrase, meaning) {#name, words, phrase, meaning},
-#define SETTING(name, words, phrase, meaning) {#name, words, phrase, meaning},
+#define ROW(name, words, phrase, meaning) {#name, words, phrase, meaning, TARGET_OF_ANY},
+#define SETTING(name, of, words, phrase, meaning) {#name, words, phrase, meaning, TARGET_OF_##of},
 #include "compiler/target/target.def"
 };
 
@@ -109,24 +110,43 @@ static bool parse_clash(struct target *t, const char *at, const char *source)
     return true;
 }
 
+/* "dispatcher alltoall", of settings alone; 0: it is none of their words */
+static uint32_t parse_setting(const char **at, enum target_row *row)
+{
+    const char *word;
+    size_t n = next_word(at, &word);
+    *row = row_of(word, n);
+    n = next_word(at, &word);
+    return *row < TARGET_ROWS && *row >= TARGET_SETTINGS ? bit_of(*row, word, n) : 0;
+}
+
 /* "dispatcher alltoall ep_once_per_node 0" */
 static bool parse_number(struct arena *a, struct target *t, const char *at, const char *source)
 {
     const char *word;
     struct target_number x = {.source = source};
+    x.bit = parse_setting(&at, &x.row);
     size_t n = next_word(&at, &word);
-    x.row = row_of(word, n);
-    n = next_word(&at, &word);
-    x.bit = x.row < TARGET_ROWS ? bit_of(x.row, word, n) : 0;
-    n = next_word(&at, &word);
     const struct profile_param *param = x.adjust.param = profile_param(arena_strndup(a, word, n));
     n = next_word(&at, &word);
     char *end;
     x.adjust.value = strtod(word, &end);
-    if (!x.bit || x.row < TARGET_SETTINGS || !param || !n || end != word + n || x.adjust.value < param->low ||
-        x.adjust.value > param->high || next_word(&at, &word) || t->nnumbers == TARGET_NUMBERS)
+    if (!x.bit || !param || !n || end != word + n || x.adjust.value < param->low || x.adjust.value > param->high ||
+        next_word(&at, &word) || t->nnumbers == TARGET_NUMBERS)
         return false;
     t->numbers[t->nnumbers++] = x;
+    return true;
+}
+
+/* "dispatcher alltoall --moe-token-dispatcher-type alltoall" */
+static bool parse_argument(struct target *t, const char *at)
+{
+    struct target_argument x = {0};
+    x.bit = parse_setting(&at, &x.row);
+    x.text = at + strspn(at, blanks);
+    if (!x.bit || !*x.text || t->narguments == TARGET_ARGUMENTS)
+        return false;
+    t->arguments[t->narguments++] = x;
     return true;
 }
 
@@ -155,6 +175,8 @@ static const char *parse_line(struct arena *a, struct target *t, char *line)
         return parse_clash(t, rest, source) ? NULL : "an exclusion is written: never ROW WORD with ROW WORD";
     if (!strcmp(key, "sets"))
         return parse_number(a, t, rest, source) ? NULL : "a setting's number is written: sets ROW WORD PARAMETER VALUE";
+    if (!strcmp(key, "writes"))
+        return parse_argument(t, rest) ? NULL : "a setting's arguments are written: writes ROW WORD ARGUMENTS";
     enum target_row row = row_of(key, n);
     if (row == TARGET_ROWS)
         return "unknown row";
@@ -215,6 +237,19 @@ void target_set(const struct target *t, enum target_row row, uint32_t bit, struc
     for (uint32_t i = 0; i < t->nnumbers; i++)
         if (t->numbers[i].row == row && t->numbers[i].bit == bit)
             profile_adjust(p, &t->numbers[i].adjust, 1);
+}
+
+const char *target_argument(const struct target *t, enum target_row row, uint32_t bit)
+{
+    for (uint32_t i = 0; i < t->narguments; i++)
+        if (t->arguments[i].row == row && t->arguments[i].bit == bit)
+            return t->arguments[i].text;
+    return NULL;
+}
+
+enum target_of target_setting_of(enum target_row row)
+{
+    return rows[row].of;
 }
 
 const char *target_name(size_t i)

@@ -13,7 +13,7 @@
 
 enum target_row {
 #define ROW(name, words, phrase, meaning) TARGET_##name,
-#define SETTING(name, words, phrase, meaning) TARGET_##name,
+#define SETTING(name, of, words, phrase, meaning) TARGET_##name,
 #include "compiler/target/target.def"
     TARGET_ROWS,
     TARGET_SETTINGS = TARGET_dispatcher /* the first of them */
@@ -32,7 +32,16 @@ struct target_number {
     struct profile_adjust adjust;
     const char *source;
 };
-enum { TARGET_CLASHES = 24, TARGET_NUMBERS = 16 };
+/* what a launch file says for a setting's word */
+struct target_argument {
+    enum target_row row;
+    uint32_t bit;
+    const char *text;
+};
+enum { TARGET_CLASHES = 48, TARGET_NUMBERS = 32, TARGET_ARGUMENTS = 32 };
+
+/* what a plan must have for a setting to matter */
+enum target_of { TARGET_OF_ANY, TARGET_OF_TP, TARGET_OF_EXPERTS };
 
 struct target {
     const char *name, *title;
@@ -45,6 +54,8 @@ struct target {
     struct target_clash clashes[TARGET_CLASHES];
     uint32_t nnumbers;
     struct target_number numbers[TARGET_NUMBERS];
+    uint32_t narguments;
+    struct target_argument arguments[TARGET_ARGUMENTS];
 };
 
 #define TARGET_DEFAULT "llmrun"
@@ -62,6 +73,10 @@ bool target_help_of(FILE *out, const char *name);
 
 /* changes the profile's numbers as the word of that setting does; bit 0: none is chosen */
 void target_set(const struct target *t, enum target_row row, uint32_t bit, struct profile *p);
+
+/* what launch files say for the word of that setting; NULL: nothing, since it is the stack's default */
+const char *target_argument(const struct target *t, enum target_row row, uint32_t bit);
+enum target_of target_setting_of(enum target_row row);
 
 const char *target_row_name(enum target_row row);
 const char *target_row_meaning(enum target_row row);

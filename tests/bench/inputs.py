@@ -9,8 +9,11 @@ Assumed where no source says anything: a vocabulary of 51,200 for GPT; rotary th
 with GELU, untied ones in others; ZeRO 3 under FSDP, else 1; 200 Gb/s a GPU beside A100, 400 beside later ones.
 """
 import re
+import parameters
 
 LEVELS = ("printed", "stack", "cited")
+# what shares a scale, by what sources call it; any other name is of one for the tensor
+RECIPES = (("row", "rowwise"), ("block", "blockwise"), ("mx", "mx"))
 
 
 class LeftOut(Exception):
@@ -122,6 +125,8 @@ def precision(run, words):
     kind = "fp8" if re.search("fp8|float8", said) else "fp16" if said.startswith("fp16") else "bf16"
     grads = words.get("grads") or words.get("grads." + kind) or "fp32"
     more = "".join(", %s=%s" % (k, words[k]) for k in ("moments",) if k in words)
+    recipe = next((word for word, names in RECIPES if re.search(names, said)), None) if kind == "fp8" else None
+    more += ", recipe=" + recipe if recipe else ""
     return "%s(master=%s, grads=%s%s)" % (kind, words.get("master", "fp32"), grads, more)
 
 
@@ -154,11 +159,13 @@ def pipeline(run, words, pp, vpp):
     return found + (["order [tp, cp, dp, pp]"] if "order" in words else [])
 
 
-def overlaps(words, degree):
+def overlaps(run, words, degree):
     found = []
     for axis in ("tp", "dp", "pp"):
         if degree[axis] > 1:
-            if axis in words.get("overlap", "").split(","):
+            if axis == "tp" and run.source == "torchtitan" and "tp" in words.get("overlap", "").split(","):
+                found += ["adjust %s = %s" % x for x in parameters.switch("torchtitan", "async_tp", "yes")]
+            elif axis in words.get("overlap", "").split(","):
                 found.append("overlap %s with compute" % axis)
             elif axis in words.get("never", "").split(","):
                 found.append("never overlap [%s]" % axis)
@@ -197,7 +204,7 @@ def plan(run, words):
     if moe and (stated or "ep" in words):
         found += ["ep = %d" % words.degree("ep")] + (["etp = %s" % words["etp"]] if "etp" in words else [])
     found += state(words, degree, stated) + (["microbatch = %s" % words["microbatch"]] if "microbatch" in words else [])
-    found += overlaps(words, degree)
+    found += overlaps(run, words, degree)
     if degree["tp"] > 1 and "sp" in words:
         found.append("sequence_parallel " + words["sp"])
     found += pipeline(run, words, degree["pp"], vpp)

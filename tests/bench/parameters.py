@@ -27,6 +27,12 @@ def values(profile):
         return {line.split()[0]: float(line.split()[1]) for line in f if line.split() and not line.startswith("#")}
 
 
+def switch(target, row, word):
+    """(parameter, value) of what the word of a target's setting changes"""
+    with open(os.path.join(rows.HERE, "../../compiler/target", target + ".target")) as f:
+        return re.findall(r"^sets %s %s (\w+) (\S+)" % (row, word), f.read(), re.M)
+
+
 def priors():
     with open(os.path.join(rows.HERE, "priors.json")) as f:
         return json.load(f)
