@@ -89,6 +89,48 @@ static void put_field(struct export *x, enum field f, const char *value)
         put_options(x, names, value);
 }
 
+/* the arguments that a switch of the plan writes, by the target's file; NULL: none */
+static const char *switch_words(const struct export *x, enum target_row row)
+{
+    const struct target *t = x->job->wishes.target;
+    uint32_t bit = means_setting(x->job, row);
+    return t && bit ? target_argument(t, row, bit) : NULL;
+}
+
+/* an option with its values, n bytes, as an override: "--cuda-graph-modules attn mlp" is
+ * "model.cuda_graph_modules=[attn,mlp]", "--tp-comm-overlap" is "model.tp_comm_overlap=true" */
+static const char * override(struct export *x, const char *option, size_t n)
+{
+    static const char of_optimizer[] = "--use-precision-aware-optimizer";
+    size_t name = strcspn(option, " ");
+    bool list = name >= 8 && name < n && !strncmp(option + name - 8, "-modules", 8);
+    struct strbuf b = {0};
+    strbuf_printf(
+        &b, "%s.%.*s=", name == strlen(of_optimizer) && !strncmp(option, of_optimizer, name) ? "optimizer" : "model",
+        (int)name - 2, option + 2);
+    for (char *c = b.text; *c; c++)
+        *c = *c == '-' ? '_' : *c;
+    strbuf_text(&b, name >= n ? "true" : list ? "[" : "");
+    for (size_t i = name + 1; i < n; i++)
+        strbuf_char(&b, option[i] == ' ' ? ',' : option[i]);
+    strbuf_text(&b, list ? "]" : "");
+    const char *text = arena_strndup(x->arena, b.text, b.length);
+    strbuf_free(&b);
+    return text;
+}
+
+static void put_switch(struct export *x, const char *words)
+{
+    if (!bridges(x)) {
+        put_options(x, words, NULL);
+        return;
+    }
+    for (const char *at = words, *next; at; at = next ? next + 1 : NULL) {
+        next = strstr(at, " --");
+        put_paths(x, quoted(x, override(x, at, next ? (size_t)(next - at) : strlen(at))), NULL);
+    }
+}
+
 static void flag(struct export *x, enum field f)
 {
     put_field(x, f, NULL);
@@ -232,16 +274,15 @@ static void inner(struct export *x, const struct ffn *f, const struct attn *a)
         export_refuse(x, "offsets in attention and none in the inner layer, or the other way round");
 }
 
-/* what a plan for Megatron-Core was predicted with; of another plan the plainest */
-static enum field dispatcher(const struct job *job)
+/* without a word of its own, a dispatcher as the plan was predicted with; of another stack's plan the plainest */
+static void dispatcher(struct export *x)
 {
-    uint32_t chosen = means_setting(job, TARGET_dispatcher);
-    if (chosen == target_bit(TARGET_dispatcher, "hybridep"))
-        return F_hybridep;
-    if (chosen == target_bit(TARGET_dispatcher, "deepep") ||
-        (!chosen && job_is_modelled(job) && job->wishes.profile->ep_once_per_node > 0.5))
-        return F_deepep;
-    return F_alltoall;
+    const char *words = switch_words(x, TARGET_dispatcher);
+    bool once = job_is_modelled(x->job) && x->job->wishes.profile->ep_once_per_node > 0.5;
+    if (words)
+        put_switch(x, words);
+    else
+        flag(x, once ? F_deepep : F_alltoall);
 }
 
 static void router(struct export *x, const struct moe *e)
@@ -269,7 +310,7 @@ static void router(struct export *x, const struct moe *e)
     if (e->capacity > 0)
         real(x, F_capacity, e->capacity);
     flag(x, F_router_numbers);
-    flag(x, dispatcher(x->job));
+    dispatcher(x);
 }
 
 /* which layers have experts: "([0]*3+[1]*58)", or as a list */
@@ -441,8 +482,7 @@ static const char *layout(struct export *x)
 
 static void schedule(struct export *x, const struct decision *d)
 {
-    if (d->schedule == SCHED_COMBINED_1F1B ||
-        means_setting(x->job, TARGET_expert_overlap) == target_bit(TARGET_expert_overlap, "yes"))
+    if (d->schedule == SCHED_COMBINED_1F1B && !switch_words(x, TARGET_expert_overlap))
         flag(x, F_expert_overlap);
     if (d->pp > 1)
         say(x, F_layout, "%s", layout(x));
@@ -495,6 +535,16 @@ static void recompute(struct export *x, const struct decision *d)
         recompute_parts(x, d);
 }
 
+/* what the target's switches write, but the dispatcher, which router() has written */
+static void switches(struct export *x)
+{
+    for (enum target_row row = TARGET_SETTINGS; row < TARGET_ROWS; row++) {
+        const char *words = row == TARGET_dispatcher ? NULL : switch_words(x, row);
+        if (words)
+            put_switch(x, words);
+    }
+}
+
 static void parallel(struct export *x, const struct decision *d)
 {
     static const char *const contexts[] = {[CONTEXT_AUTO] = "p2p",
@@ -513,13 +563,14 @@ static void parallel(struct export *x, const struct decision *d)
         count(x, F_ep, d->ep);
         count(x, F_etp, d->etp);
     }
-    if (x->job->wishes.overlap & OVERLAP_TP && d->tp > 1)
+    if (x->job->wishes.overlap & OVERLAP_TP && d->tp > 1 && !switch_words(x, TARGET_tp_comm_overlap))
         flag(x, F_tp_overlap);
     if (means_order(d) == MEANS_TP_CP_PP_DP)
         flag(x, F_pp_before_dp);
     schedule(x, d);
     state(x, d);
     recompute(x, d);
+    switches(x);
 }
 
 void export_megatron_job(struct export *x)

@@ -10,6 +10,8 @@
 
 #include "compiler/export/titan.h"
 
+#include "compiler/model/means.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -27,9 +29,24 @@ static const char *schedule_class(const struct decision *d)
 }
 
 /* _check_torch_compile_compatibility(): a backward in two halves is not for compiled layers */
-static bool compiles(const struct decision *d)
+static bool may_compile(const struct decision *d)
 {
     return d->pp == 1 || d->schedule == SCHED_GPIPE || d->schedule == SCHED_1F1B || d->schedule == SCHED_INTERLEAVED;
+}
+
+static bool switched(const struct export *x, enum target_row row, const char *word)
+{
+    return means_setting(x->job, row) == target_bit(row, word);
+}
+
+static bool compiles(const struct export *x)
+{
+    return may_compile(&x->plan->decision) && !switched(x, TARGET_compile, "no");
+}
+
+static bool overlaps_tp(const struct export *x)
+{
+    return x->plan->decision.tp > 1 && (x->job->wishes.overlap & OVERLAP_TP || switched(x, TARGET_async_tp, "yes"));
 }
 
 static const char *truth(bool yes)
@@ -114,6 +131,10 @@ static void refuse_layout(struct export *x, const struct decision *d)
 {
     uint64_t tokens = d->microbatch * x->job->train.sequence;
     uint32_t parts = (d->sp ? d->tp : 1) * (d->cp > 1 ? 2 * d->cp : 1);
+    if (switched(x, TARGET_compile, "yes") && !may_compile(d))
+        export_refuse(x, "compiled layers under schedule %s", schedule_name(d->schedule));
+    if (overlaps_tp(x) && !compiles(x))
+        export_refuse(x, "asynchronous tensor parallelism in layers that are not compiled");
     if (tokens % parts)
         export_refuse(x, "microbatches of %llu tokens, which %u does not divide", (unsigned long long)tokens, parts);
     if (d->pp > 1 && d->schedule == SCHED_DUALPIPE_V && d->microbatches < 2 * d->pp)
@@ -178,7 +199,7 @@ static void write_parallelism(struct export *x, const struct decision *d)
                   : d->recompute == RECOMPUTE_SELECTIVE ? "SelectiveAC.Config()"
                                                         : "None");
     strbuf_printf(&x->text, "        compile=CompileConfig(enable=%s, enable_async_tensor_parallel=%s),\n",
-                  truth(compiles(d)), truth(x->job->wishes.overlap & OVERLAP_TP && d->tp > 1));
+                  truth(compiles(x)), truth(overlaps_tp(x)));
 }
 
 /* ---- the file ---- */
@@ -293,7 +314,7 @@ void export_torchtitan(struct export *x)
                   x->job->train.total > 0 ? "" : ", TRAIN_STEPS how many steps to take");
     write_imports(x);
     export_torchtitan_job(x);
-    write_spec(x, compiles(d));
+    write_spec(x, compiles(x));
     write_plan(x, d);
 }
 
