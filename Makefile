@@ -41,6 +41,8 @@ OPT     := -O2 -g -ffp-contract=off $(SANITIZE) $(if $(SANITIZE),-fno-omit-frame
 XML     := $(shell pkg-config --cflags libxml-2.0 2>/dev/null)
 JANSSON := $(shell pkg-config --cflags jansson 2>/dev/null)
 BLAS    := $(shell pkg-config --cflags openblas 2>/dev/null)
+# configurations in YAML are imported where libyaml is
+YAML    := $(shell pkg-config --exists yaml-0.1 2>/dev/null && echo yaml-0.1)
 CFLAGS  += $(WARN) $(OPT) -I. -I$(B) $(XML) $(JANSSON) $(BLAS)
 LDFLAGS += $(SANITIZE) $(if $(COVERAGE),--coverage -Wl$(comma)--wrap=_exit)
 
@@ -60,7 +62,7 @@ HOST_O  := $(patsubst %,$(B)/emulated/%.o,$(HOST_CU)) $(patsubst %.c,$(B)/%.o,$(
 CXXFLAGS += -std=c++17 -D_GNU_SOURCE -Wall -Wextra -Werror $(OPT) -fno-exceptions -fno-rtti -fno-strict-aliasing -I.
 BENCHES := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/bench_*.c))
 FUZZERS := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
-LIBS    := $(shell pkg-config --libs libxml-2.0 jansson zlib 2>/dev/null) -lm
+LIBS    := $(shell pkg-config --libs libxml-2.0 jansson zlib $(YAML) 2>/dev/null) -lm
 RUNLIBS := $(shell pkg-config --libs openblas jansson 2>/dev/null) -lm
 
 # The CUDA plugin: all kernels and the CUDA runtime in one library that llmrun opens when asked for it.  It is built where
@@ -99,6 +101,7 @@ WASM_O     := $(patsubst %.c,$(B)/wasm/%.o,$(filter-out compiler/topology/topo_x
 all: $(B)/llmc $(B)/llmrun $(PLUGIN) $(MPI_PLUGIN)
 	$(Q)$(if $(PLUGIN),,echo "  CUDA plugin: not built ($(if $(NVCC),a sanitizer's build,nvcc was not found))")
 	$(Q)$(if $(MPI_PLUGIN),,echo "  MPI plugin: not built ($(if $(MPI),a fuzzer's build,Open MPI was not found: libopenmpi-dev))")
+	$(Q)$(if $(YAML),,echo "  import of YAML: not built (libyaml was not found: libyaml-dev)")
 	$(Q)$(if $(WASM),,echo "  pages of llmc explore: not built ($(if $(WASM_NEEDS),a build for tests,what clang needs for WASM was not found: clang lld wasi-libc libclang-rt-14-dev-wasm32))")
 
 $(B)/llmrun-mpi.so: runtime/mpi/plugin.c | $(B)/.deps
@@ -184,6 +187,10 @@ $(B)/tests/fuzz/all.a: $(LIB_O) $(RUN_O)
 $(B)/tests/fuzz/fuzz_program: $(B)/tests/runtime/program_parse.o $(B)/tests/runtime/program_scan.o
 $(B)/tests/fuzz/%: $(B)/tests/fuzz/%.o $(B)/tests/fuzz/common.o $(B)/tests/fuzz/all.a
 	$(Q)echo "  LD  $@"; $(CC) $(LDFLAGS) -fsanitize=fuzzer -Wl$(comma)--as-needed -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS) $(RUNLIBS)
+
+ifneq ($(YAML),)
+$(B)/compiler/import/yaml.o: CFLAGS += -DLLMC_YAML $(shell pkg-config --cflags yaml-0.1 2>/dev/null)
+endif
 
 # kernels: loops over rows become vector code only so; results stay those of IEEE arithmetic in the order written
 $(B)/kernels/%.o: OPT += -O3 -fno-trapping-math -fno-math-errno

@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* what a model is called by its file: config.json by its folder, another file by itself */
 static const char *name_of(struct arena *a, const char *path)
@@ -21,6 +22,13 @@ static const char *name_of(struct arena *a, const char *path)
         start--;
     const char *name = arena_strndup(a, start, (size_t)(end - start));
     return strcmp(name, ".") != 0 && strcmp(name, "..") != 0 ? name : "";
+}
+
+/* are both the same file, by whatever name? */
+static bool is_same(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
 struct counted {
@@ -64,8 +72,11 @@ enum status command_import(struct command *c)
     struct arena *a = c->arena;
     const char *path = c->options->args[0];
     struct counted n = {0};
+    if (c->options->output && is_same(path, c->options->output))
+        return command_fail(c, STATUS_USAGE, "import would write over the file that it reads: name another with -o");
     struct source *s = source_read(a, c->diag, path, (size_t)4 << 20);
-    char *text = s ? import_huggingface(a, c->diag, s, name_of(a, path), c->options->left_out) : NULL;
+    struct import_options o = {name_of(a, path), c->options->left_out, c->options->sets, c->options->nsets};
+    char *text = s ? import_model(a, c->diag, s, &o) : NULL;
     if (!text)
         return command_diagnose(c, STATUS_INPUT);
     struct source *own = ARENA_NEW(a, struct source);

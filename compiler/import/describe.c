@@ -151,9 +151,20 @@ static void write_router(struct strbuf *b, const struct described_layer *l)
     if (l->plain)
         argument(b, "normalize", "no");
     flag(b, "bias", l->router_bias);
+    if (l->router_bias)
+        real(b, "rate", l->router_rate > 0 ? l->router_rate : 1e-3, 1e-3);
     flag(b, "linear_bias", l->linear_bias);
     real(b, "scale", l->router_scale > 0 ? l->router_scale : 1, 1);
     close_call(b);
+}
+
+/* a statement of an moe block; 0: its default */
+static void statement(struct strbuf *b, const char *word, double value)
+{
+    if (value > 0) {
+        strbuf_printf(b, "\n        %s ", word);
+        number(b, value);
+    }
 }
 
 static char *layer_text(struct arena *a, const struct described *m, const struct described_layer *l)
@@ -172,6 +183,8 @@ static char *layer_text(struct arena *a, const struct described *m, const struct
             strbuf_printf(&b, "        shared  %u\n", l->shared);
         strbuf_text(&b, "        router  ");
         write_router(&b, l);
+        statement(&b, "capacity", l->capacity);
+        statement(&b, "balance ", l->balance);
         strbuf_text(&b, "\n    }");
     }
     strbuf_text(&b, "\n}\n");
@@ -249,13 +262,27 @@ static void write_embedding(struct strbuf *b, const struct described *m)
 static void write_head(struct strbuf *b, const struct described *m)
 {
     if (m->predict)
-        strbuf_printf(b, "    predict %u ahead\n", m->predict);
+        strbuf_printf(b, "    predict %u ahead", m->predict);
+    if (m->predict && m->predict_weight > 0 && m->predict_weight != 0.3) {
+        strbuf_text(b, " {\n        weight ");
+        number(b, m->predict_weight);
+        strbuf_text(b, "\n    }");
+    }
+    if (m->predict)
+        strbuf_char(b, '\n');
     strbuf_text(b, m->tied ? "    head tied(" : "    head untied(");
     real(b, "softcap", m->head_softcap, 0);
     real(b, "scale", m->head_scale > 0 ? m->head_scale : 1, 1);
     flag(b, "bias", m->head_bias);
     close_call(b);
     strbuf_text(b, "\n}\n");
+}
+
+static void write_block(struct strbuf *b, const char *name, const char *statements)
+{
+    strbuf_printf(b, "\n%s {\n", name);
+    indented(b, statements, 1);
+    strbuf_text(b, "}\n");
 }
 
 char *describe(struct arena *a, const struct described *m, const char *const *notes, size_t nnotes)
@@ -276,10 +303,15 @@ char *describe(struct arena *a, const struct described *m, const char *const *no
         layers[i] = layer_text(a, m, &m->layers[i]);
     write_layers(&b, layers, m->nlayers, 1);
     write_head(&b, m);
-    strbuf_printf(&b,
-                  "\ntrain {                  # a start; a configuration does not say how the model is trained\n"
-                  "    sequence  %u\n    batch     1024 sequences\n    precision bf16\n}\n",
-                  m->sequence && m->sequence < USUAL_SEQUENCE ? m->sequence : USUAL_SEQUENCE);
+    if (m->train)
+        write_block(&b, "train", m->train);
+    else
+        strbuf_printf(&b,
+                      "\ntrain {                  # a start; a configuration does not say how the model is trained\n"
+                      "    sequence  %u\n    batch     1024 sequences\n    precision bf16\n}\n",
+                      m->sequence && m->sequence < USUAL_SEQUENCE ? m->sequence : USUAL_SEQUENCE);
+    if (m->plan)
+        write_block(&b, "plan", m->plan);
     char *text = arena_strdup(a, b.text);
     strbuf_free(&b);
     return text;

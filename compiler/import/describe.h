@@ -37,7 +37,7 @@ struct described_layer {
     uint32_t experts, active, shared;
     bool sigmoid, plain, router_bias, linear_bias; /* plain: weights are not divided by their sum */
     uint32_t groups, pick;
-    double router_scale;
+    double router_scale, router_rate, capacity, balance;
 };
 struct described {
     const char *name;
@@ -46,13 +46,15 @@ struct described {
     double eps, embed_factor, head_scale, head_softcap;
     const char *place; /* of norms: "post" */
     uint32_t predict;
+    double predict_weight;
     struct described_layer *layers;
-    uint32_t sequence; /* the longest; 0: unknown */
+    uint32_t sequence;        /* the longest; 0: unknown */
+    const char *train, *plan; /* statements of these blocks, a line each; NULL: a train block to start from, no plan */
 };
 
 /* a number as people write it: 1024, 128_256, 0.5, 1e-6 */
 const char *describe_number(struct arena *a, double value);
-/* Its text, with a train block to start from; notes: lines for its first comment. */
+/* Its text; notes: lines for its first comment. */
 char *describe(struct arena *a, const struct described *m, const char *const *notes, size_t nnotes);
 
 #endif

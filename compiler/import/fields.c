@@ -17,11 +17,10 @@ json_t *fields_parse(struct diag *d, const struct source *source)
     return NULL;
 }
 
-/* Where the field's name stands in the file; jansson keeps no places. */
-static struct span place(const struct fields *f, const char *name)
+struct span fields_place(const struct source *source, const char *name)
 {
     size_t n = strlen(name);
-    const char *text = f->source->text;
+    const char *text = source->text;
     for (const char *at = text; (at = strchr(at, '"')); at++) {
         const char *end = at + 1 + n;
         if (strncmp(at + 1, name, n) != 0 || *end != '"')
@@ -29,9 +28,9 @@ static struct span place(const struct fields *f, const char *name)
         end++;
         end += strspn(end, " \t\r\n");
         if (*end == ':')
-            return (struct span){f->source, (uint32_t)(at - text), (uint32_t)n + 2};
+            return (struct span){source, (uint32_t)(at - text), (uint32_t)n + 2};
     }
-    return (struct span){f->source, 0, 1};
+    return (struct span){source, 0, 1};
 }
 
 /* The first of the names that is there and not null; *name becomes that name, else the first. */
@@ -57,7 +56,7 @@ static json_t *find(struct fields *f, const char **name)
 
 static void mistyped(struct fields *f, const char *name, const char *what)
 {
-    diag_error(f->diag, place(f, name), "type", "'%s' should be %s", name, what);
+    diag_error(f->diag, fields_place(f->source, name), "type", "'%s' should be %s", name, what);
 }
 
 struct fields fields_of(struct fields *f, const char *name)
@@ -139,7 +138,7 @@ void fields_error(struct fields *f, const char *name, const char *fmt, ...)
     json_t *value = find(f, &name);
     va_list ap;
     va_start(ap, fmt);
-    diag_error(f->diag, value ? place(f, name) : (struct span){f->source, 0, 1}, "unsupported", "%s",
+    diag_error(f->diag, value ? fields_place(f->source, name) : (struct span){f->source, 0, 1}, "unsupported", "%s",
                arena_vprintf(f->arena, fmt, ap));
     va_end(ap);
 }

@@ -24,6 +24,8 @@ struct fields {
 
 /* NULL after an error.  The object belongs to the caller, who releases it with json_decref(). */
 json_t *fields_parse(struct diag *d, const struct source *source);
+/* Where a name first stands in the file: jansson keeps no places. */
+struct span fields_place(const struct source *source, const char *name);
 /* the fields of an object among them, or of an empty one where there is none */
 struct fields fields_of(struct fields *f, const char *name);
 /* is it there, and not null? */

@@ -1,6 +1,10 @@
 #include "compiler/import/import.h"
 
 #include "compiler/import/families.h"
+#include "compiler/import/megatron.h"
+#include "compiler/import/shell.h"
+#include "compiler/import/titan.h"
+#include "compiler/import/yaml.h"
 #include "compiler/model/fmt.h"
 
 #include <ctype.h>
@@ -49,13 +53,10 @@ static const char *clean_name(struct arena *a, const char *name)
     return text;
 }
 
-char *import_huggingface(struct arena *a, struct diag *d, const struct source *source, const char *name,
-                         const char *left_out)
+static char *read_huggingface(struct arena *a, struct diag *d, const struct source *source, json_t *root,
+                              const struct import_options *o)
 {
-    json_t *root = fields_parse(d, source);
-    if (!root)
-        return NULL;
-    struct fields f = {.arena = a, .diag = d, .source = source, .object = root, .left_out = left_out}, text;
+    struct fields f = {.arena = a, .diag = d, .source = source, .object = root, .left_out = o->left_out}, text;
     struct fields *of = &f;
     if (fields_has(&f, "text_config") && fields_has(&f, "vision_config")) { /* a language model that sees */
         text = fields_of(&f, "text_config");
@@ -63,18 +64,149 @@ char *import_huggingface(struct arena *a, struct diag *d, const struct source *s
         of = &text;
     }
     const char *type = fields_word(of, "model_type", "");
-    struct described m = {.name = clean_name(a, name && *name ? name : type)};
-    char *out = NULL;
+    struct described m = {.name = clean_name(a, o->name && *o->name ? o->name : type)};
     if (family_read(of, type, &m)) {
         fields_ignore(of, elsewhere);
         note_dropout(of);
         fields_rest(of);
-        out = describe(a, &m, of->notes.at, of->notes.n);
-    } else {
-        fields_error(of, "model_type", "models of type '%.60s' are not known", type);
-        diag_help(d, "known are %s", family_names(a));
+        return describe(a, &m, of->notes.at, of->notes.n);
     }
-    json_decref(root);
+    fields_error(of, "model_type", "models of type '%.60s' are not known", type);
+    diag_help(d, "known are %s", family_names(a));
+    return NULL;
+}
+
+/* ---- other stacks ---- */
+
+static const char *text_of(struct arena *a, struct strbuf *b)
+{
+    const char *text = arena_strdup(a, b->text ? b->text : "");
+    strbuf_free(b);
+    return text;
+}
+
+/* What is set by NAME=VALUE: a setting where the table has its name, else a variable of a script. */
+static size_t take_sets(const struct args *x, const struct import_options *o, bool script, const char **variables)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < o->nsets; i++) {
+        const char *set = o->sets[i], *value = strchr(set, '=');
+        size_t length = value ? (size_t)(value - set) : strlen(set);
+        const char *key = arg_key(x->givens->arena, set, length);
+        if (!value) {
+            diag_error(x->givens->diag, (struct span){0}, "set", "--set %.60s: write NAME=VALUE", set);
+        } else if (arg_known(x, key) && strcmp(key, "world_size") != 0) {
+            struct given *at = given_add(x->givens, key, key, (struct span){0});
+            at->set = true;
+            given_value(x->givens, at, value + 1);
+        } else if (!strcmp(key, "WORLD_SIZE") && !script) {
+            struct given *at = given_add(x->givens, "WORLD_SIZE", "world_size", (struct span){0});
+            at->set = true;
+            given_value(x->givens, at, value + 1);
+        } else if (script) {
+            variables[n++] = set;
+        } else {
+            diag_error(x->givens->diag, (struct span){0}, "set", "--set %.60s: no such setting is known", set);
+        }
+    }
+    return n;
+}
+
+static char *read_megatron(struct givens *g, const struct import_options *o)
+{
+    struct args x = megatron_args(g);
+    struct described m = {.name = clean_name(g->arena, o->name && *o->name ? o->name : "imported")};
+    struct strbuf train = {0}, plan = {0};
+    const char **variables = ARENA_ARRAY(g->arena, const char *, o->nsets + 1);
+    struct givens set = {.arena = g->arena, .diag = g->diag, .source = g->source};
+    struct args only_set = megatron_args(&set);
+    size_t n = take_sets(&only_set, o, g->dashes, variables);
+    if (!(g->dashes ? shell_read(g, variables, n) : yaml_read(g)) || diag_errors(g->diag))
+        return NULL;
+    for (size_t i = 0; i < set.all.n; i++) /* behind what the file says, which they beat */
+        vec_push(g->arena, &g->all, set.all.at[i]);
+    given_leave_out(g);
+    megatron_model(&x, &m);
+    megatron_train(&x, &train);
+    megatron_plan(&x, &m, &plan);
+    arg_rest(&x);
+    m.train = text_of(g->arena, &train);
+    m.plan = text_of(g->arena, &plan);
+    return diag_errors(g->diag) ? NULL : describe(g->arena, &m, g->notes.at, g->notes.n);
+}
+
+/* ---- which form a file has ---- */
+
+enum form { FORM_JSON, FORM_TOML, FORM_YAML, FORM_PYTHON, FORM_SHELL };
+
+/* the length of a name with dots and dashes, as keys have it */
+static size_t key_length(const char *s)
+{
+    size_t n = 0;
+    while (isalnum((unsigned char)s[n]) || s[n] == '_' || s[n] == '.' || (s[n] == '-' && n))
+        n++;
+    return n;
+}
+
+/* by the first line that is neither empty nor a comment, which begins at *at */
+static enum form form_of(const struct source *source, size_t *at)
+{
+    static const char *const python[] = {"import ", "from ", "def ", "class ", "@", "\"\"\""};
+    const char *s = source->text;
+    while (isspace((unsigned char)*s) || *s == '#')
+        s += *s == '#' ? strcspn(s, "\n") : 1;
+    size_t key = key_length(s), blanks = strspn(s + key, " \t");
+    *at = (size_t)(s - source->text);
+    if (*s == '[' && key_length(s + 1) && !isdigit((unsigned char)s[1]) && s[1 + key_length(s + 1)] == ']')
+        return FORM_TOML;
+    if (*s == '{' || *s == '[')
+        return FORM_JSON;
+    for (size_t i = 0; i < ARRAY_LEN(python); i++)
+        if (!strncmp(s, python[i], strlen(python[i])))
+            return FORM_PYTHON;
+    if (!strncmp(s, "---", 3) && s[3] != '-' && !isalpha((unsigned char)s[3]))
+        return FORM_YAML;
+    if (key && blanks && s[key + blanks] == '=')
+        return FORM_TOML;
+    return key && s[key + blanks] == ':' && strchr(" \t\r\n", s[key + blanks + 1]) ? FORM_YAML : FORM_SHELL;
+}
+
+static char *read_form(struct arena *a, struct diag *d, const struct source *source, const struct import_options *o)
+{
+    struct givens g = {.arena = a, .diag = d, .source = source, .left_out = o->left_out};
+    size_t at;
+    enum form form = form_of(source, &at);
+    json_t *root = NULL;
+    char *out = NULL;
+    switch (form) {
+    case FORM_JSON:
+        root = fields_parse(d, source);
+        if (root && titan_is(root))
+            out = titan_read(&g, root, o, clean_name(a, o->name && *o->name ? o->name : "imported"));
+        else if (root)
+            out = read_huggingface(a, d, source, root, o);
+        json_decref(root);
+        return out;
+    case FORM_TOML:
+        return titan_read(&g, NULL, o, clean_name(a, o->name && *o->name ? o->name : "imported"));
+    case FORM_PYTHON:
+        diag_error(d, (struct span){source, (uint32_t)at, 1}, "python",
+                   "a Python program cannot be read without running it");
+        diag_help(d,
+                  "torchtitan writes its configuration as JSON with --debug.save_config_file, Megatron-Bridge as YAML "
+                  "with logger.save_config_filepath");
+        return NULL;
+    case FORM_YAML:
+    case FORM_SHELL:
+        g.dashes = form == FORM_SHELL;
+        return read_megatron(&g, o);
+    }
+    return NULL;
+}
+
+char *import_model(struct arena *a, struct diag *d, const struct source *source, const struct import_options *o)
+{
+    char *out = read_form(a, d, source, o);
     if (!out || diag_errors(d))
         return NULL;
     struct source own = {"model.llm", out, strlen(out), false};

@@ -93,10 +93,19 @@ static const char tokens_more[] =
 static const char export_more[] =
     "What the form's stack cannot be told is named, with exit code 1, and nothing is written.\n";
 static const char import_more[] =
-    "FILE is a config.json as Hugging Face's transformers keep them beside weights; what comes out is a model file with\n"
-    "a train block to start from. Says how many parameters that are, and where model.safetensors.index.json lies\n"
-    "beside it, whether it says the same. What the language cannot say is refused by the name of its field, unless\n"
-    "--leave-out names it: then a comment in the model file tells of it.\n";
+    "FILE, by what it holds:\n"
+    "  a config.json as Hugging Face's transformers keep it beside weights: the model, with a train block to start from;\n"
+    "    where model.safetensors.index.json lies beside it, whether it says as many parameters\n"
+    "  a script that starts Megatron-LM, or its arguments alone: model, training and plan, `target megatron-core`\n"
+    "  YAML of Megatron-Bridge (logger.save_config_filepath) or of Megatron-LM (--yaml-cfg): the same\n"
+    "  TOML of torchtitan, or the JSON that it writes (--debug.save_config_file): the same, `target torchtitan`\n"
+    "A script is read, not run: of the shell, variables, arrays, quotes and the one command; 'if' and the like are refused.\n"
+    "What it leaves open, --set says: a variable, or an argument (--set vocab-size=50257). The number of GPUs is the\n"
+    "launcher's, or --set WORLD_SIZE=N; without it the plan leaves dp open. `llmc plan` then makes that very plan.\n"
+    "What the language cannot say is refused by name, unless --leave-out names it: then a comment in the model file tells\n"
+    "of it. Says how many parameters the model has.\n\n"
+    "  llmc import config.json -o model.llm\n"
+    "  llmc import train.sh --set NUM_NODES=16 --leave-out fp8-param-gather -o model.llm\n";
 static const char topo_import_more[] =
     "FORMAT FILE, as many as there are; together they describe one cluster of one kind of node:\n"
     "  nccl        a node's dump (NCCL_TOPO_DUMP_FILE): GPUs, NVLinks, NICs, the kind of network. The cluster file names\n"
@@ -144,8 +153,8 @@ static const struct command commands[] = {
     {"topo show", "CLUSTER", "the cluster as resolved, with bandwidth per tier", 1, 1, "json", NULL},
     {"topo import", "FORMAT FILE ...", "a cluster file from files of NCCL, Slurm, nvidia-smi, nccl-tests, hwloc", 2, 32,
      "set output json", topo_import_more},
-    {"import", "FILE [-o MODEL]", "a model file from a Hugging Face config.json", 1, 1, "output leave-out json",
-     import_more},
+    {"import", "FILE [-o MODEL]", "a model file from a configuration of another stack", 1, 1,
+     "set output leave-out json", import_more},
     {"tokens", "IN -o OUT", "any text file to byte-level tokens", 1, 1, "output", tokens_more},
     {"fmt", "FILE", "a model file in canonical form, on stdout", 1, 1, "", NULL},
     {"isa", "[NAME]", "the instruction set's manual", 0, 1, "json", NULL},
@@ -416,6 +425,8 @@ static const struct {
     const char *command, *option, *argument, *meaning;
 } own_meanings[] = {
     {"export", "to", "FORM", "one of those below"},
+    {"import", "set", "NAME=VALUE", "what the file leaves open: a variable, or a setting by its name; repeatable"},
+    {"import", "leave-out", "NAMES", "settings, with commas between them, to go on without"},
     {"topo import", "set", "KEY=VALUE", "a fact, which beats what files say of it; repeatable"},
 };
 

@@ -6,6 +6,7 @@
 #include "compiler/model/fmt.h"
 #include "compiler/model/sema.h"
 #include "tests/cases.h"
+#include "tests/damage.h"
 #include "tests/texts.h"
 
 #include <CUnit/Basic.h>
@@ -39,7 +40,7 @@ static const char *known(struct arena *a, const struct text_case *c)
 {
     struct diag *d = diag_new(a);
     struct source s = {arena_printf(a, "%s.json", c->name), c->text, c->size, false};
-    char *text = import_huggingface(a, d, &s, c->name, c->nwords > 1 ? c->words[1] : NULL);
+    char *text = import_model(a, d, &s, &(struct import_options){c->name, c->nwords > 1 ? c->words[1] : NULL, NULL, 0});
     if (!text)
         return text_of_diag(a, d, false);
     struct job *job = job_of(a, d, text);
@@ -62,7 +63,7 @@ static const char *refused(struct arena *a, const struct text_case *c)
 {
     struct diag *d = diag_new(a);
     struct source s = {arena_printf(a, "%s.json", c->name), c->text, c->size, false};
-    char *text = import_huggingface(a, d, &s, c->name, c->nwords ? c->words[0] : NULL);
+    char *text = import_model(a, d, &s, &(struct import_options){c->name, c->nwords ? c->words[0] : NULL, NULL, 0});
     if (text && job_of(a, d, text))
         return model_block(a, text);
     CU_ASSERT(diag_errors(d) > 0);
@@ -77,34 +78,27 @@ static void test_refused(void)
 }
 
 /* Whatever a file holds, it ends in errors or in a model that the language takes or refuses by its own. */
+static bool take(const struct damage *x, void *with)
+{
+    const struct text_case *all = with;
+    struct diag *d = diag_new(x->scratch);
+    struct source s = {"damaged", x->text, x->size, false};
+    char *model = import_model(x->scratch, d, &s, &(struct import_options){.name = all[x->which].name});
+    CU_ASSERT((model != NULL) == (diag_errors(d) == 0));
+    if (model)
+        CU_ASSERT((job_of(x->scratch, d, model) != NULL) == (diag_errors(d) == 0));
+    return model != NULL;
+}
+
 static void test_damaged(void)
 {
-    enum { EACH = 200 };
-    static const char bytes[] = "0123456789-.eE\"{}[],:tfn x";
-    struct arena *a = arena_new(), *scratch = arena_new();
+    struct arena *a = arena_new();
     struct text_case *all;
-    uint32_t n = cases_read(a, FOLDER "known.cases", &all), taken = 0, failed = 0;
-    uint64_t state = 1;
-    for (uint32_t i = 0; i < n * EACH; i++) {
-        struct arena_mark mark = arena_mark(scratch);
-        const struct text_case *c = &all[i % n];
-        char *text = arena_strndup(scratch, c->text, c->size);
-        for (int k = 0; k < 3; k++) {
-            state = state * 6364136223846793005u + 1442695040888963407u;
-            text[(state >> 33) % c->size] = bytes[(state >> 20) % (sizeof bytes - 1)];
-        }
-        struct diag *d = diag_new(scratch);
-        struct source s = {"damaged.json", text, c->size, false};
-        char *model = import_huggingface(scratch, d, &s, c->name, NULL);
-        CU_ASSERT((model != NULL) == (diag_errors(d) == 0));
-        if (model)
-            CU_ASSERT((job_of(scratch, d, model) != NULL) == (diag_errors(d) == 0));
-        taken += model != NULL;
-        failed += model == NULL;
-        arena_reset(scratch, mark);
-    }
-    CU_ASSERT(taken > n && failed > n);
-    arena_free(scratch);
+    uint32_t n = cases_read(a, FOLDER "known.cases", &all);
+    struct damage_text *texts = ARENA_ARRAY(a, struct damage_text, n);
+    for (uint32_t i = 0; i < n; i++)
+        texts[i] = (struct damage_text){all[i].text, all[i].size};
+    damage_all(texts, n, 200, "0123456789-.eE\"{}[],:tfn x", take, all);
     arena_free(a);
 }
 

@@ -1,6 +1,7 @@
 /* `llmc import` and `llmc topo import` as people meet them: models from configurations, clusters from what other programs
  * wrote. */
 
+#include "tests/draws.h"
 #include "tests/e2e/e2e.h"
 #include "tests/e2e/shot.h"
 
@@ -47,6 +48,45 @@ static void test_import(void)
     free(s);
 }
 
+/* A script of Megatron-LM becomes model, training and plan, and the plan is taken as it is; nothing is written over. */
+static void test_import_script(void)
+{
+    struct shot *s = malloc(sizeof *s);
+    char dir[E2E_PATH];
+    e2e_folder(dir, "imports");
+    expect(s, dir,
+           "printf '%s\n' 'TP=2' 'ARGS=(--num-layers 4 --hidden-size 128 --num-attention-heads 8 --swiglu' "
+           "' --seq-length 128 --max-position-embeddings 128)' 'torchrun --nproc-per-node $GPUS pretrain_gpt.py \\' "
+           "' ${ARGS[@]} --tensor-model-parallel-size $TP --pipeline-model-parallel-size 2 --micro-batch-size 1 \\' "
+           "' --global-batch-size 8 --lr 1e-3 --use-distributed-optimizer --bf16 --position-embedding-type rope \\' "
+           "' --sequence-parallel --make-vocab-size-divisible-by 1 --save \"$1\"' >$D/run.sh; $L import $D/run.sh -o $D/run.llm",
+           3, "error: '--vocab-size' is missing\n");
+    expect(s, dir, "test ! -e $D/run.llm; $L import $D/run.sh --set GPUS=8 --set vocab-size=256 -o $D/run.llm", 0,
+           "parameters\n");
+    expect(s, dir,
+           "$L plan $D/run.llm topologies/cpu8.xml --set 'adjust=context_gib = 0.1' --set 'adjust=communicator_mib = 8' "
+           "-q -o $D/p | grep -q 'plan  *tp 2 sp, pp 2, dp 2, zero 1, microbatch 1 x 4, 1f1b, recompute none'",
+           0, NULL);
+    expect(s, dir, "cp $D/run.sh $D/same; ln -s same $D/link; $L import $D/same --set vocab-size=256 -o $D/link", 2,
+           "llmc: import would write over the file that it reads: name another with -o\n");
+    expect(s, dir, "cmp $D/run.sh $D/same && $L import $D/run.sh --set GPUS=8 --set vocab-size=256 -q --json >$D/j && "
+                   "grep -q '^{\"schema\": \"llmc-import-1\"' $D/j", 0, NULL);
+    free(s);
+}
+
+/* What Megatron-LM is told comes back as the same decision of the same model; LLMC_DRAWS=all: 200 plans. */
+static void test_there_and_back(void)
+{
+    struct shot *s = malloc(sizeof *s);
+    char dir[E2E_PATH], script[256];
+    e2e_folder(dir, "imports");
+    snprintf(script, sizeof script, "PYTHONDONTWRITEBYTECODE=1 python3 tests/e2e/import_megatron.py --llmc $L --work $D/work --draws %u",
+             test_draws_usual(200, 20, 5));
+    expect(s, dir, script, 0, NULL);
+    CU_ASSERT(strstr(s->out, "plans there and back, 0 wrong\n") != NULL);
+    free(s);
+}
+
 /* A cluster file names a dump that lies below its folder, wherever both are seen from; plans come of it. */
 static void test_import_cluster(void)
 {
@@ -78,5 +118,7 @@ void suite_imports(void)
 {
     CU_pSuite s = CU_add_suite("imports", NULL, NULL);
     CU_add_test(s, "models from configurations", test_import);
+    CU_add_test(s, "a plan from a script", test_import_script);
+    CU_add_test(s, "Megatron-LM's arguments, there and back", test_there_and_back);
     CU_add_test(s, "clusters from other programs' files", test_import_cluster);
 }

