@@ -139,7 +139,7 @@ static void attention(const struct args *x, struct described *m, struct describe
         arg_refuse(x, A_softmax_type, "a softmax of type '%.60s'", arg_word(x, A_softmax_type));
     double scale = arg_real(x, A_softmax_scale);
     double divided = scale > 0 ? 1 / (scale * scale) : 0; /* scores are divided by its root */
-    at->scale = divided && fabs(divided / at->head - 1) > 1e-9 ? divided : 0;
+    at->scale = divided > 0 && fabs(divided / at->head - 1) > 1e-9 ? divided : 0;
     positions(x, m, at);
 }
 

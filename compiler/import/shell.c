@@ -65,10 +65,10 @@ static size_t assigns(const char *s)
 static void array(struct shell *sh, struct words *out)
 {
     size_t from = sh->at++;
-    for (;;) {
+    while (!sh->failed) {
         skip_blanks(sh, true);
         char c = text_of(sh)[sh->at];
-        if (sh->failed || c == ')')
+        if (c == ')')
             break;
         if (!c || shell_ends_word(c)) {
             shell_error(sh, c ? sh->at : from, 1, c ? "'%c' cannot stand in an array" : "the array is not closed", c);
@@ -305,8 +305,11 @@ bool shell_read(struct givens *g, const char *const *sets, size_t nsets)
         vec_push(g->arena, &v.words, (struct word){sets[i] + n + (sets[i][n] == '='), {0}});
         vec_push(g->arena, &sh.variables, v);
     }
-    for (skip_blanks(&sh, true); g->source->text[sh.at] && !sh.failed; skip_blanks(&sh, true))
+    for (skip_blanks(&sh, true); !sh.failed && g->source->text[sh.at];) {
         statement(&sh, &c);
+        if (!sh.failed)
+            skip_blanks(&sh, true);
+    }
     for (size_t i = 0; i < sh.variables.n && !c.started && !c.plain.n; i++) /* arrays alone */
         if (sh.variables.at[i].array && sh.variables.at[i].words.n && is_flag(sh.variables.at[i].words.at[0].text))
             take(&sh, sh.variables.at[i].words.at, sh.variables.at[i].words.n, false);

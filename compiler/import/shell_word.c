@@ -172,17 +172,18 @@ static double product(struct sums *s)
 
 static void dollar(struct build *b, bool quoted);
 
-/* the bytes up to the closing parentheses, with what they expand to; the place is behind those then */
-static char *inside(struct build *b, size_t closing)
+/* the bytes up to two closing parentheses, with what they expand to; the place is behind those then */
+static char *inside(struct build *b)
 {
     const char *s = b->sh->g->source->text;
     struct words words = {0};
     struct build in = {.sh = b->sh, .out = &words, .span = b->span, .whole = true, .depth = b->depth + 1};
     for (int open = 0; !b->sh->failed;) {
         char c = s[b->sh->at];
-        if (!c)
+        bool end = c == ')' && open == 0;
+        if (!c || (end && s[b->sh->at + 1] != ')'))
             shell_error(b->sh, b->span.start, 2, "a parenthesis is not closed");
-        if (c == ')' && open == 0)
+        if (!c || end)
             break;
         open += c == '(' ? 1 : c == ')' ? -1 : 0;
         if (c == '$') {
@@ -192,7 +193,7 @@ static char *inside(struct build *b, size_t closing)
             b->sh->at++;
         }
     }
-    b->sh->at += closing;
+    b->sh->at += b->sh->failed ? 0 : 2;
     char *text = arena_strndup(b->sh->g->arena, in.text.text ? in.text.text : "", in.text.length);
     strbuf_free(&in.text);
     return text;
@@ -200,7 +201,7 @@ static char *inside(struct build *b, size_t closing)
 
 static void arithmetic(struct build *b, size_t from)
 {
-    char *text = inside(b, 2);
+    char *text = inside(b);
     char *open = strchr(text, GIVEN_OPEN);
     struct sums s = {.sh = b->sh, .at = text};
     double v = open ? 0 : sum(&s);
@@ -356,11 +357,12 @@ static void single_quotes(struct build *b)
     struct shell *sh = b->sh;
     const char *s = sh->g->source->text;
     size_t from = sh->at++;
-    for (b->any = true; !sh->failed && s[sh->at] != '\''; sh->at++)
+    b->any = true;
+    while (!sh->failed && s[sh->at] != '\'')
         if (!s[sh->at])
             shell_error(sh, from, 1, "a quote is not closed");
         else
-            put(b, s[sh->at]);
+            put(b, s[sh->at++]);
     sh->at += !sh->failed;
 }
 

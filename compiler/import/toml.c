@@ -27,7 +27,7 @@ static void fail(struct toml *t, size_t at, const char *what)
 /* blanks; with lines, also ends of lines and comments */
 static void skip(struct toml *t, bool lines)
 {
-    for (;; t->at++) {
+    for (; !t->failed; t->at++) {
         char c = t->s[t->at];
         if (lines && c == '#')
             t->at += strcspn(t->s + t->at, "\n");
@@ -118,6 +118,8 @@ static void array(struct toml *t, struct given *x, struct strbuf *joined, int de
         if (joined && n)
             strbuf_char(joined, ',');
         value(t, x, joined, depth + 1);
+        if (t->failed)
+            break;
         skip(t, true);
         if (t->s[t->at] == ',')
             t->at++;
@@ -132,9 +134,9 @@ static void value(struct toml *t, struct given *x, struct strbuf *joined, int de
 {
     struct strbuf own = {0}, *out = joined ? joined : &own;
     char c = t->s[t->at];
-    strbuf_text(out, "");
     if (t->failed)
         return;
+    strbuf_text(out, "");
     if (c == '[' && depth == 0) {
         array(t, x, NULL, depth);
     } else if (c == '[') {
