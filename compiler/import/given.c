@@ -47,7 +47,7 @@ char *arg_key(struct arena *a, const char *name, size_t length)
     return key;
 }
 
-bool given_is_left_out(const struct givens *g, const char *name)
+static bool is_left_out(const struct givens *g, const char *name)
 {
     struct arena_mark mark = arena_mark(g->arena);
     const char *wanted = arg_key(g->arena, name, strlen(name));
@@ -62,7 +62,7 @@ void given_leave_out(struct givens *g)
 {
     for (size_t i = 0; i < g->all.n; i++) {
         struct given *x = &g->all.at[i];
-        x->left_out = given_is_left_out(g, x->name) || given_is_left_out(g, x->key);
+        x->left_out = is_left_out(g, x->name) || is_left_out(g, x->key);
         if (x->left_out)
             given_note(g, "left out: %.60s%s%.60s", x->name, x->n ? " " : "",
                        x->n && !strchr(x->values[0], GIVEN_OPEN) ? x->values[0] : "");
@@ -87,7 +87,7 @@ static bool says_elsewhere(const struct args *x, const char *key)
     return false;
 }
 
-static bool is_of(const struct arg *row, const char *key)
+static bool is_of(const struct arg_row *row, const char *key)
 {
     return !strcmp(row->key, key) || among(row->names, key);
 }
@@ -119,7 +119,7 @@ bool arg_said(const struct args *x, unsigned row)
 const char *arg_name(const struct args *x, unsigned row)
 {
     struct given *at = arg_find(x, row);
-    const struct arg *r = &x->rows[row];
+    const struct arg_row *r = &x->rows[row];
     if (at || !x->givens->dashes)
         return at ? at->name : r->key;
     size_t n = strcspn(r->names, " ");
@@ -150,7 +150,7 @@ static void refuse(const struct args *x, const struct given *at, const char *nam
 {
     struct givens *g = x->givens;
     size_t dashes = strspn(name, "-");
-    if (given_is_left_out(g, name)) {
+    if (is_left_out(g, name)) {
         given_note(g, "left out: %.60s", name);
         return;
     }
@@ -239,7 +239,7 @@ uint64_t arg_count(const struct args *x, unsigned row)
 bool arg_yes(const struct args *x, unsigned row)
 {
     static const char *const yes[] = {"true", "True", "yes", "1"}, *const no[] = {"false", "False", "no", "0"};
-    const struct arg *r = &x->rows[row];
+    const struct arg_row *r = &x->rows[row];
     struct given *at = arg_find(x, row);
     if (!at)
         return !strcmp(r->otherwise, "yes");
@@ -283,7 +283,7 @@ const char *const *arg_words(const struct args *x, unsigned row, uint32_t *n)
 /* does the setting say what the row's default says?  Of words that are read elsewhere: it does not matter */
 static bool is_usual(const struct args *x, unsigned row)
 {
-    const struct arg *r = &x->rows[row];
+    const struct arg_row *r = &x->rows[row];
     switch (r->kind) {
     case ARG_COUNT:
     case ARG_REAL:

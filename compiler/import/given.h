@@ -37,13 +37,13 @@ enum arg_kind { ARG_COUNT, ARG_REAL, ARG_WORD, ARG_WORDS, ARG_YES, ARG_NO };
 
 /* A row: its key, other names with blanks between them (of ARG_NO: of a flag that says no), the stack's default, and
  * what it asks for that a model file cannot say where it is not the default ("": it can). */
-struct arg {
+struct arg_row {
     const char *key, *names, *otherwise, *refused;
     enum arg_kind kind;
 };
 struct args {
     struct givens *givens;
-    const struct arg *rows;
+    const struct arg_row *rows;
     size_t nrows;
     const char *const *elsewhere; /* names that say nothing about a step, in lines, with blanks between them */
     size_t nelsewhere;
@@ -56,8 +56,6 @@ void given_value(struct givens *g, struct given *x, const char *value);
 void given_note(struct givens *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Marks what the user leaves out; done once, before anything is asked for. */
 void given_leave_out(struct givens *g);
-/* Is it left out, or has it another name of the key that is? */
-bool given_is_left_out(const struct givens *g, const char *name);
 
 /* the name with _ for -, without "--" */
 char *arg_key(struct arena *a, const char *name, size_t length);

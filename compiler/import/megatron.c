@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static const struct arg rows[] = {
+static const struct arg_row rows[] = {
 #define ARG(key, kind, names, otherwise, refused) {#key, names, otherwise, refused, ARG_##kind},
 #define ELSEWHERE(names)
 #include "compiler/import/megatron.def"

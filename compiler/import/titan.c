@@ -13,7 +13,7 @@
 
 enum { MOST_DEPTH = 32 };
 
-static const struct arg rows[] = {
+static const struct arg_row rows[] = {
 #define ARG(section, name, kind, names, otherwise, refused) {#section "." #name, names, otherwise, refused, ARG_##kind},
 #define ELSEWHERE(names)
 #include "compiler/import/titan.def"

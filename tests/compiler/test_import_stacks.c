@@ -3,10 +3,12 @@
 
 #include "compiler/import/import.h"
 
+#include "compiler/import/yaml.h"
 #include "compiler/model/sema.h"
 #include "tests/cases.h"
 #include "tests/damage.h"
 #include "tests/draws.h"
+#include "tests/skip.h"
 #include "tests/texts.h"
 
 #include <CUnit/CUnit.h>
@@ -52,10 +54,22 @@ static const char *known(struct arena *a, const struct text_case *c)
     return text;
 }
 
+/* the stacks' files, without YAML where it is not read */
+static uint32_t check(struct arena *a, const char *kind, const char *(*say)(struct arena *a, const struct text_case *c))
+{
+    uint32_t n = cases_check(a, arena_printf(a, FOLDER "%s-megatron.cases", kind), say) +
+                 cases_check(a, arena_printf(a, FOLDER "%s-titan.cases", kind), say);
+    if (yaml_is_built)
+        n += cases_check(a, arena_printf(a, FOLDER "%s-yaml.cases", kind), say);
+    else
+        test_skip("YAML: llmc was built without libyaml");
+    return n;
+}
+
 static void test_known(void)
 {
     struct arena *a = arena_new();
-    CU_ASSERT(cases_check_folder(a, FOLDER, "known", known) >= 3);
+    CU_ASSERT(check(a, "known", known) >= 7);
     arena_free(a);
 }
 
@@ -70,7 +84,7 @@ static const char *refused(struct arena *a, const struct text_case *c)
 static void test_refused(void)
 {
     struct arena *a = arena_new();
-    CU_ASSERT(cases_check_folder(a, FOLDER, "refused", refused) >= 30);
+    CU_ASSERT(check(a, "refused", refused) >= 50);
     arena_free(a);
 }
 
@@ -91,6 +105,8 @@ static void test_damaged(void)
 {
     static const char *const files[] = {FOLDER "known-megatron.cases", FOLDER "known-yaml.cases", FOLDER "known-titan.cases"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        if (strstr(files[i], "yaml") && !yaml_is_built)
+            continue;
         struct arena *a = arena_new();
         struct text_case *all;
         uint32_t n = cases_read(a, files[i], &all);
