@@ -63,6 +63,8 @@ static char *read_huggingface(struct arena *a, struct diag *d, const struct sour
         fields_refuse(&f, "vision_config", "images beside text");
         of = &text;
     }
+    if (o->nsets)
+        diag_error(d, (struct span){0}, "set", "--set %.60s: a config.json leaves nothing open", o->sets[0]);
     const char *type = fields_word(of, "model_type", "");
     struct described m = {.name = clean_name(a, o->name && *o->name ? o->name : type)};
     if (family_read(of, type, &m)) {
