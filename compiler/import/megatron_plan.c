@@ -372,6 +372,54 @@ static struct degrees degrees(const struct args *x, const struct described *m)
     return d;
 }
 
+/* which CUDA graphs there are, in the word that target megatron-core has for them; NULL: another set than it has */
+static const char *graphs(const struct args *x)
+{
+    static const struct {
+        const char *module, *word;
+    } modules[] = {{"attn", "attn"}, {"mlp", "mlp"}, {"moe_router", "moe_router"}, {"moe_preprocess", ""}};
+    uint32_t n = 0;
+    const char *const *said = arg_words(x, A_cuda_graph_modules, &n), *word = "";
+    if (arg_is(x, A_cuda_graph_impl, "full_iteration"))
+        return "full_iteration";
+    for (size_t k = 0, found = 0; k < ARRAY_LEN(modules); k++) {
+        for (uint32_t i = 0; said && i < n; i++)
+            if (!strcmp(said[i], modules[k].module)) {
+                word = *modules[k].word
+                           ? arena_printf(x->givens->arena, "%s%s%s", word, *word ? "_" : "", modules[k].word)
+                           : word;
+                found++;
+            }
+        if (k + 1 == ARRAY_LEN(modules) && found != n)
+            return NULL;
+    }
+    static const char *const had[] = {"attn", "mlp", "attn_mlp", "moe_router", "attn_moe_router"};
+    for (size_t k = 0; k < ARRAY_LEN(had); k++)
+        if (!strcmp(word, had[k]))
+            return word;
+    return NULL;
+}
+
+/* switches that target megatron-core has words for (compiler/target/megatron-core.target) */
+static void switches(const struct args *x, const struct degrees *d, struct strbuf *b)
+{
+    if (d->experts && arg_yes(x, A_moe_permute_fusion))
+        strbuf_text(b, "fused_permutation yes\n");
+    if (arg_yes(x, A_delay_wgrad_compute) && d->experts)
+        strbuf_text(b, "delay_wgrad yes\n");
+    else if (arg_yes(x, A_delay_wgrad_compute))
+        arg_refuse(x, A_delay_wgrad_compute, "gradients of weights apart from those of inputs, without experts");
+    if (arg_yes(x, A_use_precision_aware_optimizer))
+        strbuf_text(b, "precision_aware_optimizer yes\n");
+    if (arg_is(x, A_cuda_graph_impl, "none"))
+        return;
+    const char *word = graphs(x);
+    if (word)
+        strbuf_printf(b, "cuda_graphs %s\n", word);
+    else
+        given_note(x->givens, "%s: CUDA graphs of these parts change no prediction", arg_name(x, A_cuda_graph_impl));
+}
+
 void megatron_plan(const struct args *x, const struct described *m, struct strbuf *b)
 {
     struct degrees d = degrees(x, m);
@@ -406,5 +454,6 @@ void megatron_plan(const struct args *x, const struct described *m, struct strbu
     }
     if (arg_yes(x, A_tp_comm_overlap) && d.tp > 1)
         strbuf_text(b, "overlap tp with compute\n");
+    switches(x, &d, b);
     strbuf_printf(b, "order [tp, cp, %s]\n", arg_yes(x, A_use_tp_pp_dp_mapping) ? "pp, dp" : "dp, pp");
 }

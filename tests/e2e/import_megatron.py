@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-from megatron import draw, run
+from exported import draw, run
 
 # what other inputs decide, or what differs in how it is written alone
 ASIDE = {"nodes"}

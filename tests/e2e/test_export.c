@@ -101,6 +101,38 @@ static void test_launch(void)
         0);
 }
 
+/* what a target's switches write, in both of Megatron's dialects, and for torchtitan; and that a script's are read back */
+static void test_switches(void)
+{
+    static const char *const scripts[] = {
+        "$L plan plans/tiny-moe/model.llm topologies/cpu8.xml -q -o $D/m --set target=megatron-core --set 'adjust=context_gib = 0.1' "
+        "--set 'adjust=communicator_mib = 8' --set 'batch=16 sequences' --set tp=2 --set sequence_parallel=yes --set pp=2 --set cp=1 "
+        "--set ep=2 --set dp=2 --set vpp=1 --set dispatcher=hybridep --set fused_permutation=yes --set cuda_graphs=attn_moe_router "
+        "--set tp_comm_overlap=yes --set precision_aware_optimizer=yes >/dev/null",
+        "$L export $D/m --to megatron -o $D/run.sh && tr -s ' \\\\\n' ' ' <$D/run.sh >$D/line && for w in "
+        "'--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep ' '--moe-permute-fusion ' '--tp-comm-overlap ' "
+        "'--cuda-graph-impl transformer_engine --cuda-graph-modules attn moe_router moe_preprocess ' "
+        "'--use-precision-aware-optimizer '; do test $(grep -oe \"$w\" $D/line | wc -l) = 1 || { echo \"$w\"; exit 1; }; done",
+        "$L export $D/m --to megatron-bridge | tr -s ' \\\\\n' ' ' >$D/line && for w in "
+        "model.moe_flex_dispatcher_backend=hybridep model.moe_permute_fusion=true model.cuda_graph_impl=transformer_engine "
+        "\"'model.cuda_graph_modules=.attn,moe_router,moe_preprocess.'\" optimizer.use_precision_aware_optimizer=true "
+        "model.tp_comm_overlap=true; do test $(grep -o \"$w \" $D/line | wc -l) = 1 || { echo \"$w\"; exit 1; }; done",
+        "$L import $D/run.sh --set TRAIN_ITERS=10 -q -o $D/m.llm && for w in 'dispatcher  *hybridep' 'fused_permutation  *yes' "
+        "'cuda_graphs  *attn_moe_router' 'precision_aware_optimizer  *yes' 'overlap tp with compute'; do "
+        "grep -q \" $w$\" $D/m.llm || { echo \"$w\"; exit 1; }; done",
+        "for s in yes no; do $L plan plans/tiny-llama/model.llm topologies/cpu8.xml --set target=torchtitan --set 'batch=16 sequences' "
+        "--set 'adjust=context_gib = 0.1' --set tp=2 --set sequence_parallel=yes --set pp=1 --set precision=bf16 --set zero=3 "
+        "--set compile=$s --set async_tp=$s -q --force -o $D/t >/dev/null && $L export $D/t --to torchtitan | "
+        "grep -q \"CompileConfig(enable=$(echo $s | sed 's/yes/True/; s/no/False/'), "
+        "enable_async_tensor_parallel=$(echo $s | sed 's/yes/True/; s/no/False/'))\" || { echo $s; exit 1; }; done"};
+    char dir[E2E_PATH], script[4096];
+    e2e_folder(dir, "switches");
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
+        snprintf(script, sizeof script, "{ %s; } >$D/said 2>&1\n", scripts[i]);
+        said(dir, e2e_shell(dir, script), 0);
+    }
+}
+
 static void test_refused(void)
 {
     static const struct {
@@ -139,6 +171,7 @@ void suite_export(void)
     CU_add_test(s, "MaxText's configuration says what the plan says", test_maxtext);
     CU_add_test(s, "torch's CSV has the actions of the programs", test_torch_csv);
     CU_add_test(s, "nodes in order", test_hosts);
+    CU_add_test(s, "switches of a target", test_switches);
     CU_add_test(s, "what a target cannot be told", test_refused);
     CU_add_test(s, "launch files of a plan for a target", test_launch);
 }
