@@ -9,7 +9,7 @@ import argparse, collections, os, random, re, subprocess, sys
 import inputs, rows
 
 WORDS = {"order", "even", "never", "overlap", "overlap_ep", "master", "grads", "grads.fp16", "grads.bf16", "moments", "vpp", "nics",
-         "gbits", "recompute"}
+         "gbits", "recompute", "async"}
 
 
 def tables():

@@ -159,12 +159,12 @@ def pipeline(run, words, pp, vpp):
     return found + (["order [tp, cp, dp, pp]"] if "order" in words else [])
 
 
-def overlaps(run, words, degree):
+def overlaps(words, degree):
     found = []
     for axis in ("tp", "dp", "pp"):
         if degree[axis] > 1:
-            if axis == "tp" and run.source == "torchtitan" and "tp" in words.get("overlap", "").split(","):
-                found += ["adjust %s = %s" % x for x in parameters.switch("torchtitan", "async_tp", "yes")]
+            if axis == "tp" and "async" in words and "tp" in words.get("overlap", "").split(","):
+                found += ["adjust %s = %s" % x for x in parameters.switch(words["async"], "async_tp", "yes")]
             elif axis in words.get("overlap", "").split(","):
                 found.append("overlap %s with compute" % axis)
             elif axis in words.get("never", "").split(","):
@@ -204,7 +204,7 @@ def plan(run, words):
     if moe and (stated or "ep" in words):
         found += ["ep = %d" % words.degree("ep")] + (["etp = %s" % words["etp"]] if "etp" in words else [])
     found += state(words, degree, stated) + (["microbatch = %s" % words["microbatch"]] if "microbatch" in words else [])
-    found += overlaps(run, words, degree)
+    found += overlaps(words, degree)
     if degree["tp"] > 1 and "sp" in words:
         found.append("sequence_parallel " + words["sp"])
     found += pipeline(run, words, degree["pp"], vpp)
