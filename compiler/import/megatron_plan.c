@@ -410,7 +410,7 @@ static void switches(const struct args *x, const struct degrees *d, struct strbu
     else if (arg_yes(x, A_delay_wgrad_compute))
         arg_refuse(x, A_delay_wgrad_compute, "gradients of weights apart from those of inputs, without experts");
     if (arg_yes(x, A_use_precision_aware_optimizer))
-        strbuf_text(b, "precision_aware_optimizer yes\n");
+        strbuf_text(b, "precision_aware yes\n");
     if (arg_is(x, A_cuda_graph_impl, "none"))
         return;
     const char *word = graphs(x);

@@ -269,6 +269,15 @@ static void blame_budget(struct searching *s, struct diag *d)
         diag_help(d, "give a larger --budget, or pin some of what the plan block leaves open");
 }
 
+/* of several keeps the one about that axis, else the first */
+static const struct keep_wish *keep_about(const struct wishes *w, const char *axis)
+{
+    for (uint32_t i = 0; i < w->nkeeps; i++)
+        if (!strcmp(w->keeps[i].axis, axis))
+            return &w->keeps[i];
+    return &w->keeps[0];
+}
+
 static void blame_wishes(struct searching *s, struct diag *d)
 {
     struct suspect found[2];
@@ -288,10 +297,10 @@ static void blame_wishes(struct searching *s, struct diag *d)
         return;
     }
     const struct suspect *x = &found[0];
-    bool keep = n > 1 && !strcmp(found[1].name, "keep");
+    const struct keep_wish *keep = n > 1 && !strcmp(found[1].name, "keep") ? keep_about(w, x->name) : NULL;
     const struct wish *wish = x->which < NDEGREES ? &w->degree[x->which] : NULL;
     const struct topo_node_type *type = &s->topo->types[s->space.type];
-    const char *within = keep ? w->keeps[0].within : NULL;
+    const char *within = keep ? keep->within : NULL;
     bool domain = within && !strcmp(within, "scale_up");
     uint32_t gpus = domain ? type->scale_up.gpus : type->gpus;
     bool named = domain || (within && !strcmp(within, "node"));
@@ -307,11 +316,10 @@ static void blame_wishes(struct searching *s, struct diag *d)
                    x->name);
     if (n > 1 && !keep)
         diag_note(d, found[1].span, "'%s' excludes it", found[1].name);
-    else if (keep && w->keeps[0].within)
-        diag_note(d, found[1].span, "'keep %s within %s'", w->keeps[0].axis, w->keeps[0].within);
+    else if (keep && keep->within)
+        diag_note(d, keep->span, "'keep %s within %s'", keep->axis, keep->within);
     else if (keep)
-        diag_note(d, found[1].span, "'keep %s within %llu nodes'", w->keeps[0].axis,
-                  (unsigned long long)w->keeps[0].nodes);
+        diag_note(d, keep->span, "'keep %s within %llu nodes'", keep->axis, (unsigned long long)keep->nodes);
     if (wish && keep && x->which == DEG_TP) {
         const char *values = "";
         for (uint32_t i = 0; i < x->values.n && x->values.at[i] <= s->topo->types[s->space.type].gpus; i++)

@@ -108,7 +108,7 @@ static void test_switches(void)
         "$L plan plans/tiny-moe/model.llm topologies/cpu8.xml -q -o $D/m --set target=megatron-core --set 'adjust=context_gib = 0.1' "
         "--set 'adjust=communicator_mib = 8' --set 'batch=16 sequences' --set tp=2 --set sequence_parallel=yes --set pp=2 --set cp=1 "
         "--set ep=2 --set dp=2 --set vpp=1 --set dispatcher=hybridep --set fused_permutation=yes --set cuda_graphs=attn_moe_router "
-        "--set tp_comm_overlap=yes --set precision_aware_optimizer=yes >/dev/null",
+        "--set tp_comm_overlap=yes --set precision_aware=yes >/dev/null",
         "$L export $D/m --to megatron -o $D/run.sh && tr -s ' \\\\\n' ' ' <$D/run.sh >$D/line && for w in "
         "'--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep ' '--moe-permute-fusion ' '--tp-comm-overlap ' "
         "'--cuda-graph-impl transformer_engine --cuda-graph-modules attn moe_router moe_preprocess ' "
@@ -118,7 +118,7 @@ static void test_switches(void)
         "\"'model.cuda_graph_modules=.attn,moe_router,moe_preprocess.'\" optimizer.use_precision_aware_optimizer=true "
         "model.tp_comm_overlap=true; do test $(grep -o \"$w \" $D/line | wc -l) = 1 || { echo \"$w\"; exit 1; }; done",
         "$L import $D/run.sh --set TRAIN_ITERS=10 -q -o $D/m.llm && for w in 'dispatcher  *hybridep' 'fused_permutation  *yes' "
-        "'cuda_graphs  *attn_moe_router' 'precision_aware_optimizer  *yes' 'overlap tp with compute'; do "
+        "'cuda_graphs  *attn_moe_router' 'precision_aware  *yes' 'overlap tp with compute'; do "
         "grep -q \" $w$\" $D/m.llm || { echo \"$w\"; exit 1; }; done",
         "for s in yes no; do $L plan plans/tiny-llama/model.llm topologies/cpu8.xml --set target=torchtitan --set 'batch=16 sequences' "
         "--set 'adjust=context_gib = 0.1' --set tp=2 --set sequence_parallel=yes --set pp=1 --set precision=bf16 --set zero=3 "

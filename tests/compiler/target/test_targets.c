@@ -424,7 +424,7 @@ static void test_refused(void)
         {"llmrun", "expert_overlap=yes", "no plan: target llmrun has no expert_overlap yes"},
         {"llmrun", "cuda_graphs=attn", "no plan: target llmrun has no cuda_graphs attn"},
         {"torchtitan", "delay_wgrad=yes", "no plan: target torchtitan has no delay_wgrad yes"},
-        {"torchtitan", "precision_aware_optimizer=yes", "no plan: target torchtitan has no precision_aware_optimizer yes"},
+        {"torchtitan", "precision_aware=yes", "no plan: target torchtitan has no precision_aware yes"},
         {"megatron-core", "async_tp=yes", "no plan: target megatron-core has no async_tp yes"},
         {"megatron-core", "compile=yes", "no plan: target megatron-core has no compile yes"},
         {"megatron-core", "cuda_graphs=moe_router", "no plan: cuda_graphs moe_router is for models with experts"},
