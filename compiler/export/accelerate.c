@@ -56,7 +56,7 @@ static void by_deepspeed(struct export *x)
 
 static void by_fsdp(struct export *x, const struct decision *d)
 {
-    uint32_t replicas = d->dp * d->cp, shard = d->zero >= 2 && replicas > 1 ? d->shard : d->cp;
+    uint32_t replicas = d->dp * d->cp, shard = export_fsdp_shard(d);
     strbuf_printf(&x->text,
                   "distributed_type: FSDP\n"
                   "fsdp_config:\n"

@@ -96,6 +96,11 @@ uint32_t export_gpus_per_node(struct export *x)
     return 0;
 }
 
+uint32_t export_fsdp_shard(const struct decision *d)
+{
+    return d->zero >= 2 && d->dp * d->cp > 1 ? d->shard : d->cp;
+}
+
 const char *export_cluster(const struct export *x)
 {
     const char *name = x->plan->topo->name;

@@ -44,6 +44,8 @@ void export_refuse(struct export *x, const char *fmt, ...) __attribute__((format
 void export_refuse_lacking(struct export *x, const char *name, const char *text);
 /* GPUs that each node of the plan has; 0, and refused, where they are not alike */
 uint32_t export_gpus_per_node(struct export *x);
+/* ranks that FSDP splits state over: those of ZeRO 2 and 3, or cp alone, whose ranks it never copies state to */
+uint32_t export_fsdp_shard(const struct decision *d);
 /* "the cluster", where it has no name */
 const char *export_cluster(const struct export *x);
 /* a number as short as it reads back equal */

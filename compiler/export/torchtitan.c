@@ -180,7 +180,7 @@ static void write_pipeline(struct export *x, const struct decision *d)
 
 static void write_parallelism(struct export *x, const struct decision *d)
 {
-    uint32_t replicas = d->dp * d->cp, shard = d->zero >= 2 && replicas > 1 ? d->shard : d->cp;
+    uint32_t replicas = d->dp * d->cp, shard = export_fsdp_shard(d);
     strbuf_printf(&x->text,
                   "        parallelism=ParallelismConfig(\n"
                   "            data_parallel_replicate_degree=%u,\n"

@@ -375,29 +375,22 @@ static struct degrees degrees(const struct args *x, const struct described *m)
 /* which CUDA graphs there are, in the word that target megatron-core has for them; NULL: another set than it has */
 static const char *graphs(const struct args *x)
 {
-    static const struct {
-        const char *module, *word;
-    } modules[] = {{"attn", "attn"}, {"mlp", "mlp"}, {"moe_router", "moe_router"}, {"moe_preprocess", ""}};
-    uint32_t n = 0;
-    const char *const *said = arg_words(x, A_cuda_graph_modules, &n), *word = "";
+    static const char *const modules[] = {"attn", "mlp", "moe_router", "moe_preprocess"};
+    static const char *const words[1 << (ARRAY_LEN(modules) - 1)] = {
+        [1] = "attn", [2] = "mlp", [1 | 2] = "attn_mlp", [4] = "moe_router", [1 | 4] = "attn_moe_router"};
+    uint32_t n = 0, found = 0;
+    const char *const *said = arg_words(x, A_cuda_graph_modules, &n);
     if (arg_is(x, A_cuda_graph_impl, "full_iteration"))
         return "full_iteration";
-    for (size_t k = 0, found = 0; k < ARRAY_LEN(modules); k++) {
-        for (uint32_t i = 0; said && i < n; i++)
-            if (!strcmp(said[i], modules[k].module)) {
-                word = *modules[k].word
-                           ? arena_printf(x->givens->arena, "%s%s%s", word, *word ? "_" : "", modules[k].word)
-                           : word;
-                found++;
-            }
-        if (k + 1 == ARRAY_LEN(modules) && found != n)
+    for (uint32_t i = 0; said && i < n; i++) {
+        size_t k = 0;
+        while (k < ARRAY_LEN(modules) && strcmp(said[i], modules[k]) != 0)
+            k++;
+        if (k == ARRAY_LEN(modules))
             return NULL;
+        found |= 1u << k;
     }
-    static const char *const had[] = {"attn", "mlp", "attn_mlp", "moe_router", "attn_moe_router"};
-    for (size_t k = 0; k < ARRAY_LEN(had); k++)
-        if (!strcmp(word, had[k]))
-            return word;
-    return NULL;
+    return words[found & (ARRAY_LEN(words) - 1)]; /* what comes before the router goes with it */
 }
 
 /* switches that target megatron-core has words for (compiler/target/megatron-core.target) */

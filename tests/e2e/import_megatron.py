@@ -6,14 +6,13 @@
 Plans are drawn as megatron.py draws them; what Megatron-LM cannot be told is left out of the count.  Exit 1 with a
 difference."""
 
-import argparse
 import json
 import random
 import re
 import sys
 from pathlib import Path
 
-from exported import draw, run
+from exported import draw, options, run
 
 # what other inputs decide, or what differs in how it is written alone
 ASIDE = {"nodes"}
@@ -75,13 +74,7 @@ def same_plan(o, model, pins):
 
 
 def main():
-    p = argparse.ArgumentParser()
-    p.add_argument("--llmc", default="build/llmc")
-    p.add_argument("--work", type=Path, required=True)
-    p.add_argument("--draws", type=int, default=200)
-    p.add_argument("--seed", type=int, default=1)
-    o = p.parse_args()
-    o.work.mkdir(parents=True, exist_ok=True)
+    o = options(__doc__)
     r, told, tries, bad = random.Random(o.seed), 0, 0, 0
     while told < o.draws and tries < 20 * o.draws:
         model, pins = draw(r)

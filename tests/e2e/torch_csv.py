@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
 """Files of `llmc export --to torch-csv`, read as torch.distributed.pipelining reads them.
 
-    torch_csv.py --llmc build/llmc --work DIR [--draws 60] [--seed 1]
+    torch_csv.py --llmc build/llmc --work DIR [--draws 200] [--seed 1]
 
 A cell is an action by torch's grammar: stage, F, I, W or B, microbatch; or several between brackets that overlap.  What torch
 asks of a schedule must hold (a stage on one rank, every microbatch forward once, backward once or in two halves, in order),
 ranks must come to their ends when each takes its actions in turn, and the actions must be those of the plan's programs, as
 `show --timeline` lists their blocks.  Only schedules with each stage on two ranks may be refused.  Exit 1 with a difference."""
 
-import argparse
 import csv
 import json
 import random
 import re
-import subprocess
 import sys
 from pathlib import Path
+
+from exported import options, run
 
 ACTION = re.compile(r"(\d+)([FBIW])(\d+)")
 SCHEDULES = ["gpipe", "1f1b", "eager_1f1b", "interleaved", "combined_1f1b", "zb_h1", "zb_h2", "zb_v", "v_half", "v_min", "dualpipe",
@@ -101,11 +101,6 @@ def check(text, plan, timeline):
     return wrong
 
 
-def run(*words):
-    p = subprocess.run([str(w) for w in words], capture_output=True, text=True)
-    return p.returncode, p.stdout, p.stderr
-
-
 def draw(r, schedule):
     pp = r.choice([1, 2, 4, 8])
     tp = r.choice([n for n in (1, 2) if n * pp <= 8])
@@ -114,13 +109,7 @@ def draw(r, schedule):
 
 
 def main():
-    p = argparse.ArgumentParser()
-    p.add_argument("--llmc", default="build/llmc")
-    p.add_argument("--work", type=Path, required=True)
-    p.add_argument("--draws", type=int, default=60)
-    p.add_argument("--seed", type=int, default=1)
-    o = p.parse_args()
-    o.work.mkdir(parents=True, exist_ok=True)
+    o = options(__doc__)
     r, told, refused, bad, seen, tried = random.Random(o.seed), 0, 0, 0, set(), 0
     text = Path("plans/tiny-llama/model.llm").read_text()
     (o.work / "model.llm").write_text(re.sub(r"repeat \d+", "repeat 16", text))
