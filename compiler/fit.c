@@ -4,8 +4,8 @@
  * the emitted instructions.  So candidates are compiled in the order of the search, simpler ones first among equals,
  * and the fastest by simulation among those that fit is taken.  A candidate that promises no gain is not compiled,
  * and neither are more than RIVALS after the first that fits.  Estimates are off by a percent or two now and then,
- * so candidates that are estimated to be that close are compiled as well while this is cheap; they replace the best
- * only if they are faster by more than PLAINNESS.
+ * so candidates that are estimated to be that close are compiled afterwards while this is cheap, the most promising
+ * first; they replace the best only if they are faster by more than PLAINNESS.
  *
  * What compiling shows of a decision (placed over estimated bytes, simulated over estimated seconds) corrects the
  * estimates of similar decisions.  Where no candidate fits, the search is repeated with the memory budget reduced by
@@ -190,7 +190,7 @@ struct fitting {
 static bool alike(const struct decision *x, const struct decision *y)
 {
     return x->tp == y->tp && x->cp == y->cp && x->pp == y->pp && x->dp == y->dp && x->ep == y->ep && x->etp == y->etp &&
-           x->vpp == y->vpp && x->schedule == y->schedule && x->context == y->context;
+           x->vpp == y->vpp && x->schedule == y->schedule && x->context == y->context && x->sp == y->sp;
 }
 
 /* The same for the ratio of placed to estimated bytes. */
@@ -283,14 +283,10 @@ static double best_worth(const struct fitting *f)
     return f->best ? fit_worth(f->job, 1e-9 * (double)f->best->timeline->step_ns, &f->best->decision) : INFINITY;
 }
 
-/* Does x promise enough to be worth compiling?  *gain: the share by which its simulated step must then be faster
- * than the best. */
-static bool promising(const struct fitting *f, const struct candidate *x, double *gain)
+/* the objective that a candidate promises, by what compiling others has shown */
+static double promised(const struct fitting *f, const struct candidate *x)
 {
-    double promised = fit_worth(f->job, promised_s(f, x), &x->decision), best = best_worth(f);
-    bool faster = promised < best * (1 - WORTH) && f->nrivals <= RIVALS;
-    *gain = faster ? 0 : PLAINNESS;
-    return faster || (promised < best * (1 + NEAR) && f->lowered < (f->options->near ? f->options->near : USUAL_NEAR));
+    return fit_worth(f->job, promised_s(f, x), &x->decision);
 }
 
 /* Keeps the better of the best plan and p, which must be faster by the share `gain` to win; closes the other one. */
@@ -304,25 +300,48 @@ static void keep_better(struct fitting *f, struct plan *p, double gain)
     f->best = better ? p : f->best;
 }
 
-/* Compiles candidates in their order, as long as they promise to be faster than the best plan. */
+/* Which candidate is compiled next: the first that promises to be faster than the best plan, else, while few
+ * instructions were lowered, the one that promises the most of those that are near.  *gain: the share by which its
+ * simulated step must then be faster than the best.  NULL: none is worth it. */
+static struct candidate *next_candidate(const struct fitting *f, const struct search_result *found, const bool *tried,
+                                        double *gain)
+{
+    const double best = best_worth(f);
+    const bool cheap = f->lowered < (f->options->near ? f->options->near : USUAL_NEAR);
+    struct candidate *near = NULL;
+    for (uint32_t i = 0; i < found->ncandidates; i++) {
+        struct candidate *x = &found->candidates[i];
+        if (tried[i])
+            continue;
+        *gain = 0;
+        if (promised(f, x) < best * (1 - WORTH) && f->nrivals <= RIVALS)
+            return x;
+        double bound = near ? promised(f, near) * (1 - PLAINNESS) : best * (1 + NEAR);
+        if (cheap && promised(f, x) < bound)
+            near = x;
+    }
+    *gain = PLAINNESS;
+    return near;
+}
+
+/* Compiles candidates as long as they promise to be faster than the best plan. */
 static void try_candidates(struct fitting *f, struct search_result *found)
 {
+    bool *tried = ARENA_ARRAY(f->arena, bool, found->ncandidates + 1);
+    struct candidate *x;
     double gain;
     f->least_ratio = f->fastest = f->missed = INFINITY;
-    for (uint32_t i = 0; i < found->ncandidates && !f->stuck; i++) {
-        struct candidate *x = &found->candidates[i];
-        double bytes = bytes_of(f, &x->decision);
-        if (!promising(f, x, &gain))
-            continue;
-        double promised = fit_worth(f->job, promised_s(f, x), &x->decision);
+    while (!f->stuck && (x = next_candidate(f, found, tried, &gain))) {
+        double bytes = bytes_of(f, &x->decision), promises = promised(f, x);
+        tried[x - found->candidates] = true;
         if (bytes * (double)x->estimate.peak_bytes > (double)f->limit) {
             f->least_ratio = fmin(f->least_ratio, bytes);
-            f->missed = fmin(f->missed, promised);
+            f->missed = fmin(f->missed, promises);
             continue;
         }
         struct plan *p = fit_candidate(f, x);
         if (!p) {
-            f->missed = fmin(f->missed, promised);
+            f->missed = fmin(f->missed, promises);
             continue;
         }
         f->nrivals++;
@@ -396,8 +415,7 @@ static void try_leaner(struct fitting *f, const struct search_result *first, uin
     const double missed = f->missed, ratio = f->least_ratio;
     for (uint32_t i = 0, n = 0; i < first->ncandidates && n < RIVALS && !f->stuck; i++) {
         const struct candidate *x = &first->candidates[i];
-        double promised = fit_worth(f->job, promised_s(f, x), &x->decision);
-        if (x->simulated_s > 0 || !x->placed_bytes || promised >= best_worth(f) * (1 - MISSED))
+        if (x->simulated_s > 0 || !x->placed_bytes || promised(f, x) >= best_worth(f) * (1 - MISSED))
             continue;
         n++;
         try_more_recomputation(f, x, top);
