@@ -10,6 +10,7 @@
 #   make check-fields          FIELDS=1000000      changed fields of plans, which must be refused or do no harm
 #   make check-origin          ORIGIN=2000         drawn folders, honest and forged
 #   make check-estimates       ESTIMATES=2000      the search's and 'estimate's figures against the programs'
+#   make check-targets         TARGET_JOBS=500     drawn jobs for each target: nothing that its stack has not, and views agree
 #   make check-jobs            DRAWN=500           random jobs: what a search with a hundred times the budget finds, too
 #   make check-gaps            DRAWN=500 RIVALS=8  the same jobs: does no other decision beat a plan by more than its gap?
 #   make check-recipes         the README's recipes carried out, and again without each of their files
@@ -345,6 +346,10 @@ check-estimates: $(B)/tests/run
 	$(Q)LLMC_BUILD=$(B) ESTIMATES=$(ESTIMATES) SEED=$(or $(SEED),1) $(B)/tests/run =estimates
 	$(Q)LLMC_BUILD=$(B) FORECASTS=$(ESTIMATES) SEED=$(or $(SEED),1) $(B)/tests/run =forecast
 
+TARGET_JOBS ?= 500
+check-targets: $(B)/tests/run
+	$(Q)LLMC_BUILD=$(B) TARGET_JOBS=$(TARGET_JOBS) $(B)/tests/run target
+
 # random jobs, DRAWN of them: does `plan` find whatever a search with a hundred times the budget finds?  others with SEED=N
 DRAWN ?= 500
 check-jobs: build/llmc
@@ -431,7 +436,7 @@ clean:
 
 again:
 .PHONY: again all gpu measured cuda-archs deps check check-layouts check-models check-mutants check-fields check-origin check-estimates \
-        check-jobs check-gaps check-recipes check-source-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory bench-pairs fuzz coverage run-tests \
+        check-targets check-jobs check-gaps check-recipes check-source-mutants asan demo bench bench-accuracy bench-leave-out bench-micro bench-memory bench-pairs fuzz coverage run-tests \
         run-demo run-bench run-fuzz run-coverage install clean
 .SECONDARY:
 

@@ -116,6 +116,14 @@ static void needs_of_job(const struct job *job, uint32_t *needs)
         needs[row] = means_setting(job, row);
 }
 
+void means_set(const struct job *job, struct profile *p)
+{
+    uint32_t needs[TARGET_ROWS] = {0};
+    needs_of_job(job, needs);
+    if (job->wishes.target)
+        target_set(job->wishes.target, needs, p);
+}
+
 static void needs_of(const struct job *job, const struct decision *d, uint32_t *needs)
 {
     uint32_t replicas = d->dp * d->cp;

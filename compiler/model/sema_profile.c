@@ -3,6 +3,7 @@
  * leaves it open. */
 
 #include "compiler/model/check.h"
+#include "compiler/model/means.h"
 #include "compiler/model/sema.h"
 #include "compiler/target/target.h"
 
@@ -71,12 +72,12 @@ bool job_is_modelled(const struct job *job)
 }
 
 /* the numbers of the profile's stack, as settings and then the user change them; false: there is no such profile */
-static bool numbers_of(const struct wishes *w, struct profile *p)
+static bool numbers_of(const struct job *job, struct profile *p)
 {
+    const struct wishes *w = &job->wishes;
     if (!profile_find(p, w->profile_name))
         return false;
-    for (enum target_row row = TARGET_SETTINGS; w->target && w->settings && row < TARGET_ROWS; row++)
-        target_set(w->target, row, w->settings[row].bit, p);
+    means_set(job, p);
     profile_adjust(p, w->adjusts, w->nadjusts);
     return true;
 }
@@ -90,7 +91,7 @@ struct job *job_for_target(struct arena *a, const struct job *job, const char *t
     own->wishes.profile_name = own->wishes.target->profile;
     own->wishes.profile = p;
     own->wishes.emitted = NULL;
-    numbers_of(&own->wishes, p);
+    numbers_of(own, p);
     return own;
 }
 
@@ -106,7 +107,7 @@ struct job *job_with_setting(struct arena *a, const struct job *job, enum target
     own->wishes.settings = settings;
     own->wishes.profile = p;
     own->wishes.emitted = job->wishes.emitted ? p : NULL;
-    numbers_of(&own->wishes, p);
+    numbers_of(own, p);
     return own;
 }
 
@@ -129,7 +130,7 @@ void sema_profile(struct check *c, const struct binding *words, struct wishes *w
     struct profile *p = ARENA_NEW(c->arena, struct profile);
     sema_target(c, words, w);
     w->profile = p;
-    if (numbers_of(w, p)) {
+    if (numbers_of(c->job, p)) {
         if (w->sequence_parallel == TRI_AUTO && p->sequence_parallel < 0.5)
             w->sequence_parallel = TRI_NO;
         return;

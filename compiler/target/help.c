@@ -63,9 +63,10 @@ bool target_help_of(FILE *out, const char *name)
     }
     for (uint32_t i = 0; t && i < t->nnumbers; i++) {
         const struct target_number *x = &t->numbers[i];
-        print_wrapped(
-            out, "  sets",
-            arena_printf(a, "%s: %s %g", target_phrase(a, x->row, x->bit), x->adjust.param->name, x->adjust.value));
+        const char *with = x->with_bits ? target_phrase(a, x->with, x->with_bits) : "";
+        print_wrapped(out, "  sets",
+                      arena_printf(a, "%s%s%s: %s %g", target_phrase(a, x->row, x->bit), *with ? " with " : "", with,
+                                   x->adjust.param->name, x->adjust.value));
         print_wrapped(out, "", x->source);
     }
     for (uint32_t i = 0; t && i < t->narguments; i++) {

@@ -88,23 +88,39 @@ static bool parse_words(enum target_row row, const char *at, uint32_t *bits)
     return any;
 }
 
+/* "recompute full": the bit of that word; 0 if there is none, or no such row */
+static uint32_t parse_word(const char **at, enum target_row *row)
+{
+    const char *word;
+    size_t n = next_word(at, &word);
+    *row = row_of(word, n);
+    n = next_word(at, &word);
+    return *row < TARGET_ROWS ? bit_of(*row, word, n) : 0;
+}
+
+/* "with" */
+static bool parse_with(const char **at)
+{
+    const char *word;
+    size_t n = next_word(at, &word);
+    return n == 4 && strncmp(word, "with", 4) == 0;
+}
+
+static bool parse_end(const char *at)
+{
+    const char *word;
+    return next_word(&at, &word) == 0;
+}
+
 /* "schedule combined_1f1b with recompute full" */
 static bool parse_clash(struct target *t, const char *at, const char *source)
 {
-    const char *word;
     struct target_clash x = {.source = source};
-    for (int i = 0; i < 2; i++) {
-        size_t n = next_word(&at, &word);
-        if (i && (n != 4 || strncmp(word, "with", 4) != 0))
-            return false;
-        n = i ? next_word(&at, &word) : n;
-        x.row[i] = row_of(word, n);
-        n = next_word(&at, &word);
-        x.bit[i] = x.row[i] < TARGET_ROWS ? bit_of(x.row[i], word, n) : 0;
-        if (!x.bit[i])
-            return false;
-    }
-    if (next_word(&at, &word) || t->nclashes == TARGET_CLASHES)
+    x.bit[0] = parse_word(&at, &x.row[0]);
+    if (!x.bit[0] || !parse_with(&at))
+        return false;
+    x.bit[1] = parse_word(&at, &x.row[1]);
+    if (!x.bit[1] || !parse_end(at) || t->nclashes == TARGET_CLASHES)
         return false;
     t->clashes[t->nclashes++] = x;
     return true;
@@ -113,14 +129,11 @@ static bool parse_clash(struct target *t, const char *at, const char *source)
 /* "dispatcher alltoall", of settings alone; 0: it is none of their words */
 static uint32_t parse_setting(const char **at, enum target_row *row)
 {
-    const char *word;
-    size_t n = next_word(at, &word);
-    *row = row_of(word, n);
-    n = next_word(at, &word);
-    return *row < TARGET_ROWS && *row >= TARGET_SETTINGS ? bit_of(*row, word, n) : 0;
+    uint32_t bit = parse_word(at, row);
+    return *row >= TARGET_SETTINGS ? bit : 0;
 }
 
-/* "dispatcher alltoall ep_once_per_node 0" */
+/* "dispatcher alltoall ep_once_per_node 0", "async_tp yes tp_shown 0.8 with precision fp8_row" */
 static bool parse_number(struct arena *a, struct target *t, const char *at, const char *source)
 {
     const char *word;
@@ -131,8 +144,14 @@ static bool parse_number(struct arena *a, struct target *t, const char *at, cons
     n = next_word(&at, &word);
     char *end;
     x.adjust.value = strtod(word, &end);
-    if (!x.bit || !param || !n || end != word + n || x.adjust.value < param->low || x.adjust.value > param->high ||
-        next_word(&at, &word) || t->nnumbers == TARGET_NUMBERS)
+    if (!x.bit || !param || !n || end != word + n || x.adjust.value < param->low || x.adjust.value > param->high)
+        return false;
+    if (!parse_end(at)) {
+        x.with_bits = parse_with(&at) ? parse_word(&at, &x.with) : 0;
+        if (!x.with_bits || x.with < TARGET_offload) /* what a decision has is not known before the search */
+            return false;
+    }
+    if (!parse_end(at) || t->nnumbers == TARGET_NUMBERS)
         return false;
     t->numbers[t->nnumbers++] = x;
     return true;
@@ -174,7 +193,9 @@ static const char *parse_line(struct arena *a, struct target *t, char *line)
     if (!strcmp(key, "never"))
         return parse_clash(t, rest, source) ? NULL : "an exclusion is written: never ROW WORD with ROW WORD";
     if (!strcmp(key, "sets"))
-        return parse_number(a, t, rest, source) ? NULL : "a setting's number is written: sets ROW WORD PARAMETER VALUE";
+        return parse_number(a, t, rest, source)
+                   ? NULL
+                   : "a setting's number is written: sets ROW WORD PARAMETER VALUE [with ROW WORD]";
     if (!strcmp(key, "writes"))
         return parse_argument(t, rest) ? NULL : "a setting's arguments are written: writes ROW WORD ARGUMENTS";
     enum target_row row = row_of(key, n);
@@ -232,11 +253,13 @@ const struct target *target_find(struct arena *a, const char *name)
     return NULL;
 }
 
-void target_set(const struct target *t, enum target_row row, uint32_t bit, struct profile *p)
+void target_set(const struct target *t, const uint32_t has[TARGET_ROWS], struct profile *p)
 {
-    for (uint32_t i = 0; i < t->nnumbers; i++)
-        if (t->numbers[i].row == row && t->numbers[i].bit == bit)
-            profile_adjust(p, &t->numbers[i].adjust, 1);
+    for (uint32_t i = 0; i < t->nnumbers; i++) {
+        const struct target_number *x = &t->numbers[i];
+        if (has[x->row] & x->bit && (!x->with_bits || has[x->with] & x->with_bits))
+            profile_adjust(p, &x->adjust, 1);
+    }
 }
 
 const char *target_argument(const struct target *t, enum target_row row, uint32_t bit)

@@ -25,10 +25,11 @@ struct target_clash {
     uint32_t bit[2];
     const char *source;
 };
-/* a number of the profile that a setting changes */
+/* A number of the profile that a setting changes; with_bits: where the job has one of these words of row `with`, 0: in
+ * any job. */
 struct target_number {
-    enum target_row row;
-    uint32_t bit;
+    enum target_row row, with;
+    uint32_t bit, with_bits;
     struct profile_adjust adjust;
     const char *source;
 };
@@ -71,8 +72,9 @@ const char *target_name(size_t i);
 void target_help(FILE *out);
 bool target_help_of(FILE *out, const char *name);
 
-/* changes the profile's numbers as the word of that setting does; bit 0: none is chosen */
-void target_set(const struct target *t, enum target_row row, uint32_t bit, struct profile *p);
+/* Changes the profile's numbers as the settings do, by their order in the file.  has: words of the job, as bits by row;
+ * of rows that tell of decisions 0. */
+void target_set(const struct target *t, const uint32_t has[TARGET_ROWS], struct profile *p);
 
 /* what launch files say for the word of that setting; NULL: nothing, since it is the stack's default */
 const char *target_argument(const struct target *t, enum target_row row, uint32_t bit);
