@@ -1,5 +1,4 @@
-/* Configurations of torchtitan: what a file of either form says, and the models that it knows by name and flavour; see
- * titan.def. */
+/* Configurations of torchtitan: what a file of either form says; see titan.def. */
 
 #include "compiler/import/titan.h"
 
@@ -139,65 +138,6 @@ bool titan_is(json_t *root)
     return json_is_object(json_object_get(root, "parallelism")) && json_is_object(json_object_get(root, "training"));
 }
 
-/* ---- models ---- */
-
-/* torchtitan/models/llama3/__init__.py; inner widths by its compute_ffn_hidden_dim() */
-static const struct flavor {
-    const char *model, *name;
-    uint32_t vocab, width, layers, heads, kv, inner;
-    bool tied;
-} flavors[] = {{"llama3", "1B", 128256, 2048, 16, 32, 8, 8192, true},
-               {"llama3", "3B", 128256, 3072, 28, 24, 8, 8192, true},
-               {"llama3", "8B", 128256, 4096, 32, 32, 8, 14336, false},
-               {"llama3", "70B", 128256, 8192, 80, 64, 8, 28672, false},
-               {"llama3", "405B", 128256, 16384, 126, 128, 8, 53248, false}};
-
-/* does the file itself describe another model by that name? */
-static void compare(const struct args *x, const json_t *spec, const struct flavor *f)
-{
-    const json_t *model = json_object_get(spec, "model"), *dim = json_object_get(model, "dim"),
-                 *vocab = json_object_get(model, "vocab_size"), *layers = json_object_get(model, "layers");
-    if ((dim && json_integer_value(dim) != f->width) || (vocab && json_integer_value(vocab) != f->vocab) ||
-        (layers && json_array_size(layers) != f->layers))
-        arg_error(x, T_model_flavor, "the file describes another model than %s %s: %u layers of width %u", f->model,
-                  f->name, f->layers, f->width);
-}
-
-static void model(const struct args *x, const json_t *spec, struct described *m)
-{
-    const char *name = arg_word(x, T_model_name), *flavor = arg_word(x, T_model_flavor);
-    size_t i = 0;
-    while (i < ARRAY_LEN(flavors) && (strcmp(name, flavors[i].model) != 0 || strcmp(flavor, flavors[i].name) != 0))
-        i++;
-    if (i == ARRAY_LEN(flavors)) {
-        arg_error(x, T_model_flavor, "model '%.40s' of flavor '%.40s' is not known", name, flavor);
-        diag_help(x->givens->diag, "known are llama3 of 1B, 3B, 8B, 70B and 405B; of others import the config.json "
-                                   "beside their weights, and write train and plan");
-        return;
-    }
-    const struct flavor *f = &flavors[i];
-    if (spec)
-        compare(x, spec, f);
-    m->vocab = f->vocab;
-    m->width = f->width;
-    m->nlayers = f->layers;
-    m->eps = 1e-5;
-    m->tied = f->tied;
-    m->layers = ARENA_ARRAY(x->givens->arena, struct described_layer, f->layers);
-    const json_t *rope = json_object_get(
-        json_object_get(json_array_get(json_object_get(json_object_get(spec, "model"), "layers"), 0), "attention"),
-        "rope");
-    const char *scaling = json_string_value(json_object_get(rope, "scaling"));
-    for (uint32_t k = 0; k < f->layers; k++) {
-        struct described_layer *l = &m->layers[k];
-        l->attention = (struct described_attention){
-            .heads = f->heads, .kv = f->kv, .head = f->width / f->heads, .rope.theta = 500000};
-        if (scaling && !strcmp(scaling, "llama"))
-            l->attention.rope.scaling = "llama3(factor=8, low=1, high=4, original=8192)";
-        l->ffn = (struct described_ffn){.kind = "swiglu", .width = f->inner};
-    }
-}
-
 /* ---- degrees and batches ---- */
 
 static uint64_t degree(const struct args *x, unsigned row)
@@ -311,7 +251,7 @@ char *titan_read(struct givens *g, json_t *root, const struct import_options *o,
         g->all.at[i].null |= is_aside(g->all.at[i].name);
     take_sets(&x, o);
     given_leave_out(g);
-    model(&x, root ? json_object_get(root, "model_spec") : NULL, &m);
+    titan_flavor(&x, root ? json_object_get(root, "model_spec") : NULL, &m);
     struct titan_degrees d = titan_degrees(&x);
     struct titan_batch n = titan_batch(&x, &d);
     titan_train(&x, &n, &train);

@@ -171,6 +171,18 @@ static void recompute(const struct args *x, struct strbuf *b)
     strbuf_printf(b, "recompute %s\n", known ? mode : "none");
 }
 
+/* torchtitan/models/common/moe_sharding.py: tp splits experts where ep does not spread them */
+static void experts(const struct args *x, const struct described *m, const struct titan_degrees *d, struct strbuf *b)
+{
+    bool any = m->nlayers && m->layers[m->nlayers - 1].experts; /* dense layers are in front */
+    if (!any && d->ep > 1)
+        arg_refuse(x, T_parallelism_expert_parallel_degree, "expert parallelism of a model without experts");
+    if (!any)
+        return;
+    equal(b, "ep", d->ep);
+    equal(b, "etp", d->ep > 1 ? 1 : d->tp);
+}
+
 void titan_plan(const struct args *x, const struct described *m, const struct titan_degrees *d,
                 const struct titan_batch *n, struct strbuf *b)
 {
@@ -184,8 +196,7 @@ void titan_plan(const struct args *x, const struct described *m, const struct ti
     pipeline(x, m, d, b);
     if (d->dp)
         equal(b, "dp", d->dp);
-    if (d->ep > 1)
-        arg_refuse(x, T_parallelism_expert_parallel_degree, "expert parallelism of a model without experts");
+    experts(x, m, d, b);
     state(x, d, b);
     equal(b, "microbatch", n->microbatch);
     if (d->tp > 1)

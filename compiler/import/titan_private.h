@@ -7,6 +7,8 @@
 #include "compiler/import/given.h"
 #include "compiler/support/strbuf.h"
 
+#include <jansson.h>
+
 enum titan_arg {
 #define ARG(section, name, kind, names, otherwise, refused) T_##section##_##name,
 #define ELSEWHERE(names)
@@ -27,6 +29,8 @@ struct titan_batch {
 };
 struct titan_batch titan_batch(const struct args *x, const struct titan_degrees *d);
 
+/* titan_flavors.c: the model of that name and flavour.  spec: what the file itself says of it, or NULL. */
+void titan_flavor(const struct args *x, const json_t *spec, struct described *m);
 /* titan_train.c, titan_plan.c: the blocks */
 void titan_train(const struct args *x, const struct titan_batch *n, struct strbuf *b);
 void titan_plan(const struct args *x, const struct described *m, const struct titan_degrees *d,
