@@ -118,14 +118,19 @@ def layers_of(m, gpt):
     return found + [(layers - first, [moe])]
 
 
-def precision(run, words):
+def format_of(run):
+    """the kind of number, and of fp8 the recipe, which may be None"""
     said = run.dtype or "bf16"
     if "fp4" in said:
         raise LeftOut("with 4-bit products, which the language lacks")
     kind = "fp8" if re.search("fp8|float8", said) else "fp16" if said.startswith("fp16") else "bf16"
+    return kind, next((word for word, names in RECIPES if re.search(names, said)), None) if kind == "fp8" else None
+
+
+def precision(run, words):
+    kind, recipe = format_of(run)
     grads = words.get("grads") or words.get("grads." + kind) or "fp32"
     more = "".join(", %s=%s" % (k, words[k]) for k in ("moments",) if k in words)
-    recipe = next((word for word, names in RECIPES if re.search(names, said)), None) if kind == "fp8" else None
     more += ", recipe=" + recipe if recipe else ""
     return "%s(master=%s, grads=%s%s)" % (kind, words.get("master", "fp32"), grads, more)
 
@@ -159,12 +164,14 @@ def pipeline(run, words, pp, vpp):
     return found + (["order [tp, cp, dp, pp]"] if "order" in words else [])
 
 
-def overlaps(words, degree):
+def overlaps(run, words, degree):
     found = []
+    kind, recipe = format_of(run)
+    job = ["precision %s_%s" % (kind, recipe or "tensor") if kind == "fp8" else "precision " + kind]
     for axis in ("tp", "dp", "pp"):
         if degree[axis] > 1:
             if axis == "tp" and "async" in words and "tp" in words.get("overlap", "").split(","):
-                found += ["adjust %s = %s" % x for x in parameters.switch(words["async"], "async_tp", "yes")]
+                found += ["adjust %s = %s" % x for x in parameters.switch(words["async"], "async_tp", "yes", job).items()]
             elif axis in words.get("overlap", "").split(","):
                 found.append("overlap %s with compute" % axis)
             elif axis in words.get("never", "").split(","):
@@ -204,7 +211,7 @@ def plan(run, words):
     if moe and (stated or "ep" in words):
         found += ["ep = %d" % words.degree("ep")] + (["etp = %s" % words["etp"]] if "etp" in words else [])
     found += state(words, degree, stated) + (["microbatch = %s" % words["microbatch"]] if "microbatch" in words else [])
-    found += overlaps(words, degree)
+    found += overlaps(run, words, degree)
     if degree["tp"] > 1 and "sp" in words:
         found.append("sequence_parallel " + words["sp"])
     found += pipeline(run, words, degree["pp"], vpp)

@@ -27,10 +27,11 @@ def values(profile):
         return {line.split()[0]: float(line.split()[1]) for line in f if line.split() and not line.startswith("#")}
 
 
-def switch(target, row, word):
-    """(parameter, value) of what the word of a target's setting changes"""
+def switch(target, row, word, job=()):
+    """parameter: value of what the word of a target's setting changes in a job that has such words as "precision fp8_row"."""
     with open(os.path.join(rows.HERE, "../../compiler/target", target + ".target")) as f:
-        return re.findall(r"^sets %s %s (\w+) (\S+)" % (row, word), f.read(), re.M)
+        found = re.findall(r"^sets %s %s (\w+) (\S+)(?: with (\w+ \w+))?" % (row, word), f.read(), re.M)
+    return {name: value for name, value, beside in found if not beside or beside in job}
 
 
 def priors():
