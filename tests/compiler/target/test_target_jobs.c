@@ -13,6 +13,7 @@
 #include "compiler/target/target.h"
 #include "tests/compiler/random_plan.h"
 #include "tests/compiler/random_sizes.h"
+#include "tests/draws.h"
 
 #include <CUnit/Basic.h>
 #include <jansson.h>
@@ -316,7 +317,7 @@ static void check_job(struct arena *a, uint64_t seed, const struct stack *stack,
 static void test_drawn(void)
 {
     const char *count = getenv("TARGET_JOBS");
-    uint32_t wanted = count ? (uint32_t)strtoul(count, NULL, 10) : getenv("LLMC_QUICK") ? 4 : 12;
+    uint32_t wanted = count ? (uint32_t)strtoul(count, NULL, 10) : test_draws(60, 4);
     for (size_t k = 0; k < STACKS; k++) {
         struct tally t = {0};
         for (uint64_t seed = 3000; t.jobs < wanted; seed++) {
