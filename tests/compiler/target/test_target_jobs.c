@@ -317,7 +317,7 @@ static void check_job(struct arena *a, uint64_t seed, const struct stack *stack,
 static void test_drawn(void)
 {
     const char *count = getenv("TARGET_JOBS");
-    uint32_t wanted = count ? (uint32_t)strtoul(count, NULL, 10) : test_draws(60, 4);
+    uint32_t wanted = count ? (uint32_t)strtoul(count, NULL, 10) : test_draws(30, 5);
     for (size_t k = 0; k < STACKS; k++) {
         struct tally t = {0};
         for (uint64_t seed = 3000; t.jobs < wanted; seed++) {
