@@ -6,33 +6,57 @@
 
 #include <string.h>
 
-/* experts of `width`; dense: layers in front that have none */
+/* experts of `width`; dense: layers in front that have none; plain: weights are not divided by their sum */
 struct sparse {
     uint32_t n, active, shared, width, dense, groups, pick;
     double scale;
+    bool sigmoid, plain;
 };
 static const struct flavor {
     const char *model, *name;
     uint32_t vocab, width, layers, heads, kv, q_rank, inner;
+    double theta;
     bool tied;
     struct sparse experts;
 } flavors[] = {
-    {"llama3", "1B", 128256, 2048, 16, 32, 8, 0, 8192, true, {0}},
-    {"llama3", "3B", 128256, 3072, 28, 24, 8, 0, 8192, true, {0}},
-    {"llama3", "8B", 128256, 4096, 32, 32, 8, 0, 14336, false, {0}},
-    {"llama3", "70B", 128256, 8192, 80, 64, 8, 0, 28672, false, {0}},
-    {"llama3", "405B", 128256, 16384, 126, 128, 8, 0, 53248, false, {0}},
-    {"qwen3", "0.6B", 151936, 1024, 28, 16, 8, 0, 3072, true, {0}},
-    {"qwen3", "1.7B", 151936, 2048, 28, 16, 8, 0, 6144, true, {0}},
-    {"qwen3", "4B", 151936, 2560, 36, 32, 8, 0, 9728, true, {0}},
-    {"qwen3", "8B", 151936, 4096, 36, 32, 8, 0, 12288, false, {0}},
-    {"qwen3", "14B", 151936, 5120, 40, 40, 8, 0, 17408, false, {0}},
-    {"qwen3", "32B", 151936, 5120, 64, 64, 8, 0, 25600, false, {0}},
-    {"qwen3", "30B-A3B", 151936, 2048, 48, 32, 4, 0, 0, false, {128, 8, 0, 768, 0, 1, 1, 1}},
-    {"qwen3", "235B-A22B", 151936, 4096, 94, 64, 4, 0, 0, false, {128, 8, 0, 1536, 0, 1, 1, 1}},
-    {"deepseek_v3", "16B", 102400, 2048, 27, 16, 16, 0, 10944, false, {64, 6, 2, 1408, 1, 1, 1, 1}},
-    {"deepseek_v3", "236B", 102400, 5120, 60, 128, 128, 1536, 12288, false, {160, 6, 2, 1536, 1, 8, 3, 16}},
-    {"deepseek_v3", "671B", 129280, 7168, 61, 128, 128, 1536, 18432, false, {256, 8, 1, 2048, 3, 8, 4, 2.5}},
+    {"llama3", "1B", 128256, 2048, 16, 32, 8, 0, 8192, 5e5, true, {0}},
+    {"llama3", "3B", 128256, 3072, 28, 24, 8, 0, 8192, 5e5, true, {0}},
+    {"llama3", "8B", 128256, 4096, 32, 32, 8, 0, 14336, 5e5, false, {0}},
+    {"llama3", "70B", 128256, 8192, 80, 64, 8, 0, 28672, 5e5, false, {0}},
+    {"llama3", "405B", 128256, 16384, 126, 128, 8, 0, 53248, 5e5, false, {0}},
+    {"qwen3", "0.6B", 151936, 1024, 28, 16, 8, 0, 3072, 1e6, true, {0}},
+    {"qwen3", "1.7B", 151936, 2048, 28, 16, 8, 0, 6144, 1e6, true, {0}},
+    {"qwen3", "4B", 151936, 2560, 36, 32, 8, 0, 9728, 1e6, true, {0}},
+    {"qwen3", "8B", 151936, 4096, 36, 32, 8, 0, 12288, 1e6, false, {0}},
+    {"qwen3", "14B", 151936, 5120, 40, 40, 8, 0, 17408, 1e6, false, {0}},
+    {"qwen3", "32B", 151936, 5120, 64, 64, 8, 0, 25600, 1e6, false, {0}},
+    {"qwen3", "30B-A3B", 151936, 2048, 48, 32, 4, 0, 0, 1e6, false, {128, 8, 0, 768, 0, 1, 1, 1, false, false}},
+    {"qwen3", "235B-A22B", 151936, 4096, 94, 64, 4, 0, 0, 5e6, false, {128, 8, 0, 1536, 0, 1, 1, 1, false, false}},
+    {"deepseek_v3", "16B", 102400, 2048, 27, 16, 16, 0, 10944, 1e4, false, {64, 6, 2, 1408, 1, 1, 1, 1, true, false}},
+    {"deepseek_v3",
+     "236B",
+     102400,
+     5120,
+     60,
+     128,
+     128,
+     1536,
+     12288,
+     1e4,
+     false,
+     {160, 6, 2, 1536, 1, 8, 3, 16, false, true}},
+    {"deepseek_v3",
+     "671B",
+     129280,
+     7168,
+     61,
+     128,
+     128,
+     1536,
+     18432,
+     1e4,
+     false,
+     {256, 8, 1, 2048, 3, 8, 4, 2.5, true, false}},
 };
 
 static bool is_model(const struct flavor *f, const char *model)
@@ -88,11 +112,8 @@ static const char *stretched(const struct args *x, const json_t *spec, const str
 
 static struct described_attention attention(const struct flavor *f)
 {
-    struct described_attention a = {.heads = f->heads, .kv = f->kv, .head = f->width / f->heads};
-    a.rope.theta = is_model(f, "llama3")          ? 5e5
-                   : is_model(f, "deepseek_v3")   ? 1e4
-                   : strcmp(f->name, "235B-A22B") ? 1e6
-                                                  : 5e6;
+    struct described_attention a = {
+        .heads = f->heads, .kv = f->kv, .head = f->width / f->heads, .rope.theta = f->theta};
     if (is_model(f, "qwen3")) {
         a.head = 128;
         a.qk_norm = "head";
@@ -116,8 +137,8 @@ static struct described_layer layer(const struct flavor *f, bool experts)
     l.experts = f->experts.n;
     l.active = f->experts.active;
     l.shared = f->experts.shared;
-    l.sigmoid = is_model(f, "deepseek_v3") && strcmp(f->name, "236B") != 0;
-    l.plain = is_model(f, "deepseek_v3") && !l.sigmoid;
+    l.sigmoid = f->experts.sigmoid;
+    l.plain = f->experts.plain;
     l.router_bias = true;
     l.groups = f->experts.groups;
     l.pick = f->experts.pick;

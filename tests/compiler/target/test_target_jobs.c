@@ -176,8 +176,7 @@ enum { STACKS = sizeof stacks / sizeof *stacks };
 
 /* ---- drawn jobs ---- */
 
-/* With a third of the settings that the target has, each by a coin; false if they contradict each other, or the model.
- */
+/* With a third of the settings that the target has, each in any of its words; false if the language refuses them. */
 static bool drawn_job(struct arena *a, const struct sized_draw *draw, const char *target, uint64_t *state,
                       struct drawn *x)
 {
@@ -186,8 +185,9 @@ static bool drawn_job(struct arena *a, const struct sized_draw *draw, const char
     *text = (struct source){.name = "drawn", .text = draw->model, .size = strlen(draw->model)};
     *x = (struct drawn){.target = target, .sets = {arena_printf(a, "target=%s", target)}, .nsets = 1};
     for (enum target_row row = TARGET_SETTINGS; row < TARGET_ROWS; row++) {
-        uint32_t bit = 1u << random_below(state, 8);
-        if (t->has[row] & bit && random_below(state, 3) == 0)
+        uint32_t words = (uint32_t)__builtin_popcount(t->has[row]), bit = words ? 1u << random_below(state, words) : 0;
+        CU_ASSERT_EQUAL(t->has[row], words ? (1u << words) - 1 : 0); /* all of a row, or nothing */
+        if (bit && random_below(state, 3) == 0)
             x->sets[x->nsets++] = arena_printf(a, "%s=%s", target_row_name(row), target_words(a, row, bit));
     }
     x->job = job_parse(a, diag_new(a), text, x->sets, x->nsets);
