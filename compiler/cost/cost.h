@@ -67,7 +67,7 @@ struct cost {
     struct cost_unit unit;
     double crowd;                               /* CPU ranks per core of a node; 1 where each rank has a core of its
                                                  * own */
-    struct cost_group group[1u << NAXES];       /* by mask of axes */
+    const struct cost_group *group;             /* by mask of axes */
     const struct cost_group *digits;            /* by mask of the folded mesh's digits; NULL where the digits are the
                                                  * axes */
     struct cost_group tie, shard, replicas, ep; /* the first and the last stage; the ranks that ZeRO state is split
@@ -82,8 +82,9 @@ struct cost {
 struct cost *cost_new(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d);
 /* The same, in place, for the search: only the groups that blocks need are filled in.  runs: those of d's nodes, or
  * a superset; products: a cache of the same job and node type. */
-void cost_init(struct cost *c, const struct job *job, const struct topo *topo, const struct decision *d,
-               const struct mesh_runs *runs, struct cost_products *products, struct moments_pairs *pairs);
+void cost_init(struct arena *a, struct cost *c, const struct job *job, const struct topo *topo,
+               const struct decision *d, const struct mesh_runs *runs, struct cost_products *products,
+               struct moments_pairs *pairs);
 struct cost_products *cost_products_new(struct arena *a);
 struct moments_pairs *moments_pairs_new(struct arena *a);
 struct arena *moments_arena(struct moments_pairs *known); /* the arena that the cache is allocated in */

@@ -216,15 +216,17 @@ const struct profile *cost_buffers(const struct job *job)
     return job->wishes.emitted ? job->wishes.emitted : job->wishes.profile;
 }
 
-static void init(struct cost *c, const struct job *job, const struct topo *topo, const struct decision *d,
-                 const struct mesh_runs *runs)
+static void init(struct arena *a, struct cost *c, const struct job *job, const struct topo *topo,
+                 const struct decision *d, const struct mesh_runs *runs)
 {
+    struct cost_group *group = ARENA_ARRAY(a, struct cost_group, 1u << NAXES);
     *c = (struct cost){.job = job,
                        .profile = job->wishes.profile,
                        .buffers = cost_buffers(job),
                        .topo = topo,
                        .type = &topo->types[d->type],
                        .decision = d,
+                       .group = group,
                        .runs = runs};
     cost_device_init(c);
     c->crowd = cost_crowd(c);
@@ -235,9 +237,9 @@ static void init(struct cost *c, const struct job *job, const struct topo *topo,
     uint32_t tp = AXIS_BIT(AXIS_TP), cp = AXIS_BIT(AXIS_CP), dp = AXIS_BIT(AXIS_DP);
     for (uint32_t mask = 1; mask <= AXES_WORLD; mask++)
         if (!runs || mask == tp || mask == cp || mask == (dp | cp) || mask == AXES_WORLD)
-            c->group[mask] = mesh_cost_group(c, &c->mesh, mask);
+            group[mask] = mesh_cost_group(c, &c->mesh, mask);
     if (runs)
-        c->group[dp] = d->cp == 1 ? c->group[dp | cp] : mesh_cost_group(c, &c->mesh, dp);
+        group[dp] = d->cp == 1 ? group[dp | cp] : mesh_cost_group(c, &c->mesh, dp);
     c->tie = mesh_cost_group(c, &c->mesh, GROUP_TIE);
     c->next = next_group(c);
     c->next_level = c->next.level;
@@ -246,10 +248,11 @@ static void init(struct cost *c, const struct job *job, const struct topo *topo,
     cost_split_experts(c);
 }
 
-void cost_init(struct cost *c, const struct job *job, const struct topo *topo, const struct decision *d,
-               const struct mesh_runs *runs, struct cost_products *products, struct moments_pairs *pairs)
+void cost_init(struct arena *a, struct cost *c, const struct job *job, const struct topo *topo,
+               const struct decision *d, const struct mesh_runs *runs, struct cost_products *products,
+               struct moments_pairs *pairs)
 {
-    init(c, job, topo, d, runs);
+    init(a, c, job, topo, d, runs);
     c->products = products;
     c->pairs = pairs;
 }
@@ -257,7 +260,7 @@ void cost_init(struct cost *c, const struct job *job, const struct topo *topo, c
 struct cost *cost_new(struct arena *a, const struct job *job, const struct topo *topo, const struct decision *d)
 {
     struct cost *c = ARENA_NEW(a, struct cost);
-    init(c, job, topo, d, NULL);
+    init(a, c, job, topo, d, NULL);
     struct mesh m = decision_mesh(job, d);
     if (m.ndigits == NAXES)
         return c;

@@ -1,7 +1,7 @@
 /* The cut of layers into stages.
  *
- * It minimises the heaviest stage exactly (in closed form for equal layers, else by dynamic programming over
- * prefixes, O(stages * layers^2)), then the sum of squares, then puts fewer layers in earlier stages, because
+ * It minimises the heaviest stage exactly, then the sum of squares (in closed form for equal layers, else by dynamic
+ * programming over prefixes, O(stages * layers^2)), then puts fewer layers in earlier stages, because
  * those keep more microbatches in flight under 1F1B. */
 
 #include "compiler/model/decision.h"
@@ -25,27 +25,40 @@ static bool may_end(const struct cut *c, uint32_t s, uint32_t i, double most)
                               : before <= (s + 1) * most && after <= (c->stages - 1 - s) * most;
 }
 
-/* The first i layers in s + 1 stages; best: of fewer layers in s stages, INFINITY where there is no such cut.  Stages
- * grow from one j to the next, so that a heavier one than `limit`, or than the best so far, ends the search.  Of equals
- * the smaller j. */
-static double least_heavy(const struct cut *c, uint32_t s, uint32_t i, const double *best, uint32_t *from)
+/* The heaviest stage of the cut that puts as many layers as possible into earlier stages, none of which weighs more
+ * than `limit`; INFINITY: one does. */
+static double fill_stages(const struct cut *c, double limit)
 {
-    double embed = s == 0 ? c->embed : 0, head = s + 1 == c->stages ? c->head : 0, least = INFINITY;
-    for (uint32_t j = i; j-- > s;) {
-        double cost = c->prefix[i] - c->prefix[j] + embed + head;
-        if (cost > least)
-            break;
-        if (isinf(best[j]))
-            continue;
-        double v = best[j] > cost ? best[j] : cost;
-        if (v <= least * (1 + 1e-12)) {
-            least = v;
-            *from = j;
-        }
+    double heaviest = 0;
+    for (uint32_t s = 0, i = 0, first; s < c->stages; s++) {
+        double extra = (s == 0 ? c->embed : 0) + (s + 1 == c->stages ? c->head : 0);
+        first = i++;
+        i = s + 1 == c->stages ? c->n : i;
+        while (c->n - i > c->stages - 1 - s && c->prefix[i + 1] - c->prefix[first] + extra <= limit)
+            i++;
+        double own = c->prefix[i] - c->prefix[first] + extra;
+        if (own > limit)
+            return INFINITY;
+        heaviest = own > heaviest ? own : heaviest;
     }
+    return heaviest;
+}
+
+/* The least weight that the heaviest stage of a cut can have: a lighter one is tried until there is none.  Stages
+ * that are filled until they have their share weigh no more than it and a layer. */
+static double least_heavy(const struct cut *c)
+{
+    double largest = 0, least = INFINITY;
+    for (uint32_t i = 0; i < c->n; i++)
+        largest = fmax(largest, c->prefix[i + 1] - c->prefix[i]);
+    double own = fill_stages(c, (c->prefix[c->n] + c->embed + c->head) / c->stages + largest + c->embed + c->head);
+    for (own = isinf(own) ? fill_stages(c, INFINITY) : own; own < least; own = fill_stages(c, nextafter(least, 0)))
+        least = own;
     return least;
 }
 
+/* The first i layers in s + 1 stages; best: of fewer layers in s stages, INFINITY where there is no such cut.  Stages
+ * grow from one j to the next, so that a heavier one than `limit` ends the search.  Of equals the smaller j. */
 static double least_squares(const struct cut *c, uint32_t s, uint32_t i, double limit, const double *best,
                             uint32_t *from)
 {
@@ -65,26 +78,22 @@ static double least_squares(const struct cut *c, uint32_t s, uint32_t i, double 
     return least;
 }
 
-/* min over cuts of the heaviest stage (limit = INFINITY), or of the sum of squares under that limit; some cut has no
- * heavier stage than `most` */
-static double cut_solve(struct arena *a, const struct cut *c, double limit, double most, uint32_t *from)
+/* The cut with the least sum of squares of which no stage is heavier than `limit`; some cut has none heavier than
+ * `most`. */
+static void cut_solve(struct arena *a, const struct cut *c, double limit, double most, uint32_t *from)
 {
     uint32_t n = c->n;
     double *best = ARENA_ARRAY(a, double, n + 1), *next = ARENA_ARRAY(a, double, n + 1);
     for (uint32_t i = 0; i <= n; i++)
         best[i] = i ? INFINITY : 0;
     for (uint32_t s = 0; s < c->stages; s++) {
-        for (uint32_t i = 0; i <= n; i++) {
-            uint32_t *j = &from[(size_t)s * (n + 1) + i];
-            next[i] = !may_end(c, s, i, most) ? INFINITY
-                      : isinf(limit)          ? least_heavy(c, s, i, best, j)
-                                              : least_squares(c, s, i, limit, best, j);
-        }
+        for (uint32_t i = 0; i <= n; i++)
+            next[i] = may_end(c, s, i, most) ? least_squares(c, s, i, limit, best, &from[(size_t)s * (n + 1) + i])
+                                             : INFINITY;
         double *swap = best;
         best = next;
         next = swap;
     }
-    return best[n];
 }
 
 /* cost of stage s beyond its layers */
@@ -162,11 +171,7 @@ static void cut_uneven(struct arena *a, uint32_t n, uint32_t stages, const doubl
             prefix[i + 1] = prefix[i] + cost[i];
         struct cut c = {n, stages, prefix, embed, head};
         from = ARENA_ARRAY(a, uint32_t, (size_t)stages * (n + 1));
-        double largest = 0, most;
-        for (uint32_t i = 0; i < n; i++)
-            largest = fmax(largest, cost[i]);
-        /* stages that are filled until they have their share have no more than it and a layer */
-        most = cut_solve(a, &c, INFINITY, (prefix[n] + embed + head) / stages + largest + embed + head, from);
+        double most = least_heavy(&c);
         cut_solve(a, &c, most * (1 + 1e-9), most, from);
     }
     for (uint32_t s = stages; s-- > 0;) {

@@ -232,7 +232,7 @@ static const struct mesh_order *nth_order(struct searching *s, struct mesh_node 
         struct cost *c = ARENA_NEW(s->arena, struct cost);
         struct mesh_order *own = &x->at[x->n];
         own->decision = d;
-        cost_init(c, s->job, s->topo, &own->decision, runs, s->products, s->pairs);
+        cost_init(s->arena, c, s->job, s->topo, &own->decision, runs, s->products, s->pairs);
         uint32_t same = 0;
         while (same < x->n && !same_transfers(x->at[same].cost, c))
             same++;

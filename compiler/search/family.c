@@ -7,9 +7,10 @@
  * bound every cell, assuming that all layers are spared from recomputation that may be.  Cells wait in the heap;
  * when its turn comes, a cell becomes leaves, one for each kind of recomputation that fits.
  *
- * Memory is checked first.  More sequences never need less memory, so kinds of recomputation that do not fit with
- * the smallest microbatch are dropped for all sizes; and a kind that does not fit with the schedule that holds least
- * in each class, under any ZeRO level with its state sharded as far as allowed, is dropped for the family. */
+ * While nothing has been found memory is checked first.  More sequences never need less memory, so kinds of
+ * recomputation that do not fit with the smallest microbatch are dropped for all sizes; and a kind that does not fit
+ * with the schedule that holds least in each class, under any ZeRO level with its state sharded as far as allowed, is
+ * dropped for the family.  Later the leaves' own check costs less. */
 
 #include "compiler/model/orders.h"
 #include "compiler/search/trade.h"
@@ -185,7 +186,7 @@ static uint32_t alive_kinds(struct searching *s, struct family *f)
     c.decision = &f->decision;
     uint32_t alive = 0, roomy = search_roomy_kinds(s, &c, search_shape(s, &c));
     for (uint32_t kind = 0; kind < s->space.nrecompute; kind++)
-        alive |= roomy & 1u << kind && kind_lives(s, f, kind) ? 1u << kind : 0;
+        alive |= roomy & 1u << kind && (search_found(s) || kind_lives(s, f, kind)) ? 1u << kind : 0;
     return alive;
 }
 
@@ -368,7 +369,7 @@ static const struct search_tail *tail_of(struct searching *s, const struct famil
     search_set_state(&c, &d, &f->states->at[state]);
     const struct row_stages *own = stages_of(s, f, x, k, row_kind(s, k, d.zero));
     *t = search_tail(s, &c, f->shape, &own->stages, movers_of(s, &c, &f->states->at[state]), s->may_spare);
-    s->result->spent++;
+    s->result->spent += ++s->ntails % 2 == 0; /* two cost as much as an evaluation */
     x->known[kind][state] = true;
     return t;
 }
@@ -405,12 +406,12 @@ static double cell_bound_s(struct searching *s, const struct family *f, struct c
     step_s = cost_larger(step_s, body->step_s * (1 - 1e-9));
     if (!search_hopes(s, &f->decision, step_s))
         return step_s;
-    double squeezed_s = squeezed_of(s, f, x, k, zero);
-    step_s = cost_larger(step_s, squeezed_s * (1 - 1e-9));
+    const struct search_tail *t = tail_of(s, f, x, k, state);
+    step_s = cost_larger(step_s, search_step_s(f->cost, body, t));
     if (!search_hopes(s, &f->decision, step_s))
         return step_s;
-    const struct search_tail *t = tail_of(s, f, x, k, state);
-    step_s = search_step_s(f->cost, body, t);
+    double squeezed_s = squeezed_of(s, f, x, k, zero);
+    step_s = cost_larger(step_s, squeezed_s * (1 - 1e-9));
     if (squeezed_s > body->step_s)
         step_s = cost_larger(step_s, (squeezed_s + f->cost->crowd * t->least.beside_longer_s + t->seam_s) * (1 - 1e-9));
     return step_s;
@@ -438,7 +439,8 @@ void search_hope_family(struct searching *s, uint32_t index, cell_taker take, vo
     if (d->pp == 1 || !find_alive(s, f))
         return;
     const struct states *states = search_states(s, f);
-    struct class_row x = {0};
+    struct class_row x;
+    x.end = 0;
     for (uint32_t k = 0; k < s->space.nschedules; k++) {
         if (k < x.end || !search_schedule_applies(s, d, k))
             continue;
@@ -483,7 +485,8 @@ void search_sample_family(struct searching *s, uint32_t index, double most, leaf
     struct family *f = &s->families.at[index];
     const struct decision *d = &f->decision;
     const struct states *states = search_states(s, f);
-    struct class_row x = {0};
+    struct class_row x;
+    x.end = 0;
     bool dead = false; /* computed when a cell is to be evaluated */
     for (uint32_t k = 0; k < s->space.nschedules && states->n && !dead; k++) {
         if (!usual(s, k) || !schedule_hopes(s, f, k))
@@ -503,7 +506,8 @@ void search_open_family(struct searching *s, uint32_t index, cell_taker take, vo
 {
     struct family *f = &s->families.at[index];
     const struct states *states = search_states(s, f);
-    struct class_row x = {0};
+    struct class_row x;
+    x.end = 0;
     for (uint32_t k = 0; k < s->space.nschedules && states->n; k++) {
         if (!schedule_hopes(s, f, k)) {
             s->result->removed[REMOVED_BOUND]++;

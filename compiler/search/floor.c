@@ -3,6 +3,8 @@
 
 #include "compiler/search/bounds.h"
 
+#include <string.h>
+
 static const struct cost_group *floor_group(struct searching *s, const struct cost *c, uint32_t n)
 {
     for (const struct search_floor *f = s->floors; f; f = f->next)
@@ -17,11 +19,14 @@ static const struct cost_group *floor_group(struct searching *s, const struct co
 const struct cost *search_floor(struct searching *s, const struct decision *d)
 {
     struct cost *c = ARENA_NEW(s->arena, struct cost);
-    cost_init(c, s->job, s->topo, d, space_runs(&s->space, d), s->products, s->pairs);
+    struct cost_group *group = ARENA_ARRAY(s->arena, struct cost_group, 1u << NAXES);
+    cost_init(s->arena, c, s->job, s->topo, d, space_runs(&s->space, d), s->products, s->pairs);
     cost_device_init(c); /* other meshes may need no degraded nodes */
     cost_net_init(c);
-    c->group[AXIS_BIT(AXIS_TP)] = *floor_group(s, c, d->tp);
-    c->group[AXIS_BIT(AXIS_CP)] = *floor_group(s, c, d->cp);
+    memcpy(group, c->group, (1u << NAXES) * sizeof *group);
+    group[AXIS_BIT(AXIS_TP)] = *floor_group(s, c, d->tp);
+    group[AXIS_BIT(AXIS_CP)] = *floor_group(s, c, d->cp);
+    c->group = group;
     c->ep = *floor_group(s, c, d->ep);
     c->near = c->far = (struct cost_group){.n = 1}; /* cost_exchange() knows */
     /* Kernels wait less for the host if transfers take longer.  What pairs hide grows with transfers, so with pairs

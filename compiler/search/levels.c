@@ -1,8 +1,8 @@
 /* Lower bounds on a family's schedules under ZeRO levels: by their classes' cuts into stages, then by what memory
  * forces single ranks to recompute.
  *
- * Computing the latter costs more than everything else of a cell's bound except its tail (family.c), and most cells
- * of a family are ruled out without it.  So the family's bound is that of its cuts, and memory is considered where a
+ * Computing the latter costs more than everything else of a cell's bound (family.c), and most cells of a family are
+ * ruled out without it.  So the family's bound is that of its cuts, and memory is considered where a
  * cell needs it, once for all states of a level and all orders of axes. */
 
 #include "compiler/search/trade.h"

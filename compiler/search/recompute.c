@@ -71,7 +71,7 @@ static bool least_mesh_new(struct arena *a, struct space *s, struct least_mesh *
     for (uint32_t i = 0; i < NAXES; i++)
         x->d->order[i] = s->order[0][i];
     x->c = ARENA_NEW(a, struct cost);
-    cost_init(x->c, s->job, s->topo, x->d, space_runs(s, x->d), NULL, NULL);
+    cost_init(a, x->c, s->job, s->topo, x->d, space_runs(s, x->d), NULL, NULL);
     x->kinds = cost_kinds_new(a, &s->job->model);
     return true;
 }

@@ -389,18 +389,19 @@ static uint32_t rank_layers(const struct decision *d, uint32_t r)
     return layers;
 }
 
-/* Returns the most layers that rank r can spare; `all` of them do not fit, `guess` is a first guess; NONE: the rank
- * does not fit with any. */
+/* Returns the most of its `all` layers that rank r can spare; guess: a first guess; NONE: the rank does not fit with
+ * any. */
 static uint32_t most_spared(const struct cost_rooms *x, struct decision *d, uint32_t r, uint32_t all, uint32_t guess,
                             uint64_t limit, struct estimate *e)
 {
     /* gradients take the place of activations, so sparing fewer layers may need more memory */
     if (d->microbatches == 1) {
-        while (all > 0 && !rank_fits(x, d, r, all - 1, limit, e))
-            all--;
-        return all > 0 ? all - 1 : NONE;
+        uint32_t k = all + 1;
+        while (k > 0 && !rank_fits(x, d, r, k - 1, limit, e))
+            k--;
+        return k > 0 ? k - 1 : NONE;
     }
-    uint32_t low = NONE, high = all, step = 1; /* low fits, high does not */
+    uint32_t low = NONE, high = all + 1, step = 1; /* low fits, high does not */
     while (low == NONE && high > 0) {
         uint32_t k = guess < high ? guess : high - 1;
         if (rank_fits(x, d, r, k, limit, e))
@@ -412,6 +413,8 @@ static uint32_t most_spared(const struct cost_rooms *x, struct decision *d, uint
     }
     if (low == NONE)
         return NONE;
+    if (r == 0 && low < all && high > all && rank_fits(x, d, r, all, limit, e)) /* no earlier rank says how many */
+        return all;
     for (step = 1; low + 1 < high;) {
         uint32_t middle = step < (high - low) / 2 ? low + step : low + (high - low) / 2;
         if (rank_fits(x, d, r, middle, limit, e)) {
@@ -430,15 +433,11 @@ enum spare_fate search_spare(struct searching *s, const struct search_sparing *b
     uint32_t last = 0;
     for (uint32_t r = 0; r < d->pp; r++) {
         uint32_t layers = rank_layers(d, r);
-        if (rank_fits(x, d, r, layers, s->memory_limit, e)) {
-            last = layers;
-            continue;
-        }
-        last = layers ? most_spared(x, d, r, layers, last, s->memory_limit, e) : NONE;
+        last = most_spared(x, d, r, layers, last, s->memory_limit, e);
         if (last == NONE)
             return SPARE_FULL;
         spare_rank(d, r, last);
-        if (!search_hopes(s, d, search_spared_s(s, by, d, r)))
+        if (last < layers && !search_hopes(s, d, search_spared_s(s, by, d, r)))
             return SPARE_SLOW;
     }
     return SPARE_FITS;

@@ -230,7 +230,7 @@ double search_spared_s(struct searching *s, const struct search_sparing *by, con
 /* the i-th rank that is examined; d->pp: none, or it was examined already */
 static uint32_t squeezed_rank(const struct decision *d, uint32_t i)
 {
-    const uint32_t ask[SQUEEZED_RANKS] = {0, 1, d->pp / 2, d->pp - 1};
+    const uint32_t ask[SQUEEZED_RANKS] = {0, d->pp / 2, d->pp - 1};
     return ask[i] >= d->pp || (i && ask[i] <= ask[i - 1]) ? d->pp : ask[i];
 }
 

@@ -195,7 +195,7 @@ struct searching {
     struct search_shape **shapes; /* hash table with a power of two of buckets */
     uint64_t nshapes, shape_places;
     /* counts of bounds by memory, and of memory evaluations, of which several cost as much as one unit of work */
-    uint64_t ntrades, nprobes;
+    uint64_t ntrades, nprobes, ntails;
     uint64_t *counted; /* hash table of configurations counted, with a power of two of places; 0: free */
     uint64_t ncounted, places;
 };

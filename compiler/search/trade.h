@@ -45,7 +45,7 @@ void search_shorten_stages(struct searching *s, const struct cost *c, struct sea
                            struct cost_stage *ranks, struct pipeline_stage *stages);
 
 /* squeeze.c: what is computed of a schedule's ranks once for all ZeRO levels; zeroed before */
-enum { SQUEEZED_RANKS = 4 };
+enum { SQUEEZED_RANKS = 3 };
 struct squeeze {
     struct squeezed_rank {
         double kept;

@@ -118,7 +118,7 @@ static void check_estimate(const struct example *x, const struct plan *p)
 {
     struct estimate e;
     struct cost c;
-    cost_init(&c, x->job, x->topo, &p->decision, NULL, NULL, NULL);
+    cost_init(x->a, &c, x->job, x->topo, &p->decision, NULL, NULL, NULL);
     predict(x->a, &c, &e);
     double off = 1e-9 * (double)p->timeline->step_ns / e.step_time_s - 1, most = p->decision.ep > 1 ? 0.08 : 0.03;
     CU_ASSERT(fabs(off) <= most);

@@ -328,7 +328,7 @@ static void loop_mesh(struct problem *x, struct decision d)
         if (seen != 15 || !order_wanted(x, d.order) || (w->nkeeps && !kept_in_node(x, &d)))
             continue;
         struct cost *c = ARENA_NEW(x->a, struct cost);
-        cost_init(c, x->job, x->topo, &d, mesh_runs_new(x->a, x->topo, d.nodes, d.nnodes, x->topo->types[d.type].gpus), NULL, NULL);
+        cost_init(x->a, c, x->job, x->topo, &d, mesh_runs_new(x->a, x->topo, d.nodes, d.nnodes, x->topo->types[d.type].gpus), NULL, NULL);
         for (d.microbatch = 1; d.microbatch <= per_replica; d.microbatch++)
             for (int sp = 0; sp < 2; sp++)
                 for (int context = CONTEXT_RING; context <= CONTEXT_ALL_TO_ALL; context++) {
