@@ -34,7 +34,7 @@ static struct job without_plan_only(struct command *c, const struct job *job)
     return copy;
 }
 
-enum { GAIN_BUDGET = 10000 }; /* of each search for a note */
+enum { GAIN_BUDGET = 10000 }; /* of each search for a note, of which there is one for each wish */
 
 /* beside an error that something can't be emitted yet: what it would give, and what can be had without it */
 static void say_gain(struct command *c, const struct job *job, const struct topo *topo)
@@ -44,7 +44,7 @@ static void say_gain(struct command *c, const struct job *job, const struct topo
     const struct candidate *instead = NULL;
     const char *without = NULL;
     struct job rest = without_plan_only(c, job);
-    uint64_t budget = c->options->budget ? c->options->budget : GAIN_BUDGET;
+    uint64_t asked = c->options->budget, budget = asked && asked < GAIN_BUDGET ? asked : GAIN_BUDGET;
     struct search_result *r = search(c->arena, diag_new(c->arena), job, topo, 1, budget, false);
     uint32_t n = r->ncandidates ? search_relaxations(c->arena, &rest, topo, true, budget, &list) : 0;
     for (uint32_t i = 0; i < n; i++)

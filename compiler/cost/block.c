@@ -356,20 +356,29 @@ static double waits(const struct profile *p, double kernels_s, double transfers_
 /* Sets the transfers that the passes do not hide.  Other stacks hide in F, B and I what their profiles say.  With
  * rows to experts on a queue of their own less may be exposed; the difference goes to the apart_ fields.  Without
  * that queue F waits for all transfers except those of a ring. */
-static void expose(struct block *b, const struct walk_strand strand[NPASSES], bool layer)
+static void expose(struct block *b, const struct walk_strand strand[NPASSES], bool layer, const struct cost_block *none)
 {
     struct cost_block *out = &b->out;
-    if (b->cuts > 1)
-        out->forward_comm_s = walk_exposed_s(&strand[PASS_F], layer, false);
-    out->weight_comm_s = walk_exposed_s(&strand[PASS_W], layer, false);
+    if (none) { /* recomputation leaves F and W as they are */
+        out->forward_comm_s = none->forward_comm_s;
+        out->weight_comm_s = none->weight_comm_s;
+    } else {
+        if (b->cuts > 1)
+            out->forward_comm_s = walk_exposed_s(&strand[PASS_F], layer, false);
+        out->weight_comm_s = walk_exposed_s(&strand[PASS_W], layer, false);
+    }
     if (b->c->profile->allocator > 0.5)
         return;
     out->backward_comm_s = walk_exposed_s(&strand[PASS_B], layer, false);
     out->input_comm_s = walk_exposed_s(&strand[PASS_I], layer, false);
     if (!b->exchanges_apart)
         return;
-    out->forward_comm_s = walk_exposed_s(&strand[PASS_F], false, false);
-    out->apart_forward_s = fmax(0, out->forward_comm_s - walk_exposed_s(&strand[PASS_F], false, true));
+    if (none) {
+        out->apart_forward_s = none->apart_forward_s;
+    } else {
+        out->forward_comm_s = walk_exposed_s(&strand[PASS_F], false, false);
+        out->apart_forward_s = fmax(0, out->forward_comm_s - walk_exposed_s(&strand[PASS_F], false, true));
+    }
     out->apart_backward_s = fmax(0, out->backward_comm_s - walk_exposed_s(&strand[PASS_B], layer, true));
     out->apart_input_s = fmin(out->apart_backward_s, out->input_comm_s);
 }
@@ -552,16 +561,17 @@ static void make(struct arena *a, const struct cost *c, const struct expansion *
     b->out.tail = whole_s > 0 ? 1 - kept_s / whole_s : 0;
 }
 
-struct cost_block cost_block_make(struct arena *a, const struct cost *c, const struct expansion *e, bool layer)
+struct cost_block cost_block_make(struct arena *a, const struct cost *c, const struct expansion *e, bool layer,
+                                  const struct cost_block *none)
 {
     struct arena_mark mark = arena_mark(a);
     struct block b = {.c = c};
-    struct walk_strand strand[NPASSES];
+    struct walk_strand strand[NPASSES] = {{0}};
     static const uint32_t passes[NPASSES] = {WALK_F, WALK_B, WALK_I, WALK_W};
     make(a, c, e, layer, &b);
-    for (int k = 0; k < NPASSES; k++)
+    for (int k = 0; k < (none ? PASS_W : NPASSES); k++)
         strand[k] = walk_strand_new(a, &b.walk, passes[k]);
-    expose(&b, strand, layer);
+    expose(&b, strand, layer, none);
     b.out.input_s = b.out.backward_s - b.out.weight_s + b.copies_s;
     b.out.own_forward_s = b.out.forward_s - b.fixed_forward_s;
     b.out.own_backward_s = b.out.backward_s - b.fixed_backward_s;

@@ -212,8 +212,10 @@ struct cost_kinds {
     const struct expansion **layers, *embed, *head, *predict; /* layers: by kind */
 };
 struct cost_kinds cost_kinds_new(struct arena *a, const struct model *m);
-/* block.c: Makes the block of one expansion; layer: it is not the embedding or the head. */
-struct cost_block cost_block_make(struct arena *a, const struct cost *c, const struct expansion *e, bool layer);
+/* block.c: Makes the block of one expansion; layer: it is not the embedding or the head; none: NULL, or the same block
+ * of the decision that differs from c's only in having no recomputation, whose F and W it shares. */
+struct cost_block cost_block_make(struct arena *a, const struct cost *c, const struct expansion *e, bool layer,
+                                  const struct cost_block *none);
 /* Makes the steps of the passes of one of s's blocks, in a's memory. */
 struct walk;
 struct cost_shape;

@@ -38,7 +38,7 @@ static struct cost_block *spared_layers(struct arena *a, const struct cost *c, c
     spared.decision = &none;
     struct cost_block *layers = ARENA_ARRAY(a, struct cost_block, k->n ? k->n : 1);
     for (uint32_t i = 0; i < k->n; i++)
-        layers[i] = cost_block_make(a, &spared, k->layers[i], true);
+        layers[i] = cost_block_make(a, &spared, k->layers[i], true, NULL);
     return layers;
 }
 
@@ -52,21 +52,21 @@ static bool has_experts(const struct expansion *e)
 
 /* Makes a layer, or a prediction module with its layer, its projection and a second head, unless it has been made. */
 static struct cost_block make_layer(struct arena *a, const struct cost *c, const struct expansion *e,
-                                    const struct cost_block *here)
+                                    const struct cost_block *here, const struct cost_block *none)
 {
-    return here && !has_experts(e) ? *here : cost_block_make(a, c, e, true);
+    return here && !has_experts(e) ? *here : cost_block_make(a, c, e, true, none);
 }
 
-/* plain: NULL, or a shape whose blocks without experts are reused. */
+/* plain: NULL, or a shape whose blocks without experts are reused; none: NULL, or the shape without recomputation. */
 static void make_layers(struct arena *a, const struct cost *c, const struct cost_kinds *k,
-                        const struct cost_shape *plain, struct cost_shape *s)
+                        const struct cost_shape *plain, const struct cost_shape *none, struct cost_shape *s)
 {
     struct cost_block *layers = ARENA_ARRAY(a, struct cost_block, k->n ? k->n : 1);
     for (uint32_t i = 0; i < k->n; i++)
-        layers[i] = make_layer(a, c, k->layers[i], plain ? &plain->layers[i] : NULL);
+        layers[i] = make_layer(a, c, k->layers[i], plain ? &plain->layers[i] : NULL, none ? &none->layers[i] : NULL);
     s->layers = layers;
     if (c->job->model.predict)
-        s->predict = make_layer(a, c, k->predict, plain ? &plain->predict : NULL);
+        s->predict = make_layer(a, c, k->predict, plain ? &plain->predict : NULL, none ? &none->predict : NULL);
 }
 
 void cost_shape_plain(struct arena *a, const struct cost *c, const struct cost_kinds *k, struct cost_shape *s)
@@ -75,13 +75,13 @@ void cost_shape_plain(struct arena *a, const struct cost *c, const struct cost_k
     s->layers = ARENA_ARRAY(a, struct cost_block, k->n ? k->n : 1);
     for (uint32_t i = 0; i < k->n; i++)
         if (!has_experts(k->layers[i]))
-            s->layers[i] = cost_block_make(a, c, k->layers[i], true);
+            s->layers[i] = cost_block_make(a, c, k->layers[i], true, NULL);
     if (c->job->model.predict && !has_experts(k->predict))
-        s->predict = cost_block_make(a, c, k->predict, true);
+        s->predict = cost_block_make(a, c, k->predict, true, NULL);
     if (c->decision->recompute != RECOMPUTE_NONE)
         return;
-    s->embed = cost_block_make(a, c, k->embed, false);
-    s->head = cost_block_make(a, c, k->head, false);
+    s->embed = cost_block_make(a, c, k->embed, false, NULL);
+    s->head = cost_block_make(a, c, k->head, false, NULL);
 }
 
 void cost_shape_fill(struct arena *a, const struct cost *c, const struct cost_kinds *k, const struct cost_shape *plain,
@@ -91,10 +91,10 @@ void cost_shape_fill(struct arena *a, const struct cost *c, const struct cost_ki
     const struct decision *d = c->decision;
     bool none = d->recompute == RECOMPUTE_NONE, known = plain && none;
     *s = (struct cost_shape){.ndistinct = k->n, .kind = k->kind, .run = k->run};
-    make_layers(a, c, k, plain, s);
+    make_layers(a, c, k, plain, NULL, s);
     s->spared = none ? s->layers : spared_layers(a, c, k);
-    s->embed = known ? plain->embed : cost_block_make(a, c, k->embed, false);
-    s->head = known ? plain->head : cost_block_make(a, c, k->head, false);
+    s->embed = known ? plain->embed : cost_block_make(a, c, k->embed, false, NULL);
+    s->head = known ? plain->head : cost_block_make(a, c, k->head, false, NULL);
     double element = c->job->train.precision == DT_FP32 ? 4 : 2;
     double rows = (double)c->job->train.sequence * d->microbatch / d->cp / (d->sp ? d->tp : 1);
     s->boundary_bytes = rows * (double)m->width * element;
@@ -109,7 +109,7 @@ void cost_shape_vary(struct arena *a, const struct cost *c, const struct cost_ki
                      const struct cost_shape *plain, struct cost_shape *s)
 {
     *s = *none;
-    make_layers(a, c, k, plain, s);
+    make_layers(a, c, k, plain, none, s);
 }
 
 void cost_shape_layers(const struct cost_shape *s, uint32_t nlayers, double *layer_s, double *embed_s, double *head_s)
