@@ -490,6 +490,22 @@ static void schedule(struct export *x, const struct decision *d)
         count(x, F_vpp, d->vpp);
     if (d->vpp > 1 && d->schedule_group && d->schedule_group != d->pp)
         count(x, F_group, d->schedule_group);
+    if (d->vpp > 1 && x->job->wishes.never_overlap & OVERLAP_PP)
+        flag(x, F_no_overlap_pp);
+}
+
+/* What moves gradients and parameters beside compute.  Megatron-FSDP asserts the former where it shards gradients, and
+ * turns on both where it shards parameters (megatron/core/distributed/fsdp/src/megatron_fsdp). */
+static void overlap_state(struct export *x, const struct decision *d)
+{
+    bool never = x->job->wishes.never_overlap & OVERLAP_DP;
+    if (never && d->zero >= 2)
+        export_refuse(x, "never overlap dp with zero %u", d->zero);
+    if (never || (d->dp * d->cp == 1 && d->zero < 2))
+        return;
+    flag(x, F_overlap_gradients);
+    if (d->zero)
+        flag(x, F_overlap_parameters);
 }
 
 static void state(struct export *x, const struct decision *d)
@@ -499,6 +515,7 @@ static void state(struct export *x, const struct decision *d)
     flag(x, levels[d->zero]);
     if (d->zero == 1 && d->shard && d->shard < ranks)
         count(x, F_instances, ranks / d->shard);
+    overlap_state(x, d);
     if (x->job->wishes.offload & OFFLOAD_OPTIMIZER)
         flag(x, F_offload);
 }
@@ -579,6 +596,19 @@ void export_megatron_job(struct export *x)
     training(x, &x->job->train);
 }
 
+/* Transfers of tp and cp start in the order of kernels only from one queue of the device: up to Hopper Megatron-LM
+ * asserts it.  Megatron-FSDP asserts that there are several, and pairs of microbatches are faster with them
+ * (megatron/training/arguments.py). */
+static void write_queues(struct export *x, const struct decision *d)
+{
+    bool pairs = decision_pairs(d->schedule) || switch_words(x, TARGET_expert_overlap);
+    uint32_t sm = x->plan->topo->types[d->type].gpu.sm;
+    if (d->zero >= 2)
+        strbuf_text(&x->text, "unset CUDA_DEVICE_MAX_CONNECTIONS\n");
+    else if ((d->tp > 1 || d->cp > 1) && sm < 100 && !pairs)
+        strbuf_text(&x->text, "export CUDA_DEVICE_MAX_CONNECTIONS=1\n");
+}
+
 static void write_script(struct export *x, const char *program)
 {
     const struct decision *d = &x->plan->decision;
@@ -587,10 +617,13 @@ static void write_script(struct export *x, const char *program)
         &x->text,
         "#!/bin/sh\n"
         "# %s on %u GPUs of %s, as llmc planned it: on every node, with NODE_RANK, MASTER_ADDR and MASTER_PORT set, in\n"
-        "# the order of `llmc export --to hosts`.  Data, tokenizer, checkpoints and logging follow as arguments.\n"
-        "exec torchrun --nnodes %u --nproc-per-node %u --node-rank \"${NODE_RANK:?}\" \\\n"
-        "    --master-addr \"${MASTER_ADDR:?}\" --master-port \"${MASTER_PORT:-6000}\" %s \\\n    ",
-        x->job->model.name, d->gpus_used, export_cluster(x), d->nnodes, export_gpus_per_node(x), program);
+        "# the order of `llmc export --to hosts`.  Data, tokenizer, checkpoints and logging follow as arguments.\n",
+        x->job->model.name, d->gpus_used, export_cluster(x));
+    write_queues(x, d);
+    strbuf_printf(&x->text,
+                  "exec torchrun --nnodes %u --nproc-per-node %u --node-rank \"${NODE_RANK:?}\" \\\n"
+                  "    --master-addr \"${MASTER_ADDR:?}\" --master-port \"${MASTER_PORT:-6000}\" %s \\\n    ",
+                  d->nnodes, export_gpus_per_node(x), program);
     export_megatron_job(x);
     parallel(x, d);
     strbuf_text(&x->text, " \\\n    \"$@\"\n");

@@ -12,10 +12,10 @@ static const char *const harmless[] = {"mkdir",      "cd",     "echo",  "printf"
                                        "exit",       "trap",   "tee",   "chmod",  "pip", "conda",  "hostname",
                                        "nvidia-smi", "module", "umask", "true",   ":"};
 /* words that decide, or that bring in what is not in the file */
-static const char *const decisive[] = {"if",    "then", "else",  "elif",  "fi",   "for",    "while",
-                                       "until", "do",   "done",  "case",  "esac", "select", "function",
-                                       "{",     "}",    "[[",    "[",     "test", "eval",   "source",
-                                       ".",     "read", "shift", "unset", "let",  "!",      "getopts"};
+static const char *const decisive[] = {"if",    "then", "else",  "elif", "fi",   "for",    "while",
+                                       "until", "do",   "done",  "case", "esac", "select", "function",
+                                       "{",     "}",    "[[",    "[",    "test", "eval",   "source",
+                                       ".",     "read", "shift", "let",  "!",    "getopts"};
 
 static bool is_in(const char *const *list, size_t n, const char *word)
 {
@@ -157,6 +157,18 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && !strcmp(text + n - m, end);
 }
 
+/* what is unset here says nothing from here on, unless --set says it */
+static void unset(struct shell *sh, const struct word *names, size_t n)
+{
+    for (size_t i = 0; i < n && strcmp(names[0].text, "-f"); i++) {
+        struct variable *v = shell_variable(sh, names[i].text, strlen(names[i].text)), none = {.name = names[i].text};
+        if (!v)
+            vec_push(sh->g->arena, &sh->variables, none);
+        else if (!v->set)
+            *v = none;
+    }
+}
+
 struct commands {
     struct words plain; /* arguments on lines of their own */
     bool started;
@@ -179,6 +191,8 @@ static void command(struct shell *sh, const struct words *w, struct commands *c)
         c->started = true;
         take(sh, head, script - first, true);
         take(sh, &w->at[script + 1], w->n - script - 1, false);
+    } else if (!strcmp(head->text, "unset")) {
+        unset(sh, head + 1, w->n - first - 1);
     } else if (!is_in(harmless, ARRAY_LEN(harmless), head->text)) {
         shell_error(sh, head->span.start, head->span.length,
                     "what '%.60s' does is not known here: write the command that starts the .py file, or its arguments",

@@ -257,7 +257,7 @@ static void braces(struct build *b, bool quoted, size_t from)
     bool colon = s[sh->at] == ':';
     char kind = s[sh->at + colon];
     const struct variable *v = shell_variable(sh, name, n);
-    bool said = v && (!colon || (v->words.n && *v->words.at[0].text));
+    bool said = v && v->words.n && (!colon || *v->words.at[0].text);
     if (!n || (kind != '}' && kind != '-' && kind != '?' && kind != '=') || (colon && kind == '}')) {
         shell_error(sh, from, sh->at - from + 1,
                     "of ${...} only ${NAME}, ${NAME[@]}, ${NAME:-default} and ${NAME:?message} are read");

@@ -42,7 +42,8 @@ FLAGS = """group-query-attention qk-layernorm multi-latent-attention use-rope-sc
     no-bias-gelu-fusion disable-bias-linear add-qkv-bias untie-embeddings-and-output-weights moe-router-pre-softmax
     moe-router-enable-expert-bias moe-grouped-gemm bf16 fp16 accumulate-allreduce-grads-in-fp32 grad-reduce-in-bf16
     use-precision-aware-optimizer sequence-parallel tp-comm-overlap use-tp-pp-dp-mapping overlap-moe-expert-parallel-comm
-    use-distributed-optimizer overlap-grad-reduce overlap-param-gather use-megatron-fsdp optimizer-cpu-offload""".split()
+    use-distributed-optimizer overlap-grad-reduce overlap-param-gather use-megatron-fsdp optimizer-cpu-offload
+    no-gradient-accumulation-fusion no-overlap-p2p-communication""".split()
 MODULES = {"layernorm": "norm", "core_attn": "core_attn", "mla_up_proj": "mla_up", "mlp": "ffn", "moe": "moe",
            "moe_act": "moe_act", "shared_experts": "shared"}
 
@@ -63,14 +64,36 @@ def parser():
     return p
 
 
+def launcher(script, program):
+    """(the words of torchrun, and what the script makes of CUDA_DEVICE_MAX_CONNECTIONS; the words of the program)"""
+    words, queues = shlex.split(script.replace("\\\n", " "), comments=True), "the user's"
+    if words[0] in ("export", "unset"):
+        queues = words[1].removeprefix("CUDA_DEVICE_MAX_CONNECTIONS").removeprefix("=")
+        words = words[2:]
+    at = words.index(program)
+    assert words[:2] == ["exec", "torchrun"] and words[-1] == "$@", words
+    return {**dict(zip(words[2:at:2], words[3:at:2])), "queues": queues}, \
+        [w.replace("${TRAIN_ITERS:?says how many steps to take}", "1") for w in words[at + 1:-1]]
+
+
 def read(script):
     """(torchrun's own arguments, Megatron's)"""
-    words = shlex.split(script.replace("\\\n", " "), comments=True)
-    at = words.index("pretrain_gpt.py")
-    assert words[:2] == ["exec", "torchrun"] and words[-1] == "$@", words
-    own = words[2:at]
-    return dict(zip(own[::2], own[1::2])), parser().parse_args(
-        [w.replace("${TRAIN_ITERS:?says how many steps to take}", "1") for w in words[at + 1:-1]])
+    own, words = launcher(script, "pretrain_gpt.py")
+    return own, parser().parse_args(words)
+
+
+def asserted(own, a):
+    """what validate_args() and MegatronFSDP assert before Blackwell"""
+    wrong, one = [], own["queues"] == "1"
+    if a.use_megatron_fsdp:
+        wrong += ["FSDP with one queue"] if own["queues"] else []
+        wrong += [] if a.overlap_grad_reduce else ["FSDP without overlap_grad_reduce"]
+        wrong += [] if a.use_distributed_optimizer else ["FSDP without use_distributed_optimizer"]
+    elif (a.tensor_model_parallel_size > 1 or a.context_parallel_size > 1) and not a.overlap_moe_expert_parallel_comm:
+        wrong += [] if one else ["tp or cp with several queues"]
+    if a.overlap_param_gather and not (a.use_distributed_optimizer and a.overlap_grad_reduce):
+        wrong.append("overlap_param_gather without what it needs")
+    return wrong
 
 
 def stages(layout):
@@ -99,6 +122,9 @@ def check_decision(own, a, plan):
     zero = {"optim_grads": 2, "optim_grads_params": 3}[a.data_parallel_sharding_strategy] if a.use_megatron_fsdp else \
         1 if a.use_distributed_optimizer else 0
     same("zero", zero, d["zero"])
+    beside = d["dp"] * cp > 1 or zero > 1
+    same("gradients beside compute", a.overlap_grad_reduce, beside)
+    same("parameters beside compute", a.overlap_param_gather, beside and zero > 0)
     if zero == 1:
         same("shard", d["dp"] * cp // (a.num_distributed_optimizer_instances or 1), d["shard"])
     if cp > 1:
@@ -122,7 +148,7 @@ def check_decision(own, a, plan):
         asked = d.get("recompute_layers") or a.num_layers
         same("layers recomputed", [min(block, n) for n in counts],
              d.get("recompute_stages") or [min(asked, n) for n in counts])
-    return wrong
+    return wrong + asserted(own, a)
 
 
 def parameters(a):

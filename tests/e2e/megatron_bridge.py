@@ -9,7 +9,6 @@ megatron/core/{model_parallel_config,transformer/transformer_config,optimizer/op
 decision and the number of parameters, as megatron.py has them.  Exit 1 with a difference."""
 
 import re
-import shlex
 import sys
 import types
 
@@ -37,7 +36,7 @@ FIELDS = {  # path: (kind, the recipe's value)
         "gated_linear_unit": False, "bias_activation_fusion": False, "add_bias_linear": True, "add_qkv_bias": False,
         "moe_router_pre_softmax": False, "moe_router_enable_expert_bias": False, "moe_grouped_gemm": False,
         "share_embeddings_and_output_weights": True, "sequence_parallel": False, "tp_comm_overlap": False,
-        "overlap_moe_expert_parallel_comm": False}.items()},
+        "overlap_moe_expert_parallel_comm": False, "overlap_p2p_comm": True}.items()},
     **{f"model.{name}": (WORD, value) for name, value in {
         "normalization": "LayerNorm", "position_embedding_type": "learned_absolute", "activation_func": "gelu",
         "softmax_type": "vanilla", "moe_router_score_function": "softmax", "moe_router_load_balancing_type": "aux_loss",
@@ -80,19 +79,16 @@ def value_of(path, text):
 
 def read(script):
     """(torchrun's own arguments, the configuration's fields)"""
-    words = shlex.split(script.replace("\\\n", " "), comments=True)
-    at = words.index("scripts/training/run_recipe.py")
-    assert words[:2] == ["exec", "torchrun"] and words[-1] == "$@", words
-    assert words[at + 1:at + 5] == ["--recipe", "vanilla_gpt_pretrain_config", "--mode", "pretrain"], words
-    own, c = words[2:at], {path: default for path, (_, default) in FIELDS.items()}
-    said = set()
-    for word in words[at + 5:-1]:
-        path, text = word.replace("${TRAIN_ITERS:?says how many steps to take}", "1").split("=", 1)
+    own, words = megatron.launcher(script, "scripts/training/run_recipe.py")
+    assert words[:4] == ["--recipe", "vanilla_gpt_pretrain_config", "--mode", "pretrain"], words
+    c, said = {path: default for path, (_, default) in FIELDS.items()}, set()
+    for word in words[4:]:
+        path, text = word.split("=", 1)
         if path in said:
             raise ValueError(f"{path} is said twice")
         said.add(path)
         c[path] = value_of(path, text)
-    return dict(zip(own[::2], own[1::2])), c
+    return own, c
 
 
 def arguments(c):
@@ -101,8 +97,8 @@ def arguments(c):
     for what, x, y in (("sequence", c["dataset.seq_length"], m["seq_length"]), ("vocabulary", c["tokenizer.vocab_size"], m["vocab_size"]),
                        ("weight decay", c["optimizer.weight_decay"], c["scheduler.start_weight_decay"]),
                        ("weight decay", c["optimizer.weight_decay"], c["scheduler.end_weight_decay"]),
-                       ("distributed optimizer", c["ddp.use_distributed_optimizer"] and not c["ddp.use_megatron_fsdp"],
-                        c["optimizer.use_distributed_optimizer"] and not c["ddp.use_megatron_fsdp"])):
+                       ("distributed optimizer", c["ddp.use_distributed_optimizer"],
+                        c["optimizer.use_distributed_optimizer"])):
         if x != y:
             wrong.append(f"{what}: {x} and {y}")
     if c["mixed_precision"] not in PRECISIONS:
@@ -117,6 +113,7 @@ def arguments(c):
         **m, global_batch_size=c["train.global_batch_size"], micro_batch_size=c["train.micro_batch_size"],
         num_experts=m["num_moe_experts"], use_megatron_fsdp=c["ddp.use_megatron_fsdp"],
         use_distributed_optimizer=c["ddp.use_distributed_optimizer"],
+        overlap_grad_reduce=c["ddp.overlap_grad_reduce"], overlap_param_gather=c["ddp.overlap_param_gather"],
         data_parallel_sharding_strategy=c["ddp.data_parallel_sharding_strategy"],
         num_distributed_optimizer_instances=c["ddp.num_distributed_optimizer_instances"],
         use_tp_pp_dp_mapping=c["dist.use_tp_pp_dp_mapping"], swiglu=m["gated_linear_unit"] and m["activation_func"] == "silu",
