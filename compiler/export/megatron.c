@@ -291,6 +291,8 @@ static void router(struct export *x, const struct moe *e)
         flag(x, F_sigmoid);
     else if (!e->normalize)
         flag(x, F_pre_softmax);
+    else if (e->active == 1) /* transformer_config.py: without --moe-router-pre-softmax its gradient would be zero */
+        export_refuse(x, "one expert per token whose weight is divided by the sum of weights");
     if (e->router == ROUTER_SIGMOID && !e->normalize)
         export_refuse(x, "a sigmoid router whose weights are not divided by their sum");
     if (e->groups > 1) {
@@ -310,6 +312,8 @@ static void router(struct export *x, const struct moe *e)
     if (e->capacity > 0)
         real(x, F_capacity, e->capacity);
     flag(x, F_router_numbers);
+    if (x->job->train.precision == DT_BF16 || x->job->train.precision == DT_FP8) /* arguments.py: for bf16 alone */
+        flag(x, F_grouped);
     dispatcher(x);
 }
 
@@ -382,6 +386,8 @@ static void model(struct export *x, const struct model *m)
     if (m->predict) {
         count(x, F_predict, m->predict);
         real(x, F_predict_weight, m->predict_weight);
+        if (m->positions)
+            export_refuse(x, "prediction modules beside learned positions");
     }
     if (m->embed_scale != 1 || m->embed_norm)
         export_refuse(x, "a factor on, or a norm of, the embedding");
@@ -490,8 +496,11 @@ static void schedule(struct export *x, const struct decision *d)
         count(x, F_vpp, d->vpp);
     if (d->vpp > 1 && d->schedule_group && d->schedule_group != d->pp)
         count(x, F_group, d->schedule_group);
-    if (d->vpp > 1 && x->job->wishes.never_overlap & OVERLAP_PP)
+    if (d->vpp > 1 && x->job->wishes.never_overlap & OVERLAP_PP) {
         flag(x, F_no_overlap_pp);
+        if (d->pp == 2) /* two transfers between the same ranks in one batch */
+            export_refuse(x, "never overlap pp with two ranks of several chunks");
+    }
 }
 
 /* What moves gradients and parameters beside compute.  Megatron-FSDP asserts the former where it shards gradients, and
@@ -508,15 +517,21 @@ static void overlap_state(struct export *x, const struct decision *d)
         flag(x, F_overlap_parameters);
 }
 
+/* Moments in bf16 and state in host memory are for the precision-aware optimizer, and that one for the distributed
+ * optimizer, which a single replica may have as well (megatron/core/optimizer/optimizer_config.py). */
 static void state(struct export *x, const struct decision *d)
 {
     static const enum field levels[] = {F_zero_0, F_zero_1, F_zero_2, F_zero_3};
     uint32_t ranks = d->dp * d->cp;
-    flag(x, levels[d->zero]);
+    bool offload = x->job->wishes.offload & OFFLOAD_OPTIMIZER, moments = x->job->train.moments == DT_BF16,
+         aware = switch_words(x, TARGET_precision_aware);
+    flag(x, d->zero == 0 && (offload || moments || aware) ? F_zero_1 : levels[d->zero]);
     if (d->zero == 1 && d->shard && d->shard < ranks)
         count(x, F_instances, ranks / d->shard);
     overlap_state(x, d);
-    if (x->job->wishes.offload & OFFLOAD_OPTIMIZER)
+    if (offload && !moments && !aware)
+        flag(x, F_precision_aware);
+    if (offload)
         flag(x, F_offload);
 }
 
@@ -580,8 +595,13 @@ static void parallel(struct export *x, const struct decision *d)
         count(x, F_ep, d->ep);
         count(x, F_etp, d->etp);
     }
-    if (x->job->wishes.overlap & OVERLAP_TP && d->tp > 1 && !switch_words(x, TARGET_tp_comm_overlap))
+    if (x->job->wishes.overlap & OVERLAP_TP && d->tp > 1 && !switch_words(x, TARGET_tp_comm_overlap)) {
         flag(x, F_tp_overlap);
+        if (!d->sp)
+            export_refuse(x, "overlap tp without sequence parallelism");
+    }
+    if (d->cp > 1 && x->job->train.sequence % (2 * d->cp))
+        export_refuse(x, "cp %u of sequences that are no multiple of twice as many tokens", d->cp);
     if (means_order(d) == MEANS_TP_CP_PP_DP)
         flag(x, F_pp_before_dp);
     schedule(x, d);

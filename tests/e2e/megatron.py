@@ -83,8 +83,27 @@ def read(script):
 
 
 def asserted(own, a):
-    """what validate_args() and MegatronFSDP assert before Blackwell"""
+    """what validate_args(), OptimizerConfig and MegatronFSDP assert before Blackwell"""
     wrong, one = [], own["queues"] == "1"
+    vpp = len(stages(a.pipeline_model_parallel_layout or "")) // a.pipeline_model_parallel_size
+    aware = a.use_precision_aware_optimizer
+    claims = {
+        "the CPU's optimizer is precision-aware": aware or not a.optimizer_cpu_offload,
+        "the precision-aware optimizer is distributed": a.use_distributed_optimizer or not aware,
+        "the precision-aware optimizer is Adam": a.optimizer in (None, "adam") or not aware,
+        "grouped products are in bf16": a.bf16 or not a.moe_grouped_gemm,
+        "no expert parallelism in fp16": not a.fp16 or not a.num_experts or a.expert_model_parallel_size == 1,
+        "blocking transfers want more than two ranks": vpp < 2 or not a.no_overlap_p2p_communication or
+                                                       a.pipeline_model_parallel_size > 2,
+        "prediction modules want rotary positions": not a.mtp_num_layers or a.position_embedding_type in ("rope", "none"),
+        "cp cuts sequences in twice as many parts": a.context_parallel_size == 1 or
+                                                    a.seq_length % (2 * a.context_parallel_size) == 0,
+        "tp overlap wants sequence parallelism": a.sequence_parallel or not a.tp_comm_overlap,
+        "positions reach as far as sequences": a.max_position_embeddings >= a.seq_length,
+        "one expert per token wants a softmax before the choice": a.moe_router_topk != 1 or a.moe_router_pre_softmax or
+                                                                  a.moe_router_score_function == "sigmoid",
+    }
+    wrong += [f"not so: {claim}" for claim, holds in claims.items() if not holds]
     if a.use_megatron_fsdp:
         wrong += ["FSDP with one queue"] if own["queues"] else []
         wrong += [] if a.overlap_grad_reduce else ["FSDP without overlap_grad_reduce"]
@@ -121,7 +140,7 @@ def check_decision(own, a, plan):
         same("ep", a.expert_model_parallel_size, d["ep"]), same("etp", a.expert_tensor_parallel_size, d["etp"])
     zero = {"optim_grads": 2, "optim_grads_params": 3}[a.data_parallel_sharding_strategy] if a.use_megatron_fsdp else \
         1 if a.use_distributed_optimizer else 0
-    same("zero", zero, d["zero"])
+    same("zero", zero if d["dp"] * cp > 1 else 0, d["zero"] if d["dp"] * cp > 1 else 0)
     beside = d["dp"] * cp > 1 or zero > 1
     same("gradients beside compute", a.overlap_grad_reduce, beside)
     same("parameters beside compute", a.overlap_param_gather, beside and zero > 0)

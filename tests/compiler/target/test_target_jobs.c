@@ -114,6 +114,11 @@ static const char *megatron_lacks(struct arena *a, const struct drawn *x, const 
         return "selective recomputation";
     if (d->recompute == RECOMPUTE_FULL && spares(d) && !first_layers(d))
         return "block recomputation";
+    bool aware = said(x, "precision_aware=yes") || job->train.moments == DT_BF16 || job->wishes.offload & OFFLOAD_OPTIMIZER;
+    if (aware && ((d->zero == 0 && d->dp * d->cp > 1) || job->train.optimizer == OPT_SGD))
+        return "precision-aware optimizer";
+    if (d->ep > 1 && job->train.precision == DT_FP16)
+        return "experts in fp16";
     return job->wishes.offload & OFFLOAD_ACTIVATIONS ? "offload" : megatron_settings(x, d);
 }
 
