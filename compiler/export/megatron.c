@@ -213,6 +213,8 @@ static void positions(struct export *x, const struct model *m, const struct attn
         flag(x, F_rotary_interleaved);
     if (a->kind == ATTN_MLA)
         say(x, F_rope_type, r->scaling == ROPE_YARN ? "yarn" : "rope");
+    if (a->kind == ATTN_MLA && r->scaling != ROPE_YARN) /* MLATransformerConfig: fused, it is for yarn alone */
+        flag(x, F_no_rope_fusion);
     stretching(x, a, r);
 }
 
@@ -303,6 +305,8 @@ static void router(struct export *x, const struct moe *e)
         real(x, F_topk_factor, e->scale);
     if (e->bias)
         real(x, F_bias_rate, e->rate);
+    if (e->bias && e->router != ROUTER_SIGMOID) /* transformer_config.py: moe_router_enable_expert_bias */
+        export_refuse(x, "a bias of experts beside a softmax");
     if (e->balance > 0)
         real(x, F_balance, e->balance);
     else
@@ -577,6 +581,18 @@ static void switches(struct export *x)
     }
 }
 
+/* TransformerConfig about what a model needs of a decision */
+static void refuse_experts(struct export *x, const struct model *m, const struct decision *d)
+{
+    if (!model_has_experts(m))
+        return;
+    for (uint32_t i = 0; i < m->nlayers; i++)
+        if (d->etp > 1 && m->layers[i]->is_moe && m->layers[i]->moe.expert.bias)
+            export_refuse(x, "offsets in experts that are split over ranks");
+    if (m->predict > 1 && (decision_pairs(d->schedule) || switch_words(x, TARGET_expert_overlap)))
+        export_refuse(x, "several prediction modules with transfers of experts beside compute");
+}
+
 static void parallel(struct export *x, const struct decision *d)
 {
     static const char *const contexts[] = {[CONTEXT_AUTO] = "p2p",
@@ -604,6 +620,7 @@ static void parallel(struct export *x, const struct decision *d)
         export_refuse(x, "cp %u of sequences that are no multiple of twice as many tokens", d->cp);
     if (means_order(d) == MEANS_TP_CP_PP_DP)
         flag(x, F_pp_before_dp);
+    refuse_experts(x, &x->job->model, d);
     schedule(x, d);
     state(x, d);
     recompute(x, d);

@@ -42,7 +42,7 @@ FLAGS = """group-query-attention qk-layernorm multi-latent-attention use-rope-sc
     no-bias-gelu-fusion disable-bias-linear add-qkv-bias untie-embeddings-and-output-weights moe-router-pre-softmax
     moe-router-enable-expert-bias moe-grouped-gemm bf16 fp16 accumulate-allreduce-grads-in-fp32 grad-reduce-in-bf16
     use-precision-aware-optimizer sequence-parallel tp-comm-overlap use-tp-pp-dp-mapping overlap-moe-expert-parallel-comm
-    use-distributed-optimizer overlap-grad-reduce overlap-param-gather use-megatron-fsdp optimizer-cpu-offload
+    no-rope-fusion use-distributed-optimizer overlap-grad-reduce overlap-param-gather use-megatron-fsdp optimizer-cpu-offload
     no-gradient-accumulation-fusion no-overlap-p2p-communication""".split()
 MODULES = {"layernorm": "norm", "core_attn": "core_attn", "mla_up_proj": "mla_up", "mlp": "ffn", "moe": "moe",
            "moe_act": "moe_act", "shared_experts": "shared"}
@@ -99,6 +99,14 @@ def asserted(own, a):
         "cp cuts sequences in twice as many parts": a.context_parallel_size == 1 or
                                                     a.seq_length % (2 * a.context_parallel_size) == 0,
         "tp overlap wants sequence parallelism": a.sequence_parallel or not a.tp_comm_overlap,
+        "experts and tp want sequence parallelism": not a.num_experts or a.tensor_model_parallel_size == 1 or
+                                                    a.sequence_parallel,
+        "experts' activations run again in grouped products": "moe_act" not in (a.recompute_modules or []) or
+                                                              a.moe_grouped_gemm,
+        "a bias of experts is beside sigmoids": not a.moe_router_enable_expert_bias or a.moe_router_score_function == "sigmoid",
+        "fused rotary positions of latent attention are yarn's": not a.multi_latent_attention or a.rope_type == "yarn" or
+                                                                 a.no_rope_fusion,
+        "experts' transfers hide in 16 bits": not a.overlap_moe_expert_parallel_comm or a.bf16 or a.fp16,
         "positions reach as far as sequences": a.max_position_embeddings >= a.seq_length,
         "one expert per token wants a softmax before the choice": a.moe_router_topk != 1 or a.moe_router_pre_softmax or
                                                                   a.moe_router_score_function == "sigmoid",

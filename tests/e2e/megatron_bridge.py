@@ -113,7 +113,7 @@ def arguments(c):
         **m, global_batch_size=c["train.global_batch_size"], micro_batch_size=c["train.micro_batch_size"],
         num_experts=m["num_moe_experts"], use_megatron_fsdp=c["ddp.use_megatron_fsdp"],
         use_distributed_optimizer=c["ddp.use_distributed_optimizer"],
-        use_precision_aware_optimizer=c["optimizer.use_precision_aware_optimizer"], optimizer=c["optimizer.optimizer"],
+        multi_latent_attention=False, use_precision_aware_optimizer=c["optimizer.use_precision_aware_optimizer"], optimizer=c["optimizer.optimizer"],
         optimizer_cpu_offload=c["optimizer.optimizer_cpu_offload"], bf16=(c["mixed_precision"] or "").startswith("bf16"),
         fp16=(c["mixed_precision"] or "").startswith("fp16"), no_overlap_p2p_communication=not m["overlap_p2p_comm"],
         overlap_grad_reduce=c["ddp.overlap_grad_reduce"], overlap_param_gather=c["ddp.overlap_param_gather"],

@@ -119,6 +119,13 @@ static const char *megatron_lacks(struct arena *a, const struct drawn *x, const 
         return "precision-aware optimizer";
     if (d->ep > 1 && job->train.precision == DT_FP16)
         return "experts in fp16";
+    if (model_has_experts(&job->model) && d->tp > 1 && !d->sp)
+        return "experts and whole sequences";
+    bool half = job->train.precision == DT_BF16 || job->train.precision == DT_FP8;
+    if (!half && d->recompute == RECOMPUTE_SELECTIVE && d->parts & PART_MOE_ACT)
+        return "activations of experts one by one";
+    if (job->train.precision == DT_FP32 && ((d->pp > 1 && pairs) || said(x, "expert_overlap=yes")))
+        return "overlap of experts in fp32";
     return job->wishes.offload & OFFLOAD_ACTIVATIONS ? "offload" : megatron_settings(x, d);
 }
 
