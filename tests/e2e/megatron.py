@@ -15,7 +15,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from exported import drawn, options, run
+from exported import draw, drawn, options, pinned, run
 
 INTEGERS = """num-layers hidden-size ffn-hidden-size num-attention-heads kv-channels num-query-groups max-position-embeddings
     vocab-size make-vocab-size-divisible-by rotary-base rotary-seq-len-interpolation-factor original-max-position-embeddings
@@ -228,8 +228,40 @@ def known(o, form, reader):
     return bad
 
 
-def may_refuse(d, errors):
+def draw_training(r):
+    """draw() with what Megatron's checks of its arguments are about"""
+    model, pins = draw(r)
+    if r.random() < 0.4:
+        pins = [p for p in pins if not p.startswith("precision=")] + ["precision=" + r.choice(["fp16", "bf16(moments=bf16)"])]
+    if r.random() < 0.2:
+        pins.append("offload=[optimizer]")
+    if r.random() < 0.2:
+        pins.append("optimizer=sgd(0.1, momentum=0.9)")
+    if r.random() < 0.3:
+        pins.append("sequence_parallel=no")
+    return model, pins
+
+
+def clashes(plan):
+    """what of a plan Megatron-LM's checks of its arguments refuse, as llmc says it"""
+    d, moe, out = plan["decision"], plan["model"]["name"] == "tiny_moe", []
+    precision, sgd = pinned(plan, "precision", "fp32"), pinned(plan, "optimizer", "adamw").startswith("sgd")
+    offload, whole = "optimizer" in d["offload"], d["zero"] == 0 and d["dp"] * d["cp"] > 1
+    out += ["zero 0 with bf16_moments"] * (whole and "moments" in precision)
+    out += ["optimizer sgd with bf16_moments"] * (sgd and "moments" in precision)
+    out += ["zero 0 with offload of optimizer"] * (whole and offload) + ["optimizer sgd with offload of optimizer"] * (sgd and offload)
+    for what, so in (("ep", d["ep"] > 1), ("etp", d["etp"] > 1), ("ranks with whole_experts", d["ep"] == 1 and d["etp"] != d["tp"])):
+        out += [f"sequence_parallel no with {what}"] * (moe and so and d["tp"] > 1 and not d["sp"])
+    out += ["precision fp16 with ep"] * (precision == "fp16" and d["ep"] > 1)
+    out += [f"precision {precision} with recompute moe_act"] * \
+        (precision in ("fp32", "fp16") and "moe_act" in (d.get("recompute_detail") or []))
+    return out
+
+
+def may_refuse(plan, errors):
     """is each thing that is refused one that Megatron-LM has not?"""
+    d = plan["decision"]
+    said = [line for line in errors.strip().splitlines() if not any(line.endswith(" " + c) for c in clashes(plan))]
     parts = d.get("recompute_detail") or []
     fewer = "recompute_stages" in d or "recompute_layers" in d
     spread = [axis for axis in d["order"] if d[axis] > 1]
@@ -237,17 +269,21 @@ def may_refuse(d, errors):
                "ranks in another order": True, "recompute ffn_act": "ffn_act" in parts,
                f"zero {d['zero']} over some of the replicas": d["zero"] >= 2 and d["shard"] < d["dp"] * d["cp"],
                f"zero {d['zero']} with ranks in pp_before_dp order": d["zero"] >= 2 and spread[-1] == "dp",
-               "recompute some_layers": fewer}
-    return all(any(key in line and true for key, true in reasons.items()) for line in errors.strip().splitlines())
+               "recompute some_layers": fewer,
+               "fp16, whose gradients its recipe keeps in 16 bits": pinned(plan, "precision") == "fp16"}
+    return all(any(key in line and true for key, true in reasons.items()) for line in said)
 
 
 def judge(plan, errors):
-    return [] if may_refuse(plan["decision"], errors) else [errors]
+    return [] if may_refuse(plan, errors) else [errors]
+
+
+judge.wanted = clashes
 
 
 def main():
     o = options(__doc__, [("--known", "the worked examples as well")])
-    bad = drawn(o, "megatron", lambda text, plan: check_decision(*read(text), plan), judge)
+    bad = drawn(o, "megatron", lambda text, plan: check_decision(*read(text), plan), judge, draw_training)
     return 1 if bad + (known(o, "megatron", read) if o.known else 0) else 0
 
 

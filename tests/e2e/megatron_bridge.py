@@ -134,7 +134,7 @@ def check(text, plan):
 
 def main():
     o = options(__doc__, [("--known", "the worked examples as well")])
-    bad = drawn(o, "megatron-bridge", check, megatron.judge)
+    bad = drawn(o, "megatron-bridge", check, megatron.judge, megatron.draw_training)
 
     def counted(script):
         own, c = read(script)
