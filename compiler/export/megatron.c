@@ -97,17 +97,17 @@ static const char *switch_words(const struct export *x, enum target_row row)
     return t && bit ? target_argument(t, row, bit) : NULL;
 }
 
-/* an option with its values, n bytes, as an override: "--cuda-graph-modules attn mlp" is
- * "model.cuda_graph_modules=[attn,mlp]", "--tp-comm-overlap" is "model.tp_comm_overlap=true" */
-static const char * override(struct export *x, const char *option, size_t n)
+/* an option with its values, n bytes, as an override: as the field has it that says just this, else of the model:
+ * "--cuda-graph-modules attn mlp" is "model.cuda_graph_modules=[attn,mlp]" */
+static const char *override_of(struct export *x, const char *option, size_t n)
 {
-    static const char of_optimizer[] = "--use-precision-aware-optimizer";
+    for (size_t f = 0; f < ARRAY_LEN(fields); f++)
+        if (fields[f].by[0] && fields[f].by[1] && strlen(fields[f].by[0]) == n && !strncmp(fields[f].by[0], option, n))
+            return fields[f].by[1];
     size_t name = strcspn(option, " ");
     bool list = name >= 8 && name < n && !strncmp(option + name - 8, "-modules", 8);
     struct strbuf b = {0};
-    strbuf_printf(
-        &b, "%s.%.*s=", name == strlen(of_optimizer) && !strncmp(option, of_optimizer, name) ? "optimizer" : "model",
-        (int)name - 2, option + 2);
+    strbuf_printf(&b, "model.%.*s=", (int)name - 2, option + 2);
     for (char *c = b.text; *c; c++)
         *c = *c == '-' ? '_' : *c;
     strbuf_text(&b, name >= n ? "true" : list ? "[" : "");
@@ -127,7 +127,7 @@ static void put_switch(struct export *x, const char *words)
     }
     for (const char *at = words, *next; at; at = next ? next + 1 : NULL) {
         next = strstr(at, " --");
-        put_paths(x, quoted(x, override(x, at, next ? (size_t)(next - at) : strlen(at))), NULL);
+        put_paths(x, quoted(x, override_of(x, at, next ? (size_t)(next - at) : strlen(at))), NULL);
     }
 }
 

@@ -56,7 +56,7 @@ struct search_result {
     double least;
     double seconds;
 };
-#define SEARCH_BUDGET 3000000 /* about twenty seconds of work */
+#define SEARCH_BUDGET 3000000 /* about half a minute of work */
 #define SEARCH_FIRST 1000
 #define SEARCH_MORE 4 /* factor on the budget to suggest where it ended the search early */
 /* Returns candidates best first by the job's objective.

@@ -181,7 +181,7 @@ static const struct option_row rows[] = {
     {"sweep", 0, LIST, AT(sweeps), "KEY=A,B,C", "one estimate for every value; repeatable: every combination"},
     {"top", 0, NUMBER, AT(top), "N", "how many of the best decisions to keep: to list, or to try until one fits"},
     {"budget", 0, NUMBER, AT(budget), "N",
-     "how much the search may do, in evaluations, not time (3000000, about twenty seconds)"},
+     "how much the search may do, in evaluations, not time (3000000, about half a minute)"},
     {"spare-plans", 0, NUMBER, AT(spares), "N", "also plans for 1 to N nodes fewer, beside DIR: DIR.minus1, ..."},
     {"price", 0, MONEY, AT(price), "DOLLARS",
      "of a GPU hour: what the run costs, where the train block has its 'total' of tokens"},
