@@ -4,8 +4,8 @@
 /* Arguments of Megatron-LM from a shell script or a file of arguments, without running anything.
  *
  * What is understood of the shell: words with quotes and \, comments, NAME=value, arrays NAME=( ... ), += of both,
- * export, unset, $NAME, ${NAME}, ${NAME:-default}, ${NAME[@]}, $(( + - * / )), and one command that starts a .py file, or
- * lines of --arguments.  Whatever decides or computes otherwise is an error at its place; what a command prints and
+ * export, unset, $NAME, ${NAME}, ${NAME:-default}, ${NAME[@]}, $(( + - * / )), and one command that starts a .py file,
+ * or lines of --arguments.  Whatever decides or computes otherwise is an error at its place; what a command prints and
  * what the script itself is given stays open. */
 
 #include "compiler/import/given.h"
