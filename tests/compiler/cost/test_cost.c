@@ -1,11 +1,14 @@
 /* The cost model: kernels and collectives against published figures, measured curves, unit costs, and the closed form
  * against the emitted plan: simulated step and placed arena. */
 
+#include "compiler/cost/cost_private.h"
 #include "compiler/fit.h"
 #include "compiler/model/sema.h"
 #include "compiler/search/search.h"
 #include "compiler/support/vec.h"
 #include "tests/compiler/random_plan.h"
+#include "tests/compiler/random_sizes.h"
+#include "tests/draws.h"
 
 #include <CUnit/Basic.h>
 #include <string.h>
@@ -313,6 +316,59 @@ static void test_prefetch(void)
     }
 }
 
+static bool same_times(const struct cost_block *x, const struct cost_block *y)
+{
+    const double pairs[][2] = {{x->forward_s, y->forward_s},         {x->forward_comm_s, y->forward_comm_s},
+                               {x->backward_s, y->backward_s},       {x->backward_comm_s, y->backward_comm_s},
+                               {x->input_s, y->input_s},             {x->input_comm_s, y->input_comm_s},
+                               {x->weight_s, y->weight_s},           {x->weight_comm_s, y->weight_comm_s},
+                               {x->again_s, y->again_s},             {x->kept_s, y->kept_s},
+                               {x->apart_forward_s, y->apart_forward_s}, {x->apart_backward_s, y->apart_backward_s},
+                               {x->apart_input_s, y->apart_input_s}, {x->forward_hidden_s, y->forward_hidden_s},
+                               {x->backward_hidden_s, y->backward_hidden_s}, {x->keep_bytes, y->keep_bytes}};
+    bool same = true;
+    for (size_t i = 0; i < ARRAY_LEN(pairs); i++)
+        same &= pairs[i][0] <= pairs[i][1] && pairs[i][1] <= pairs[i][0];
+    return same;
+}
+
+/* a drawn decision's blocks, made from those without recomputation and by themselves; returns how many differ */
+static uint32_t varied(struct arena *a, const struct sized_draw *x, enum recompute kind, uint32_t parts)
+{
+    struct decision d = x->decision, none = x->decision;
+    d.recompute = kind;
+    d.parts = parts;
+    none.recompute = RECOMPUTE_NONE;
+    none.parts = 0;
+    const struct cost *c = cost_new(a, x->job, x->topo, &d), *bare = cost_new(a, x->job, x->topo, &none);
+    struct cost_kinds kinds = cost_kinds_new(a, &x->job->model);
+    struct cost_shape from, own, by_itself;
+    uint32_t unlike = 0;
+    cost_shape_init(a, bare, &kinds, &from);
+    cost_shape_init(a, c, &kinds, &by_itself);
+    cost_shape_vary(a, c, &kinds, &from, NULL, &own);
+    for (uint32_t i = 0; i < own.ndistinct; i++)
+        unlike += !same_times(&own.layers[i], &by_itself.layers[i]);
+    return unlike + (x->job->model.predict && !same_times(&own.predict, &by_itself.predict));
+}
+
+static void test_varied(void)
+{
+    uint32_t all = test_draws(600, 40), compared = 0, unlike = 0;
+    for (uint64_t seed = 1; seed <= all; seed++) {
+        struct arena *a = arena_new();
+        struct sized_draw x;
+        if (sized_draw(a, seed, &x)) {
+            compared++;
+            unlike += varied(a, &x, RECOMPUTE_FULL, 0) + varied(a, &x, RECOMPUTE_SELECTIVE, PART_NORM | PART_MOE) +
+                      varied(a, &x, RECOMPUTE_SELECTIVE, PART_CORE_ATTN);
+        }
+        arena_free(a);
+    }
+    CU_ASSERT(compared > all / 4);
+    CU_ASSERT_EQUAL(unlike, 0);
+}
+
 void suite_cost(void);
 void suite_cost(void)
 {
@@ -325,5 +381,6 @@ void suite_cost(void)
     CU_add_test(s, "uses ahead", test_prefetch);
     CU_add_test(s, "instructions beside their neighbours", test_joined);
     CU_add_test(s, "kernels that were measured", test_measured_kernels);
+    CU_add_test(s, "recomputation leaves F and W as they are", test_varied);
     CU_add_test(s, "closed form against arena and simulation", test_emitted);
 }
