@@ -500,11 +500,6 @@ static void schedule(struct export *x, const struct decision *d)
         count(x, F_vpp, d->vpp);
     if (d->vpp > 1 && d->schedule_group && d->schedule_group != d->pp)
         count(x, F_group, d->schedule_group);
-    if (d->vpp > 1 && x->job->wishes.never_overlap & OVERLAP_PP) {
-        flag(x, F_no_overlap_pp);
-        if (d->pp == 2) /* two transfers between the same ranks in one batch */
-            export_refuse(x, "never overlap pp with two ranks of several chunks");
-    }
 }
 
 /* What moves gradients and parameters beside compute.  Megatron-FSDP asserts the former where it shards gradients, and
@@ -581,6 +576,12 @@ static void switches(struct export *x)
     }
 }
 
+/* are transfers of experts beside another microbatch's compute? */
+static bool overlaps_experts(const struct export *x)
+{
+    return decision_pairs(x->plan->decision.schedule) || switch_words(x, TARGET_expert_overlap);
+}
+
 /* TransformerConfig about what a model needs of a decision */
 static void refuse_experts(struct export *x, const struct model *m, const struct decision *d)
 {
@@ -589,7 +590,7 @@ static void refuse_experts(struct export *x, const struct model *m, const struct
     for (uint32_t i = 0; i < m->nlayers; i++)
         if (d->etp > 1 && m->layers[i]->is_moe && m->layers[i]->moe.expert.bias)
             export_refuse(x, "offsets in experts that are split over ranks");
-    if (m->predict > 1 && (decision_pairs(d->schedule) || switch_words(x, TARGET_expert_overlap)))
+    if (m->predict > 1 && overlaps_experts(x))
         export_refuse(x, "several prediction modules with transfers of experts beside compute");
 }
 
@@ -616,8 +617,6 @@ static void parallel(struct export *x, const struct decision *d)
         if (!d->sp)
             export_refuse(x, "overlap tp without sequence parallelism");
     }
-    if (d->cp > 1 && x->job->train.sequence % (2 * d->cp))
-        export_refuse(x, "cp %u of sequences that are no multiple of twice as many tokens", d->cp);
     if (means_order(d) == MEANS_TP_CP_PP_DP)
         flag(x, F_pp_before_dp);
     refuse_experts(x, &x->job->model, d);
@@ -638,11 +637,10 @@ void export_megatron_job(struct export *x)
  * (megatron/training/arguments.py). */
 static void write_queues(struct export *x, const struct decision *d)
 {
-    bool pairs = decision_pairs(d->schedule) || switch_words(x, TARGET_expert_overlap);
     uint32_t sm = x->plan->topo->types[d->type].gpu.sm;
     if (d->zero >= 2)
         strbuf_text(&x->text, "unset CUDA_DEVICE_MAX_CONNECTIONS\n");
-    else if ((d->tp > 1 || d->cp > 1) && sm < 100 && !pairs)
+    else if ((d->tp > 1 || d->cp > 1) && sm < 100 && !overlaps_experts(x))
         strbuf_text(&x->text, "export CUDA_DEVICE_MAX_CONNECTIONS=1\n");
 }
 

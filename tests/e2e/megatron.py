@@ -43,7 +43,7 @@ FLAGS = """group-query-attention qk-layernorm multi-latent-attention use-rope-sc
     moe-router-enable-expert-bias moe-grouped-gemm bf16 fp16 accumulate-allreduce-grads-in-fp32 grad-reduce-in-bf16
     use-precision-aware-optimizer sequence-parallel tp-comm-overlap use-tp-pp-dp-mapping overlap-moe-expert-parallel-comm
     no-rope-fusion use-distributed-optimizer overlap-grad-reduce overlap-param-gather use-megatron-fsdp optimizer-cpu-offload
-    no-gradient-accumulation-fusion no-overlap-p2p-communication""".split()
+    no-gradient-accumulation-fusion""".split()
 MODULES = {"layernorm": "norm", "core_attn": "core_attn", "mla_up_proj": "mla_up", "mlp": "ffn", "moe": "moe",
            "moe_act": "moe_act", "shared_experts": "shared"}
 
@@ -84,8 +84,7 @@ def read(script):
 
 def asserted(own, a):
     """what validate_args(), OptimizerConfig and MegatronFSDP assert before Blackwell"""
-    wrong, one = [], own["queues"] == "1"
-    vpp = len(stages(a.pipeline_model_parallel_layout or "")) // a.pipeline_model_parallel_size
+    wrong = []
     aware = a.use_precision_aware_optimizer
     claims = {
         "the CPU's optimizer is precision-aware": aware or not a.optimizer_cpu_offload,
@@ -93,8 +92,6 @@ def asserted(own, a):
         "the precision-aware optimizer is Adam": a.optimizer in (None, "adam") or not aware,
         "grouped products are in bf16": a.bf16 or not a.moe_grouped_gemm,
         "no expert parallelism in fp16": not a.fp16 or not a.num_experts or a.expert_model_parallel_size == 1,
-        "blocking transfers want more than two ranks": vpp < 2 or not a.no_overlap_p2p_communication or
-                                                       a.pipeline_model_parallel_size > 2,
         "prediction modules want rotary positions": not a.mtp_num_layers or a.position_embedding_type in ("rope", "none"),
         "cp cuts sequences in twice as many parts": a.context_parallel_size == 1 or
                                                     a.seq_length % (2 * a.context_parallel_size) == 0,
@@ -117,7 +114,7 @@ def asserted(own, a):
         wrong += [] if a.overlap_grad_reduce else ["FSDP without overlap_grad_reduce"]
         wrong += [] if a.use_distributed_optimizer else ["FSDP without use_distributed_optimizer"]
     elif (a.tensor_model_parallel_size > 1 or a.context_parallel_size > 1) and not a.overlap_moe_expert_parallel_comm:
-        wrong += [] if one else ["tp or cp with several queues"]
+        wrong += [] if own["queues"] == "1" else ["tp or cp with several queues"]
     if a.overlap_param_gather and not (a.use_distributed_optimizer and a.overlap_grad_reduce):
         wrong.append("overlap_param_gather without what it needs")
     return wrong

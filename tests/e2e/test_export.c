@@ -159,10 +159,36 @@ static void test_refused(void)
     CU_ASSERT_EQUAL(e2e_shell(dir, "test ! -e $D/out\n"), 0);
 }
 
+/* what Megatron asserts of models and wishes that plans are not drawn with: changed is an expression of sed */
+static void test_asserted(void)
+{
+    static const struct {
+        const char *model, *changed, *pins, *says;
+    } cases[] = {
+        {"moe", "s/active  2/active  1/", "pp=2", "cannot be told of one expert per token whose weight is divided by the sum of weights"},
+        {"moe", "s/^plan {/plan {\\n never overlap [dp]/", "zero=2", "cannot be told of never overlap dp with zero 2"},
+        {"moe", "s/attn gqa.*/attn mla(heads=8, q_rank=64, kv_rank=64, nope=16, rope=8, v=16)/", "pp=2", "--no-rope-fusion"},
+        {"llama", "s/^plan {/plan {\\n overlap tp with compute/", "tp=2", "cannot be told of overlap tp without sequence parallelism"},
+        {"llama", "s/^plan {/plan {\\n never overlap [dp]/", "zero=1", "--use-distributed-optimizer .no overlap"},
+    };
+    char dir[E2E_PATH], script[2048];
+    e2e_folder(dir, "asserted");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(script, sizeof script,
+                 "{ sed '%s' plans/tiny-%s/model.llm >$D/m.llm && $L plan $D/m.llm topologies/cpu8.xml -q --force -o $D/p --set tp=1 "
+                 "--set cp=1 --set pp=1 --set dp=4 --set 'batch=16 sequences' --set sequence_parallel=no --set %s >/dev/null && "
+                 "{ $L export $D/p --to megatron 2>&1 || true; } | tr -s ' \\\n' ' ' | "
+                 "sed '/--overlap-/!s/--use-distributed-optimizer /&.no overlap/' | grep -qe '%s'; } >$D/said 2>&1\n",
+                 cases[i].changed, cases[i].model, cases[i].pins, cases[i].says);
+        said(dir, e2e_shell(dir, script), 0);
+    }
+}
+
 void suite_export(void);
 void suite_export(void)
 {
     CU_pSuite s = CU_add_suite("export", NULL, NULL);
+    CU_add_test(s, "what Megatron asserts is said or refused", test_asserted);
     CU_add_test(s, "Megatron-LM's arguments say what the plan says", test_megatron);
     CU_add_test(s, "Megatron Bridge's overrides say what the plan says", test_bridge);
     CU_add_test(s, "torchtitan's configuration says what the plan says", test_torchtitan);
