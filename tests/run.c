@@ -1,7 +1,8 @@
 /* Entry of all tests: every suite of suites.def, or those whose name contains argv[1], or where that is =NAME
  * the one suite of that name.  Where there are several, each runs in a process of its own, LLMC_JOBS of them at a
  * time, and what it prints comes out once it has ended: a suite that crashes is a failure, and the others go on.
- * Behind them stands what the longest took: seconds of a clock, and on cores with all processes waited for.
+ * Behind them stands what the longest took: seconds of a clock, and on cores with all processes waited for; and what
+ * failed, once more, each test with its first failed assertion, since the tail of a log is what is read first.
  * The last line counts tests, not assertions: "N passed, N failed", and ", N skipped" behind it where there are
  * such.  Exit 1 on any failure, and where no test ran. */
 
@@ -70,7 +71,22 @@ struct counts {
     bool ended; /* and all of its tests have run */
 };
 
-static struct counts run_suite(unsigned suite)
+/* "failed: SUITE, TEST, at FILE:LINE: CONDITION" of each failed test, to be printed once more behind all suites. */
+static void note_failures(unsigned suite, FILE *notes)
+{
+    CU_pTest last = NULL;
+    for (const struct CU_FailureRecord *f = CU_get_failure_list(); f; f = f->pNext) {
+        if (!f->pTest)
+            fprintf(notes, "failed: %s: %.200s\n", suites[suite].name, f->strCondition);
+        else if (f->pTest != last)
+            fprintf(notes, "failed: %s, %s, at %s:%u: %.200s\n", suites[suite].name, f->pTest->pName, f->strFileName,
+                    f->uiLineNumber, f->strCondition);
+        last = f->pTest;
+    }
+    fflush(notes);
+}
+
+static struct counts run_suite(unsigned suite, FILE *notes)
 {
     if (CU_initialize_registry() != CUE_SUCCESS)
         return (struct counts){0};
@@ -80,6 +96,7 @@ static struct counts run_suite(unsigned suite)
     bool ended = CU_basic_run_tests() == CUE_SUCCESS;
     struct counts c = {.failed = CU_get_number_of_tests_failed(), .skipped = count_skipped(), .ended = ended};
     c.passed = CU_get_number_of_tests_run() - c.failed - c.skipped;
+    note_failures(suite, notes);
     CU_cleanup_registry();
     return c;
 }
@@ -135,7 +152,7 @@ static void print_times(const struct took *took)
 }
 
 /* Begins a suite; its counts go to memory that both processes have. */
-static void start(struct child *x, unsigned suite, struct counts *out)
+static void start(struct child *x, unsigned suite, struct counts *out, FILE *notes)
 {
     *x = (struct child){.suite = suite, .output = tmpfile(), .began_s = now_s()};
     fflush(stdout);
@@ -148,7 +165,7 @@ static void start(struct child *x, unsigned suite, struct counts *out)
         return;
     dup2(fileno(x->output), STDOUT_FILENO);
     dup2(fileno(x->output), STDERR_FILENO);
-    *out = run_suite(suite);
+    *out = run_suite(suite, notes);
     exit(0); /* and not _exit(): a sanitizer looks for leaks as the process ends */
 }
 
@@ -168,14 +185,16 @@ static void print_output(FILE *output, bool whole)
     fclose(output);
 }
 
-static void finish(struct child *x, int status, struct counts *c, struct counts *all)
+static void finish(struct child *x, int status, struct counts *c, struct counts *all, FILE *notes)
 {
     bool fails = !c->ended || status;
     print_output(x->output, fails);
     if (fails) {
-        printf("\nsuite %s did not end well: %s %d\n", suites[x->suite].name,
-               WIFSIGNALED(status) ? "signal" : "exit status",
-               WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        const char *how = WIFSIGNALED(status) ? "signal" : "exit status";
+        int which = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
+        printf("\nsuite %s did not end well: %s %d\n", suites[x->suite].name, how, which);
+        fprintf(notes, "failed: %s did not end well: %s %d\n", suites[x->suite].name, how, which);
+        fflush(notes); /* before the next fork, which would write it again */
         c->failed += !c->failed;
     }
     fflush(stdout);
@@ -193,7 +212,7 @@ static struct child *child_of(struct child *at, unsigned jobs, pid_t pid)
     return NULL;
 }
 
-static struct counts run_all(const bool *wanted, unsigned jobs)
+static struct counts run_all(const bool *wanted, unsigned jobs, FILE *notes)
 {
     struct counts all = {.ended = true};
     struct child *children = calloc(jobs, sizeof *children);
@@ -206,7 +225,7 @@ static struct counts run_all(const bool *wanted, unsigned jobs)
         struct child *place = running < jobs ? child_of(children, jobs, 0) : NULL;
         if (next < NSUITES && place) {
             if (wanted[next])
-                start(place, next, &of[next]);
+                start(place, next, &of[next], notes);
             running += wanted[next++];
             continue;
         }
@@ -216,13 +235,21 @@ static struct counts run_all(const bool *wanted, unsigned jobs)
         if (!x)
             continue;
         took[x->suite] = (struct took){now_s() - x->began_s, cores_s(&used)};
-        finish(x, status, &of[x->suite], &all);
+        finish(x, status, &of[x->suite], &all, notes);
         running--;
     }
     print_times(took);
     free(children);
     munmap(of, sizeof *of * NSUITES);
     return all;
+}
+
+static void print_notes(FILE *notes)
+{
+    char line[1024];
+    rewind(notes);
+    while (fgets(line, sizeof line, notes))
+        fputs(line, stdout);
 }
 
 static unsigned find_wanted(const char *what, bool *wanted)
@@ -243,11 +270,17 @@ int main(int argc, char **argv)
     unsigned n = find_wanted(argc > 1 ? argv[1] : "", wanted), first = 0;
     while (n && !wanted[first])
         first++;
+    FILE *notes = tmpfile();
+    if (!notes) {
+        perror("tests/run");
+        return 1;
+    }
     struct counts c = {0};
     if (n == 1)
-        c = run_suite(first);
+        c = run_suite(first, notes);
     else if (n)
-        c = run_all(wanted, njobs < 1 ? 1 : njobs > NSUITES ? NSUITES : (unsigned)njobs);
+        c = run_all(wanted, njobs < 1 ? 1 : njobs > NSUITES ? NSUITES : (unsigned)njobs, notes);
+    print_notes(notes);
     printf("%u passed, %u failed", c.passed, c.failed);
     if (c.skipped)
         printf(", %u skipped", c.skipped);
