@@ -569,6 +569,8 @@ struct cost_block cost_block_make(struct arena *a, const struct cost *c, const s
     struct walk_strand strand[NPASSES] = {{0}};
     static const uint32_t passes[NPASSES] = {WALK_F, WALK_B, WALK_I, WALK_W};
     make(a, c, e, layer, &b);
+    if (b.words)
+        none = NULL;
     for (int k = 0; k < (none ? PASS_W : NPASSES); k++)
         strand[k] = walk_strand_new(a, &b.walk, passes[k]);
     expose(&b, strand, layer, none);

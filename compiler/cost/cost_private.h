@@ -213,7 +213,8 @@ struct cost_kinds {
 };
 struct cost_kinds cost_kinds_new(struct arena *a, const struct model *m);
 /* block.c: Makes the block of one expansion; layer: it is not the embedding or the head; none: NULL, or the same block
- * of the decision that differs from c's only in having no recomputation, whose F and W it shares. */
+ * of the decision that differs from c's only in having no recomputation, whose F and W it shares, unless it converts
+ * to 8 bits: conversions that recomputation repeats move in F, too. */
 struct cost_block cost_block_make(struct arena *a, const struct cost *c, const struct expansion *e, bool layer,
                                   const struct cost_block *none);
 /* Makes the steps of the passes of one of s's blocks, in a's memory. */

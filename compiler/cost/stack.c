@@ -162,11 +162,12 @@ static bool among_experts(const struct stack *s, const struct program *p, const 
 {
     const uint32_t *dim = s->mesh.dim;
     uint32_t mask = group_mask(p, n);
-    if (!mask || n->microbatch == NONE || n->layer == NONE || of_others(p, n))
+    if (!mask || n->microbatch == NONE || n->layer == NONE)
         return false;
-    if (n->op == OP_ALL_TO_ALL)
-        return mask == dim[MESH_EP] || mask == dim[MESH_EP_NEAR] || mask == dim[MESH_EP_FAR];
-    return mask == dim[MESH_ETP] && (n->op == OP_ALL_GATHER || n->op == OP_REDUCE_SCATTER);
+    bool whole = n->op == OP_ALL_TO_ALL &&
+                 (mask == dim[MESH_EP] || mask == dim[MESH_EP_NEAR] || mask == dim[MESH_EP_FAR]);
+    bool split = mask == dim[MESH_ETP] && (n->op == OP_ALL_GATHER || n->op == OP_REDUCE_SCATTER);
+    return (whole || split) && !of_others(p, n);
 }
 
 /* Other stacks than llmrun send rows to experts in other ways than the program: the time that they would take for

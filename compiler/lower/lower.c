@@ -14,6 +14,7 @@
 #include "compiler/lower/operators.h"
 #include "compiler/lower/shard.h"
 #include "compiler/lower/step.h"
+#include "compiler/support/parallel.h"
 
 #include "runtime/program_share.h"
 
@@ -477,17 +478,41 @@ static struct lowered lower_role(struct arena *a, const struct cost *c, const st
     return (struct lowered){l.p, l.channels.at, l.cuts};
 }
 
+/* the programs of one kind on their way; arenas: one per role, since roles are lowered at the same time */
+struct lowering {
+    const struct cost *cost;
+    struct plan *plan;
+    const struct schedule *schedule;
+    bool evaluation;
+    struct lowered *all;
+    struct arena **arenas;
+};
+
+static void lower_one(void *context, uint32_t r)
+{
+    struct lowering *x = context;
+    struct plan *p = x->plan;
+    x->arenas[r] = arena_new();
+    x->all[r] = lower_role(x->arenas[r], x->cost, p->job, &p->decision, r, x->evaluation ? p->train[r] : NULL,
+                           x->schedule);
+    (x->evaluation ? p->eval : p->train)[r] = x->all[r].p;
+}
+
 /* Makes the training or the evaluation programs of all roles; what they are made from is freed afterwards. */
 static void lower_programs(const struct cost *c, struct plan *p, const struct schedule *s, bool evaluation)
 {
-    const struct decision *d = &p->decision;
+    uint32_t nroles = p->decision.pp;
     struct arena *scratch = arena_new();
-    struct lowered *all = ARENA_ARRAY(scratch, struct lowered, d->pp);
-    for (uint32_t r = 0; r < d->pp; r++) {
-        all[r] = lower_role(scratch, c, p->job, d, r, evaluation ? p->train[r] : NULL, s);
-        (evaluation ? p->eval : p->train)[r] = all[r].p;
-    }
-    order_programs(c, all, d->pp, d->microbatches);
+    struct lowering x = {.cost = c,
+                         .plan = p,
+                         .schedule = s,
+                         .evaluation = evaluation,
+                         .all = ARENA_ARRAY(scratch, struct lowered, nroles),
+                         .arenas = ARENA_ARRAY(scratch, struct arena *, nroles)};
+    parallel_each(nroles, lower_one, &x);
+    order_programs(c, x.all, nroles, p->decision.microbatches);
+    for (uint32_t r = 0; r < nroles; r++)
+        arena_free(x.arenas[r]);
     arena_free(scratch);
 }
 

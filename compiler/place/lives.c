@@ -183,10 +183,11 @@ static void keep_for_check(struct lives *l, const struct program *p)
 
 struct lives *place_lives(struct arena *a, const struct program *p)
 {
+    struct arena *scratch = arena_new(); /* many times what is kept */
     struct lives *l = ARENA_NEW(a, struct lives);
     find_parts(a, l, p);
-    struct clocks c = find_clocks(a, p);
-    struct walk w = {.arena = a};
+    struct clocks c = find_clocks(scratch, p);
+    struct walk w = {.arena = scratch};
     walk_back(&w, l, p, &c);
     l->length = 2 * c.count[QUEUE_COMPUTE];
     l->nlives = (uint32_t)w.lives.n;
@@ -200,5 +201,6 @@ struct lives *place_lives(struct arena *a, const struct program *p)
     for (uint32_t i = 0; i < l->nlives; i++)
         l->lives[i].same = i;
     keep_for_check(l, p);
+    arena_free(scratch);
     return l;
 }

@@ -106,7 +106,7 @@ void e2e_write(const char *dir, const char *name, const char *text)
 int e2e_llmc(const char *dir, const char *words)
 {
     char command[4096];
-    snprintf(command, sizeof command, "D='%s'; timeout 120 %s/llmc %s %s >\"$D/out\" 2>\"$D/err\" </dev/null", dir,
+    snprintf(command, sizeof command, "D='%s'; timeout 600 %s/llmc %s %s >\"$D/out\" 2>\"$D/err\" </dev/null", dir,
              e2e_build(), words, strncmp(words, "plan ", 5) ? "" : "-o \"$D/plan\"");
     int status = system(command);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;

@@ -23,7 +23,7 @@ void shoot(struct shot *s, const char *dir, const char *format, ...)
     va_end(ap);
     fputs("\n", script);
     fclose(script);
-    snprintf(whole, sizeof whole, "timeout 120 sh '%s' >'%s/stdout' 2>'%s/stderr' </dev/null", path, dir,
+    snprintf(whole, sizeof whole, "timeout 600 sh '%s' >'%s/stdout' 2>'%s/stderr' </dev/null", path, dir,
              dir);
     int status = system(whole);
     s->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

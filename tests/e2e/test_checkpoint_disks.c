@@ -241,7 +241,7 @@ static void test_two_folders(void)
         fprintf(f,
                 "R=$PWD/%s/llmrun; cd %s; mkdir job/ck job/other job/empty; cp -r whole/step-1 whole/step-2 job/ck; "
                 "cp -r whole/step-1 job/other\nexport WORLD_SIZE=2 MASTER_PORT=%d; "
-                "run() { RANK=$1 timeout 60 $R plan --data tokens --steps 4 --quiet --resume --checkpoint $2 2>>err; }\n"
+                "run() { RANK=$1 timeout 400 $R plan --data tokens --steps 4 --quiet --resume --checkpoint $2 2>>err; }\n"
                 ":>err; run 0 job/ck & run 1 %s; a=$?; wait $!; b=$?; exit $((a > b ? a : b))\n",
                 e2e_build(), t->dir, (int)getpid(), cases[i].other);
         fclose(f);

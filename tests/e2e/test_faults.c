@@ -40,7 +40,7 @@ static int prepare(void)
     "gone() { ! grep -q '^State:[[:space:]]*[^Z[:space:]]' /proc/$1/status 2>/dev/null; }; "                            \
     "child() { cut -d' ' -f$1 /proc/$P/task/$P/children; }; "                                                           \
     "blow() { for i in $(seq 500); do kill -$1 $(child $2) 2>/dev/null && break; sleep 0.01; done; }; "                 \
-    "MPI='timeout 100 mpirun --oversubscribe --bind-to none'; export OMPI_ALLOW_RUN_AS_ROOT=1 "                         \
+    "MPI='timeout 400 mpirun --oversubscribe --bind-to none'; export OMPI_ALLOW_RUN_AS_ROOT=1 "                         \
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "                                                                                \
     "ASAN_OPTIONS=detect_leaks=0:handle_segv=0:verify_asan_link_order=0; "
 
@@ -108,7 +108,7 @@ static void test_deadlock(void)
     q->waits[q->insns[send].wait] = (struct wait){.queue = QUEUE_RECV, .position = 0};
     snprintf(path, sizeof path, "%s/circle", dir);
     CU_ASSERT_EQUAL_FATAL(plan_write(p, path, true, &error), STATUS_OK);
-    expect("head -c 60000 /dev/zero >$D/z.bin; timeout 20 $R $D/circle --data $D/z.bin --steps 9 --watchdog 1 --quiet", 4,
+    expect("head -c 60000 /dev/zero >$D/z.bin; timeout 400 $R $D/circle --data $D/z.bin --steps 9 --watchdog 1 --quiet", 4,
            "no rank has made progress for 1 s: the plan itself stands still, and would on any machine: rank ");
     plan_close(p);
     arena_free(arena);
@@ -132,7 +132,7 @@ static void test_link(const char *what)
 {
     char script[256];
     snprintf(script, sizeof script,
-             "test -e ${R}-mpi.so || { echo 'there is no MPI plugin'; exit 77; }; rm -rf $D/cut; mkdir $D/cut && timeout 100 tests/tools/cut.sh ${L%%/llmc} $D/cut $D/p $D/t.bin 4 %s", what);
+             "test -e ${R}-mpi.so || { echo 'there is no MPI plugin'; exit 77; }; rm -rf $D/cut; mkdir $D/cut && timeout 400 tests/tools/cut.sh ${L%%/llmc} $D/cut $D/p $D/t.bin 4 %s", what);
     expect(script, 0, "");
 }
 
@@ -157,7 +157,7 @@ static void test_host_lost(void)
 static void test_duplicate(void)
 {
     expect("export WORLD_SIZE=4 MASTER_PORT=$$; T=\"$R $D/p $A --save $D/end\"; for r in 0 1 2; do RANK=$r $T & done; sleep 0.5; "
-           "RANK=1 timeout 20 $T; test $? = 4 -o $? = 5 || exit 9; RANK=0 timeout 20 $T && exit 8; RANK=3 $T && wait && same",
+           "RANK=1 timeout 400 $T; test $? = 4 -o $? = 5 || exit 9; RANK=0 timeout 400 $T && exit 8; RANK=3 $T && wait && same",
            0, "llmrun: rank 1 was started twice: process ");
     expect("grep -q 'rank 0 was started twice' $D/stderr.before", 0, "");
 }

@@ -16,7 +16,7 @@ static int shell(const char *dir, const char *script)
     char whole[4096];
     snprintf(whole, sizeof whole,
              "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ASAN_OPTIONS=detect_leaks=0\n"
-             "M='timeout 120 mpirun --oversubscribe --bind-to none'\n%s", script);
+             "M='timeout 400 mpirun --oversubscribe --bind-to none'\n%s", script);
     return e2e_shell(dir, whole);
 }
 
@@ -186,7 +186,7 @@ static void test_no_run(void)
     make_folder(dir, "no-run");
     expect(dir, "$M -n 4 $R $D/p8 --transport mpi --data $D/t.bin --steps 3 --log $D/log", 5);
     expect_said(dir, "llmrun: 4 ranks were started, the plan is for 8: mpirun -n 8 llmrun ...", true);
-    expect(dir, "timeout 60 $R $D/p8 --transport mpi --data $D/t.bin --steps 3 --log $D/log", 5);
+    expect(dir, "timeout 400 $R $D/p8 --transport mpi --data $D/t.bin --steps 3 --log $D/log", 5);
     expect_said(dir, "llmrun: 1 rank was started, the plan is for 8: mpirun -n 8 llmrun ...", true);
     expect(dir,
            "A=\"--transport mpi --data $D/t.bin --steps 3 --log $D/log\"; "

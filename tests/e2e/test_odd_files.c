@@ -54,7 +54,7 @@ static void shell(struct place *p, const char *format, ...)
     vfprintf(script, format, ap);
     va_end(ap);
     fclose(script);
-    snprintf(command, sizeof command, "timeout 60 sh '%s' >'%s/stdout' 2>'%s/stderr' </dev/null", path,
+    snprintf(command, sizeof command, "timeout 400 sh '%s' >'%s/stdout' 2>'%s/stderr' </dev/null", path,
              p->dir, p->dir);
     int status = system(command);
     p->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

@@ -261,7 +261,7 @@ static void test_hosts(void)
     }
     e2e_expect(dir,
                "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ASAN_OPTIONS=detect_leaks=0; "
-               "for i in 1 2 3; do timeout 120 mpirun --oversubscribe --bind-to none -n 4 $R $D/p --data $D/t.bin --steps 40 "
+               "for i in 1 2 3; do timeout 400 mpirun --oversubscribe --bind-to none -n 4 $R $D/p --data $D/t.bin --steps 40 "
                "--watch --slow-rank 2:30 --transport mpi 2>$D/all || exit; tail -n 1 $D/all >$D/said; "
                "grep -q 'for rank 2 on' $D/said && break; done",
                0, " for rank 2 on ");
