@@ -1,4 +1,4 @@
-/* Reading topology.conf and the NodeName lines of slurm.conf.
+/* Reading topology.conf and the NodeName lines of slurm.conf; topology.yaml is slurm_yaml.c's.
  *
  * A line is Key=Value pairs with blanks between them; '#' begins a comment, a backslash at the end goes on in the next
  * line, keys are of upper or lower case.  Lines that begin with other keys than those below say nothing about a
@@ -171,21 +171,33 @@ static bool check_keys(struct conf *c, const char *const *known, size_t n)
 
 /* ---- lines by their first key ---- */
 
+bool slurm_add(struct cluster_facts *f, bool block, struct span kind_at, struct slurm_group g)
+{
+    struct slurm *s = f->slurm;
+    if (s->groups.n && s->blocks != block) {
+        diag_error(f->diag, kind_at, "bad-conf", "switches and blocks in one cluster");
+        diag_note(f->diag, s->groups.at[0].name_at, "the first %s", s->blocks ? "block" : "switch");
+        return false;
+    }
+    if (s->groups.n == GROUPS_MAX) {
+        diag_error(f->diag, g.name_at, "too-many", "more than %u switches or blocks", GROUPS_MAX);
+        return false;
+    }
+    s->blocks = block;
+    g.parent = UINT32_MAX;
+    vec_push(f->arena, &s->groups, g);
+    return true;
+}
+
 static bool read_group(struct conf *c, bool block)
 {
     static const char *const of_switch[] = {"SwitchName", "Switches", "Nodes", "LinkSpeed"}, *const of_block[] = {
                                                                                                  "BlockName", "Nodes"};
-    struct slurm *s = c->slurm;
-    struct slurm_group g = {.name_at = c->pairs[0].value_at, .parent = UINT32_MAX};
+    struct slurm_group g = {.name_at = c->pairs[0].value_at};
     const struct pair *nodes = find(c, "Nodes"), *switches = block ? NULL : find(c, "Switches");
     if (!check_keys(c, block ? of_block : of_switch, block ? ARRAY_LEN(of_block) : ARRAY_LEN(of_switch)) ||
         !read_name(c, &c->pairs[0], &g.name))
         return false;
-    if (s->groups.n && s->blocks != block) {
-        diag_error(c->f->diag, c->pairs[0].key_at, "bad-conf", "switches and blocks in one cluster");
-        diag_note(c->f->diag, s->groups.at[0].name_at, "the first %s", s->blocks ? "block" : "switch");
-        return false;
-    }
     if (!nodes == !switches) {
         diag_error(c->f->diag, g.name_at, "bad-conf", "'%s' has %s", g.name,
                    block    ? "no Nodes"
@@ -193,16 +205,17 @@ static bool read_group(struct conf *c, bool block)
                             : "both Nodes and Switches");
         return false;
     }
-    if (s->groups.n == GROUPS_MAX) {
-        diag_error(c->f->diag, g.name_at, "too-many", "more than %u switches or blocks", GROUPS_MAX);
-        return false;
-    }
     g.leaf = nodes != NULL;
     g.below_at = (nodes ? nodes : switches)->value_at;
-    if (!read_hosts(c, nodes ? nodes : switches, &g.below))
+    return read_hosts(c, nodes ? nodes : switches, &g.below) && slurm_add(c->f, block, c->pairs[0].key_at, g);
+}
+
+bool slurm_add_size(struct cluster_facts *f, uint64_t size)
+{
+    enum { SIZES_MAX = 16 };
+    if (!size || size > TOPO_NODES_MAX || f->slurm->block_sizes.n == SIZES_MAX)
         return false;
-    s->blocks = block;
-    vec_push(c->f->arena, &s->groups, g);
+    vec_push(f->arena, &f->slurm->block_sizes, (uint32_t)size);
     return true;
 }
 
@@ -216,12 +229,11 @@ static bool read_block_sizes(struct conf *c)
         uint64_t size = 0;
         for (size_t i = 0; i < n && n <= 7; i++)
             size = size * 10 + (uint64_t)(at[i] - '0');
-        if (!size || size > TOPO_NODES_MAX || c->slurm->block_sizes.n == 16 || (at[n] && at[n] != ',')) {
+        if ((at[n] && at[n] != ',') || !slurm_add_size(c->f, size)) {
             diag_error(c->f->diag, p->value_at, "bad-conf",
                        "BlockSizes wants numbers of nodes, with commas between them");
             return false;
         }
-        vec_push(c->f->arena, &c->slurm->block_sizes, (uint32_t)size);
         at += n;
         if (!*at)
             return true;
@@ -313,7 +325,6 @@ static bool read_line(struct conf *c)
     return is_sizes ? read_block_sizes(c) : is_node ? read_node(c) : read_group(c, is_block);
 }
 
-/* topology.yaml says more (several topologies, torus3d), in a language of its own. */
 static bool is_yaml(const struct source *s)
 {
     size_t n = strlen(s->name);
@@ -323,15 +334,12 @@ static bool is_yaml(const struct source *s)
 
 bool cluster_read_slurm(struct cluster_facts *f, const struct cluster_file *file)
 {
-    if (is_yaml(file->source)) {
-        diag_error(f->diag, (struct span){file->source, 0, 0}, "unsupported", "topology.yaml is not read");
-        diag_help(f->diag, "write the same as topology.conf: SwitchName= and Nodes= or Switches=");
-        return false;
-    }
     if (!f->slurm) {
         f->slurm = ARENA_NEW(f->arena, struct slurm);
         f->slurm->names_left = 4ull * TOPO_NODES_MAX;
     }
+    if (is_yaml(file->source))
+        return slurm_read_yaml(f, file->source);
     struct conf c = {.f = f, .slurm = f->slurm, .source = file->source};
     bool fine = true;
     size_t groups = f->slurm->groups.n, nodes = f->slurm->nodes.n;

@@ -1,7 +1,8 @@
 #ifndef LLMC_IMPORT_SLURM_H
 #define LLMC_IMPORT_SLURM_H
 
-/* Slurm's files as read (cluster_slurm.c), before switches and nodes of all of them are put together (slurm_tree.c). */
+/* Slurm's files as read (cluster_slurm.c, slurm_yaml.c), before switches and nodes of all of them are put together
+ * (slurm_tree.c). */
 
 #include "compiler/import/cluster_facts.h"
 #include "compiler/topology/hostlist.h"
@@ -33,5 +34,14 @@ struct slurm {
     uint32_t default_gpus; /* of NodeName=DEFAULT */
     const char *default_type;
 };
+
+/* cluster_slurm.c: Adds a switch of nodes or switches, or a block; false after an error where the others are of the
+ * other kind.  kind_at: the word that says what it is. */
+bool slurm_add(struct cluster_facts *f, bool block, struct span kind_at, struct slurm_group g);
+/* One of several sizes of blocks; false where that is none. */
+bool slurm_add_size(struct cluster_facts *f, uint64_t size);
+
+/* slurm_yaml.c: topology.yaml */
+bool slurm_read_yaml(struct cluster_facts *f, const struct source *source);
 
 #endif

@@ -110,7 +110,7 @@ static const char topo_import_more[] =
     "FORMAT FILE, as many as there are; together they describe one cluster of one kind of node:\n"
     "  nccl        a node's dump (NCCL_TOPO_DUMP_FILE): GPUs, NVLinks, NICs, the kind of network. The cluster file names\n"
     "              a dump that lies in its folder or below, for the paths between GPUs and NICs\n"
-    "  slurm       topology.conf, switches or blocks: nodes and tiers; NodeName lines of slurm.conf: GPUs, by Gres\n"
+    "  slurm       topology.conf or topology.yaml, switches or blocks: nodes and tiers; NodeName lines of slurm.conf: GPUs\n"
     "  nvidia-smi  what 'nvidia-smi topo -m' prints: GPUs, NVLinks, how many NICs\n"
     "  nccl-tests  what one of its programs prints: a measured curve, the GPUs' model\n"
     "  hwloc       a node's 'lstopo --of xml': GPUs, how many NICs, the kind of network\n"

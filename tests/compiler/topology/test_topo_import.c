@@ -3,6 +3,7 @@
  * refused.cases says what it should; and damaged files end in errors or in clusters.  With LLMC_DUMPS=FOLDER in the
  * environment the public dumps there are imported as well. */
 
+#include "compiler/import/yaml.h"
 #include "compiler/import/cluster.h"
 
 #include "compiler/support/vec.h"
@@ -70,7 +71,22 @@ static const struct golden {
      {{"slurm", "topology.conf"}, {"slurm", "slurm.conf"}},
      {"nodes=gpu[003-006]", "gpu=H100-SXM", "nics=8", "nic=400Gb/s", "medium=infiniband"},
      {SCALE_UP_NVSWITCH, 450, 50, 8, 4, 2}},
+    /* the same trees as topology.yaml has them */
+    {"slurm-yaml",
+     {{"slurm", "topology.yaml"}, {"slurm", "slurm.conf"}},
+     {"gpu=H100-SXM", "nics=8", "nic=400Gb/s", "medium=infiniband"},
+     {SCALE_UP_NVSWITCH, 450, 50, 8, 16, 3}},
+    {"blocks-yaml",
+     {{"slurm", "blocks.yaml"}},
+     {"gpus=4", "gpu=GB200", "nics=4", "nic=400Gb/s", "medium=infiniband", "span=18"},
+     {SCALE_UP_NVSWITCH, 900, 50, 72, 72, 3}},
 };
+
+/* the rows that what was built can read: those in YAML are last */
+static size_t ngoldens(void)
+{
+    return yaml_is_built ? ARRAY_LEN(goldens) : ARRAY_LEN(goldens) - 2;
+}
 
 static enum cluster_format format_of(const char *word)
 {
@@ -136,7 +152,7 @@ static void check_figures(const struct topo *t, const struct figures *f)
 
 static void test_goldens(void)
 {
-    for (size_t i = 0; i < ARRAY_LEN(goldens); i++) {
+    for (size_t i = 0; i < ngoldens(); i++) {
         const struct golden *g = &goldens[i];
         struct arena *a = arena_new();
         struct diag *d = diag_new(a);
@@ -185,6 +201,8 @@ static void test_refused(void)
 {
     struct arena *a = arena_new();
     CU_ASSERT(cases_check(a, FOLDER "refused.cases", complaint) >= 50);
+    if (yaml_is_built)
+        CU_ASSERT(cases_check(a, FOLDER "refused-yaml.cases", complaint) >= 14);
     arena_free(a);
 }
 
@@ -217,7 +235,7 @@ static void test_damaged(void)
     struct damage_text texts[MOST];
     struct damaged_file of[MOST];
     uint32_t n = 0;
-    for (size_t i = 0; i < ARRAY_LEN(goldens); i++) {
+    for (size_t i = 0; i < ngoldens(); i++) {
         struct cluster_file *whole = ARENA_ARRAY(a, struct cluster_file, 4);
         size_t nfiles = files_of(a, &goldens[i], whole);
         for (size_t k = 0; k < nfiles; k++, n++) {
