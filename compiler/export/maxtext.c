@@ -2,15 +2,17 @@
  * and types.py of AI-Hypercomputer/maxtext e591f30c, 2026-08).  Data, checkpoints and the tokenizer are arguments
  * behind it.
  *
- * An axis of the mesh is split into a part within nodes (ici_*) and one between them (dcn_*); the mesh is (data, stage,
- * fsdp, context, tensor or tensor_sequence, expert), outermost first.  Weights split over fsdp are split over context
- * and expert, too.  Its pipelines run all microbatches forward, then all backward.  Weights start as MaxText's do. */
+ * An axis of the mesh is split into a part within slices (ici_*), which are nodes of GPUs or tori of TPUs, and one
+ * between them (dcn_*); the mesh is (data, stage, fsdp, context, tensor or tensor_sequence, expert), outermost first.
+ * Weights split over fsdp are split over context and expert, too.  Its pipelines run all microbatches forward, then all
+ * backward.  Weights start as MaxText's do. */
 
 #include "compiler/export/export.h"
 
 #include "compiler/model/means.h"
 
 #include <math.h>
+#include <string.h>
 
 /* by the rows of compiler/target/target.def */
 static const char has[] =
@@ -143,10 +145,32 @@ struct axis_size {
     uint32_t size;
 };
 
-/* innermost first: each axis takes what it can of a node's GPUs */
+static bool on_tpus(const struct export *x)
+{
+    const struct plan *p = x->plan;
+    return !strncmp(p->topo->types[p->decision.type].gpu.model, "TPU", 3);
+}
+
+/* chips that JAX counts as one slice */
+static uint32_t slice(struct export *x)
+{
+    const struct topo *t = x->plan->topo;
+    uint64_t chips = 1, used = x->plan->decision.gpus_used;
+    if (!on_tpus(x))
+        return export_gpus_per_node(x);
+    for (uint32_t i = 0; i < t->torus_dims; i++)
+        chips *= t->torus[i];
+    if (!t->torus_dims || chips >= used)
+        return (uint32_t)used;
+    if (used % chips)
+        export_refuse(x, "slices of TPUs that are not filled");
+    return (uint32_t)chips;
+}
+
+/* innermost first: each axis takes what it can of a slice */
 static void write_axes(struct export *x, const struct decision *d, const struct axis_size *axes, uint32_t n)
 {
-    uint32_t left = export_gpus_per_node(x);
+    uint32_t left = slice(x);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t inside = common(axes[i].size, left);
         strbuf_printf(&x->text, "ici_%s_parallelism: %u\ndcn_%s_parallelism: %u\n", axes[i].name, inside, axes[i].name,
@@ -155,6 +179,30 @@ static void write_axes(struct export *x, const struct decision *d, const struct 
     }
     if (left > 1 && d->nnodes)
         export_refuse(x, "axes that do not fill a node's GPUs");
+}
+
+/* What types.py asks of the context axis ("context_parallel_strategy"), which attention goes with it, and whether it
+ * goes with packed documents: on GPUs Transformer Engine's, on TPUs Tokamax's for rings and exchanges of heads. */
+static void write_context(struct export *x, const struct decision *d)
+{
+    const struct attn *a = &x->job->model.layers[0]->attn;
+    uint64_t cp = d->cp, sequence = x->job->train.sequence;
+    bool tpus = on_tpus(x), ring = d->context == CONTEXT_RING, heads = d->context == CONTEXT_ALL_TO_ALL;
+    if (!tpus)
+        strbuf_printf(&x->text, "attention: cudnn_flash_te\n%s",
+                      cp == 1 || ring ? "max_segments_per_seq: 32\n" : "packing: false\n");
+    if (cp == 1)
+        return;
+    if (heads && !tpus)
+        export_refuse(x, "context all_to_all on GPUs");
+    if (heads && (cp > slice(x) || a->heads % cp || a->kv % cp || a->kv == 1))
+        export_refuse(x, "context all_to_all between slices, or with heads that cp does not divide");
+    if (ring && tpus && (cp % 2 || sequence % (cp * cp)))
+        export_refuse(x, "rings of an odd cp, or of sequences that its square does not divide, on TPUs");
+    if (tpus && (ring || heads))
+        strbuf_printf(&x->text, "attention: flash\nuse_tokamax_splash: true\n%s",
+                      heads ? "context_parallel_load_balance: false\n" : "");
+    strbuf_printf(&x->text, "context_parallel_strategy: %s\n", ring ? "ring" : heads ? "ulysses" : "all_gather");
 }
 
 static void refuse_layout(struct export *x, const struct decision *d, uint32_t data, uint32_t fsdp)
@@ -175,10 +223,6 @@ static void refuse_layout(struct export *x, const struct decision *d, uint32_t d
 
 static void write_layout(struct export *x, const struct train *t, const struct decision *d)
 {
-    static const char *const contexts[] = {[CONTEXT_AUTO] = "all_gather",
-                                           [CONTEXT_RING] = "ring",
-                                           [CONTEXT_ALL_GATHER] = "all_gather",
-                                           [CONTEXT_ALL_TO_ALL] = "ulysses"};
     uint32_t shard = d->zero == 3 && d->dp * d->cp > 1 ? d->shard : d->cp;
     uint32_t fsdp = shard / d->cp / (d->zero == 3 && shard % (d->cp * d->ep) == 0 ? d->ep : 1);
     uint32_t data = d->dp * d->cp / shard;
@@ -199,8 +243,7 @@ static void write_layout(struct export *x, const struct train *t, const struct d
                   d->recompute == RECOMPUTE_FULL        ? "full"
                   : d->recompute == RECOMPUTE_SELECTIVE ? "minimal"
                                                         : "minimal_with_context");
-    if (d->cp > 1)
-        strbuf_printf(&x->text, "context_parallel_strategy: %s\n", contexts[d->context]);
+    write_context(x, d);
     if (d->pp > 1)
         strbuf_printf(&x->text,
                       "num_layers_per_pipeline_stage: %u\nnum_pipeline_repeats: 1\nnum_pipeline_microbatches: %u\n",
@@ -217,8 +260,9 @@ void export_maxtext(struct export *x)
         "# %s on %u GPUs of %s, as llmc planned it, for MaxText: on every node, in the order of\n"
         "# `llmc export --to hosts`, `python3 -m maxtext.trainers.pre_train.train FILE run_name=... `, with data,\n"
         "# tokenizer, checkpoints%s behind it.\n"
-        "base_config: base.yml\nhardware: gpu\n",
-        x->job->model.name, d->gpus_used, export_cluster(x), x->job->train.total > 0 ? "" : ", steps=N");
+        "base_config: base.yml\nhardware: %s\n",
+        x->job->model.name, d->gpus_used, export_cluster(x), x->job->train.total > 0 ? "" : ", steps=N",
+        on_tpus(x) ? "tpu" : "gpu");
     write_model(x, &x->job->model);
     write_training(x, &x->job->train);
     write_layout(x, &x->job->train, d);

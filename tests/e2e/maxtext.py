@@ -17,18 +17,18 @@ KINDS = {
     int: """base_emb_dim base_num_decoder_layers base_num_query_heads base_num_kv_heads head_dim base_mlp_dim vocab_size
         rope_max_timescale num_experts num_experts_per_tok base_moe_mlp_dim steps max_target_length init_weights_seed
         learning_rate_schedule_steps gradient_accumulation_steps num_layers_per_pipeline_stage num_pipeline_repeats
-        num_pipeline_microbatches """ + " ".join(f"{net}_{axis}_parallelism" for net in ("ici", "dcn") for axis in AXES),
+        num_pipeline_microbatches max_segments_per_seq """ + " ".join(f"{net}_{axis}_parallelism" for net in ("ici", "dcn") for axis in AXES),
     float: """normalization_layer_epsilon rope_linear_scaling_factor capacity_factor load_balance_loss_weight
         gradient_clipping_threshold adam_b1 adam_b2 adam_eps adam_weight_decay learning_rate learning_rate_final_fraction
         warmup_steps_fraction wsd_decay_steps_fraction per_device_batch_size""",
     bool: """attention_bias use_qk_norm logits_via_embedding normalize_embedding_logits enable_dropout norm_topk_prob sparse_matmul
-        shard_optimizer_over_data optimizer_memory_host_offload""",
+        shard_optimizer_over_data optimizer_memory_host_offload packing""",
     list: "mlp_activations adamw_mask"}
 WORDS = {"base_config": ["base.yml"], "hardware": ["gpu"], "decoder_block": ["llama2", "mixtral", "qwen3", "qwen3_moe"],
          "rope_type": ["default", "llama3.1"], "weight_dtype": ["float32"], "dtype": ["float32", "bfloat16"],
          "grad_dtype": ["float32", "bfloat16"], "opt_type": ["adamw", "sgd"], "lr_schedule_type": ["cosine", "wsd"],
          "wsd_decay_style": ["linear"], "remat_policy": ["full", "minimal", "minimal_with_context"],
-         "context_parallel_strategy": ["all_gather", "ring", "ulysses"]}
+         "attention": ["cudnn_flash_te"], "context_parallel_strategy": ["all_gather", "ring"]}
 KIND = {name: kind for kind, names in KINDS.items() for name in names.split()}
 
 
@@ -89,7 +89,10 @@ def check(text, plan):
     differ(wrong, "microbatches", passes, d["microbatches"])
     differ(wrong, "microbatch", batch / passes / d["dp"], d["microbatch"])
     if d["cp"] > 1:
-        differ(wrong, "context", {"ulysses": "all_to_all"}.get(c["context_parallel_strategy"], c["context_parallel_strategy"]), d["context"])
+        differ(wrong, "context", c["context_parallel_strategy"], d["context"])
+    packed = c.get("packing", True)
+    differ(wrong, "packed documents beside gathered keys", packed and d["cp"] > 1 and d["context"] != "ring", False)
+    differ(wrong, "segments of packed documents", packed and c.get("max_segments_per_seq", -1) <= 0, False)
     differ(wrong, "recompute", {"minimal": ["core_attn"], "minimal_with_context": [], "full": "full"}[c["remat_policy"]],
            "full" if d["recompute"] == "full" else d["recompute_detail"])
     differ(wrong, "offload", ["optimizer"] * c["optimizer_memory_host_offload"], d["offload"])
@@ -142,6 +145,8 @@ def wanted(plan):
         out.append("stages, replicas and shards in another order than replicas of stages of shards")
     if d["zero"] == 1 and d["cp"] > 1:
         out.append("zero 1 with context parallelism")
+    if d["cp"] > 1 and d["context"] == "all_to_all":
+        out.append("context all_to_all on GPUs")
     if d["pp"] > 1 and d["microbatches"] % d["pp"]:
         out.append("microbatches that pp does not divide")
     if d["offload"] and d["zero"] == 0:

@@ -61,6 +61,36 @@ static void test_maxtext(void)
     read_back("maxtext", 200, 12, "");
 }
 
+/* On TPUs a slice is a torus, not a host, and what splits a sequence comes with its attention. */
+static void test_maxtext_tpus(void)
+{
+    static const struct {
+        const char *cluster, *pins, *says;
+    } cases[] = {
+        {"topologies/tpu-v5p.xml", "--set gpus=64 --set dp=16 --set shard=64 --set cp=4 --set context=ring",
+         "hardware: tpu .*ici_context_parallelism: 4 dcn_context_parallelism: 1 ici_fsdp_parallelism: 16 .*attention: flash "
+         "use_tokamax_splash: true context_parallel_strategy: ring"},
+        {"topologies/tpu-v5p.xml", "--set gpus=64 --set dp=16 --set shard=64 --set cp=4 --set context=all_to_all",
+         "attention: flash use_tokamax_splash: true context_parallel_load_balance: false context_parallel_strategy: ulysses"},
+        {"topologies/tpu-v5p.xml", "--set gpus=64 --set dp=16 --set shard=64 --set cp=4 --set context=all_gather",
+         "remat_policy: full context_parallel_strategy: all_gather"},
+        {"topologies/tpu-v5p.xml", "--set gpus=64 --set dp=1 --set shard=64 --set cp=64 --set context=ring --set sequence=2048",
+         "cannot be told of rings of an odd cp, or of sequences that its square does not divide, on TPUs"},
+        {"tests/cases/known/tpu-v4-pods.xml", "--set gpus=6144 --set dp=6144 --set shard=6144 --set cp=1 --set 'batch=6144 sequences'",
+         "ici_fsdp_parallelism: 3072 dcn_fsdp_parallelism: 2 "},
+    };
+    char dir[E2E_PATH], script[2048];
+    e2e_folder(dir, "tpus");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(script, sizeof script,
+                 "{ $L plan tests/cases/oracles/llama3-8b.llm %s -q --force -o $D/p --set tp=1 --set pp=1 --set zero=3 "
+                 "--set schedule=gpipe --set recompute=full --set microbatch=1 %s >/dev/null && "
+                 "{ $L export $D/p --to maxtext 2>&1 || true; } | tr '\n' ' ' | grep -qe '%s'; } >$D/said 2>&1\n",
+                 cases[i].cluster, cases[i].pins, cases[i].says);
+        said(dir, e2e_shell(dir, script), 0);
+    }
+}
+
 static void test_torch_csv(void)
 {
     read_back("torch_csv", 200, 36, "");
@@ -195,6 +225,7 @@ void suite_export(void)
     CU_add_test(s, "DeepSpeed's configuration says what the plan says", test_deepspeed);
     CU_add_test(s, "accelerate's configuration says what the plan says", test_accelerate);
     CU_add_test(s, "MaxText's configuration says what the plan says", test_maxtext);
+    CU_add_test(s, "MaxText on TPUs", test_maxtext_tpus);
     CU_add_test(s, "torch's CSV has the actions of the programs", test_torch_csv);
     CU_add_test(s, "nodes in order", test_hosts);
     CU_add_test(s, "switches of a target", test_switches);
