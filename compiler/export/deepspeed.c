@@ -27,6 +27,11 @@ static void refuse(struct export *x, const struct train *t, const struct decisio
         export_refuse(x, "tensor parallelism beside context parallelism");
     if (d->tp > 1 && d->ep > 1 && d->zero == 3)
         export_refuse(x, "zero 3 with experts and tensor parallelism");
+    if (d->zero == 3 && d->ep > 1 &&
+        (d->cp > 1 || d->shard < d->dp * d->cp)) /* engine.py: "AutoEP with ZeRO Stage 3" */
+        export_refuse(x, "zero 3 with experts and context parallelism, or over some of the replicas");
+    if (!d->zero && t->precision != DT_FP32 && t->grads != t->precision) /* engine.py: "unsupported mix of" */
+        export_refuse(x, "zero 0 with gradients in another format than products");
     if (d->zero == 3 && d->shard < d->dp * d->cp && d->cp > 1)
         export_refuse(x, "zero 3 over some of the replicas with context parallelism");
     if (x->job->wishes.offload & OFFLOAD_OPTIMIZER && (!d->zero || (d->tp > 1 && d->ep > 1)))

@@ -9,6 +9,7 @@ plan's.  Where deepspeed is installed, its own DeepSpeedConfig reads the files, 
 
 import json
 import math
+import re
 import sys
 
 from exported import differ, draw_plain, drawn, exactly, installed, lacking, options, pinned
@@ -114,6 +115,12 @@ def wanted(plan):
         out.append("tensor parallelism beside context parallelism")
     if d["tp"] > 1 and d["ep"] > 1 and d["zero"] == 3:
         out.append("zero 3 with experts and tensor parallelism")
+    if d["zero"] == 3 and d["ep"] > 1 and (d["cp"] > 1 or d["shard"] < d["dp"] * d["cp"]):
+        out.append("zero 3 with experts and context parallelism, or over some of the replicas")
+    precision = pinned(plan, "precision")
+    sums = re.search(r"grads=(\w+)", precision)
+    if d["zero"] == 0 and not precision.startswith("fp32") and (sums[1] if sums else "fp32") != precision.split("(")[0]:
+        out.append("zero 0 with gradients in another format than products")
     if d["zero"] == 3 and d["shard"] < d["dp"] * d["cp"] and d["cp"] > 1:
         out.append("zero 3 over some of the replicas with context parallelism")
     if d["offload"] and d["zero"] == 0:
