@@ -178,7 +178,7 @@ static void write_axes(struct export *x, const struct decision *d, const struct 
         left /= inside;
     }
     if (left > 1 && d->nnodes)
-        export_refuse(x, "axes that do not fill a node's GPUs");
+        export_refuse(x, "axes that do not fill a node of GPUs, or a slice of TPUs");
 }
 
 /* What types.py asks of the context axis ("context_parallel_strategy"), which attention goes with it, and whether it
@@ -195,7 +195,7 @@ static void write_context(struct export *x, const struct decision *d)
         return;
     if (heads && !tpus)
         export_refuse(x, "context all_to_all on GPUs");
-    if (heads && (cp > slice(x) || a->heads % cp || a->kv % cp || a->kv == 1))
+    else if (heads && (cp > slice(x) || a->heads % cp || a->kv % cp || a->kv == 1))
         export_refuse(x, "context all_to_all between slices, or with heads that cp does not divide");
     if (ring && tpus && (cp % 2 || sequence % (cp * cp)))
         export_refuse(x, "rings of an odd cp, or of sequences that its square does not divide, on TPUs");

@@ -17,15 +17,6 @@ static bool fail(struct cluster_facts *f, const struct yaml_value *at, const cha
     return false;
 }
 
-/* what a mapping has under a key, or NULL */
-static const struct yaml_value *member(const struct yaml_value *v, const char *key)
-{
-    for (uint32_t i = 0; v->form == YAML_MAP && i < v->n; i++)
-        if (v->keys[i]->form == YAML_TEXT && !strcmp(v->keys[i]->text, key))
-            return v->values[i];
-    return NULL;
-}
-
 /* Has a mapping no keys but those known? */
 static bool check_keys(struct cluster_facts *f, const struct yaml_value *v, const char *const *known, size_t n)
 {
@@ -72,8 +63,8 @@ static bool read_group(struct cluster_facts *f, const struct yaml_value *v, bool
     const char *const *known = block ? of_block : of_switch;
     if (!check_keys(f, v, known, block ? ARRAY_LEN(of_block) : ARRAY_LEN(of_switch)))
         return false;
-    const struct yaml_value *name = member(v, known[0]), *nodes = member(v, "nodes"),
-                            *children = block ? NULL : member(v, "children"), *below = nodes ? nodes : children;
+    const struct yaml_value *name = yaml_member(v, known[0]), *nodes = yaml_member(v, "nodes"),
+                            *children = block ? NULL : yaml_member(v, "children"), *below = nodes ? nodes : children;
     struct hostlist names;
     if (!name || !nodes == !children)
         return fail(f, v,
@@ -91,7 +82,7 @@ static bool read_group(struct cluster_facts *f, const struct yaml_value *v, bool
 
 static bool read_groups(struct cluster_facts *f, const struct yaml_value *of, const char *key, bool block)
 {
-    const struct yaml_value *list = member(of, key);
+    const struct yaml_value *list = yaml_member(of, key);
     if (!list || list->form != YAML_LIST || !list->n) {
         diag_error(f->diag, (list ? list : of)->at, "bad-conf", "a list of %s should stand here", key);
         return false;
@@ -120,7 +111,7 @@ static bool read_topology(struct cluster_facts *f, const struct yaml_value *v)
 {
     static const char *const keys[] = {"topology", "cluster_default", "tree", "block", "flat"};
     static const char *const of_tree[] = {"switches"}, *const of_block[] = {"block_sizes", "blocks"};
-    const struct yaml_value *tree = member(v, "tree"), *block = member(v, "block");
+    const struct yaml_value *tree = yaml_member(v, "tree"), *block = yaml_member(v, "block");
     if (!check_keys(f, v, keys, ARRAY_LEN(keys)))
         return false;
     if (!tree == !block)
@@ -128,7 +119,7 @@ static bool read_topology(struct cluster_facts *f, const struct yaml_value *v)
                     tree ? "a topology is a tree or of blocks, not both" : "this topology says nothing of switches");
     if (tree)
         return check_keys(f, tree, of_tree, ARRAY_LEN(of_tree)) && read_groups(f, tree, "switches", false);
-    const struct yaml_value *sizes = member(block, "block_sizes");
+    const struct yaml_value *sizes = yaml_member(block, "block_sizes");
     return check_keys(f, block, of_block, ARRAY_LEN(of_block)) && (!sizes || read_sizes(f, sizes)) &&
            read_groups(f, block, "blocks", true);
 }
@@ -146,11 +137,11 @@ bool slurm_read_yaml(struct cluster_facts *f, const struct source *source)
     if (root->form != YAML_LIST || !root->n)
         return fail(f, root, "a list of topologies should stand here: '- topology: NAME'");
     for (uint32_t i = 0; i < root->n && !chosen; i++)
-        chosen = is_true(member(root->values[i], "cluster_default")) ? root->values[i] : NULL;
+        chosen = is_true(yaml_member(root->values[i], "cluster_default")) ? root->values[i] : NULL;
     if (!chosen && root->n > 1)
         return fail(f, root, "none of several topologies has 'cluster_default: true'");
     chosen = chosen ? chosen : root->values[0];
-    const struct yaml_value *name = member(chosen, "topology");
+    const struct yaml_value *name = yaml_member(chosen, "topology");
     if (root->n > 1)
         cluster_assume(f, "of %u topologies '%.60s', the cluster's default", root->n, name ? name->text : "");
     return read_topology(f, chosen);

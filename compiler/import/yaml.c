@@ -115,3 +115,12 @@ const struct yaml_value *yaml_tree(struct arena *a, struct diag *d, const struct
 }
 
 #endif
+
+const struct yaml_value *yaml_member(const struct yaml_value *v, const char *key)
+{
+    const struct yaml_value *found = NULL;
+    for (uint32_t i = 0; v->form == YAML_MAP && i < v->n; i++)
+        if (v->keys[i]->form == YAML_TEXT && !strcmp(v->keys[i]->text, key))
+            found = v->values[i];
+    return found;
+}

@@ -22,6 +22,8 @@ struct yaml_value {
 /* yaml.c: The first document of a file; a text of no length where there is none.  NULL after an error; without libyaml
  * always, and it says so. */
 const struct yaml_value *yaml_tree(struct arena *a, struct diag *d, const struct source *s);
+/* what a map has under a key, the last of several; NULL: nothing, or v is no map */
+const struct yaml_value *yaml_member(const struct yaml_value *v, const char *key);
 
 /* yaml_settings.c: Settings of a YAML file, by the last part of their names: "num_layers" of "model: {num_layers: 32}".
  * What stands in sections that say nothing about a step is read over.  false after an error. */

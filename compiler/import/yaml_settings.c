@@ -56,11 +56,8 @@ static bool is_null(const struct yaml_value *v)
 /* the text that a mapping has under a key, or NULL */
 static const char *member(const struct yaml_value *v, const char *key)
 {
-    const char *found = NULL;
-    for (uint32_t i = 0; v->form == YAML_MAP && i < v->n; i++)
-        if (v->keys[i]->form == YAML_TEXT && !strcmp(v->keys[i]->text, key))
-            found = v->values[i]->form == YAML_TEXT ? v->values[i]->text : NULL;
-    return found;
+    const struct yaml_value *found = yaml_member(v, key);
+    return found && found->form == YAML_TEXT ? found->text : NULL;
 }
 
 /* the function, dtype or enumerator that a mapping stands for, or NULL */
