@@ -2,7 +2,7 @@
 #   make                       builds llmc and llmrun
 #   make deps                  installs what the build and its tests need
 #   make demo                  the whole way on this machine
-#   make check                 every test, a sixth of the drawn cases (DRAWS=all: all of them); SUITE=NAME those of that name
+#   make check                 every suite, with the cases that take five minutes; DRAWS=all: with all; SUITE=NAME: those of that name
 #   make asan                  the tests under the address and UB sanitizers
 #   make check-layouts         LAYOUTS=334         drawn layouts, which must train as one rank does
 #   make check-models          MODELS=1000         drawn models, of which no legal plan may be refused

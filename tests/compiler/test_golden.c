@@ -19,6 +19,7 @@
 #include "tests/compiler/random_model.h"
 #include "tests/compiler/random_plan.h"
 #include "tests/compiler/random_sizes.h"
+#include "tests/draws.h"
 
 #include <CUnit/CUnit.h>
 #include <stdio.h>
@@ -364,6 +365,22 @@ static void compare(const char *path, const char *got, const char *want)
     CU_ASSERT(!differ);
 }
 
+/* how many of all drawn jobs are compared: the first half but with LLMC_DRAWS=all, and where UPDATE or GOLDEN is set */
+static uint64_t some(uint64_t all)
+{
+    return test_whole() || getenv("UPDATE") || getenv("GOLDEN") ? all : all / 2;
+}
+
+/* Ends a golden file's text before the job of this seed, which it begins with, if there is one. */
+static void cut_before(char *text, uint64_t seed)
+{
+    char begins[24];
+    snprintf(begins, sizeof begins, "\n%llu ", (unsigned long long)seed);
+    char *at = strstr(text, begins);
+    if (at)
+        at[1] = 0;
+}
+
 static void check(const char *kind, uint64_t first, uint64_t n, void (*one)(struct golden *g, uint64_t seed))
 {
     char path[80], *got = NULL;
@@ -386,14 +403,16 @@ static void check(const char *kind, uint64_t first, uint64_t n, void (*one)(stru
     struct arena *a = arena_new();
     struct source *want = source_read(a, diag_new(a), path, 1 << 20);
     CU_ASSERT_PTR_NOT_NULL_FATAL(want);
-    compare(path, got, want->text);
+    char *text = arena_strdup(a, want->text);
+    cut_before(text, first + n);
+    compare(path, got, text);
     arena_free(a);
     free(got);
 }
 
 static void test_tiny(void)
 {
-    check("tiny", 1, TINY + DRAWN_MODELS, tiny_plan);
+    check("tiny", 1, some(TINY + DRAWN_MODELS), tiny_plan);
 }
 
 static void test_sized(void)
@@ -403,7 +422,7 @@ static void test_sized(void)
 
 static void test_search(void)
 {
-    check("search", 1, SEARCHES, one_search);
+    check("search", 1, some(SEARCHES), one_search);
 }
 
 static void test_shipped(void)

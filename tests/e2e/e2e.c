@@ -28,12 +28,6 @@ const char *e2e_build(void)
     return b && *b ? b : "build";
 }
 
-bool e2e_quick(void)
-{
-    const char *q = getenv("LLMC_QUICK");
-    return q && *q;
-}
-
 void e2e_folder(char *path, const char *name)
 {
     char command[E2E_PATH + 64];

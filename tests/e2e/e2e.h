@@ -4,6 +4,8 @@
 /* What the end-to-end tests share: running the real binaries, and reading what they leave behind.
  * Files are read by code of the tests' own, so that a mistake in llmrun's writer cannot hide in its reader. */
 
+#include "tests/draws.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -27,8 +29,6 @@ struct e2e_log {
 
 /* folder of the binaries, e.g. "build" */
 const char *e2e_build(void);
-/* true where few cases are wanted (sanitizer runs) */
-bool e2e_quick(void);
 /* an empty folder of this name, of the running suite's own, below the build folder; its path, E2E_PATH bytes */
 void e2e_folder(char *path, const char *name);
 /* run a shell command; exit status.  Output goes to LOG; on failure its end is printed. */

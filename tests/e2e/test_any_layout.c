@@ -326,7 +326,7 @@ static uint32_t list_portions(struct portion *portions)
             portions[n++] = (struct portion){m, strtoull(alone + length + 1, NULL, 10), 1};
         if (alone || (only && *only && !named(only, name)))
             continue;
-        uint64_t left = !each ? test_draws(EACH, QUICK_EACH) : is_main(name) ? each : (each + 15) / 16;
+        uint64_t left = !each ? test_draws_usual(EACH, 1, QUICK_EACH) : is_main(name) ? each : (each + 15) / 16;
         for (uint64_t first = from; left && n < MOST_PORTIONS; first += PORTION) {
             uint64_t count = left < PORTION ? left : PORTION;
             portions[n++] = (struct portion){m, first, count};
@@ -386,7 +386,7 @@ static void test_all_models(void)
     CU_ASSERT_FATAL(shared != MAP_FAILED && portions);
     struct result sum = {0};
     uint64_t each = number("LAYOUTS", 0);
-    bool whole = each ? each >= 100 : test_draws(EACH, QUICK_EACH) == EACH;
+    bool whole = each ? each >= 100 : test_whole();
     for (int i = 0; i < 3; i++)
         whole &= !getenv(narrow[i]) || !*getenv(narrow[i]);
     uint32_t nportions = list_portions(portions);

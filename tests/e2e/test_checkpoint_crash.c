@@ -136,7 +136,7 @@ static void check_all(struct record *r, uint32_t draws)
 static void test_states(void)
 {
     static const char *const plans[] = {"--set gpus=2 --set pp=2", "--set gpus=4 --set tp=2 --set pp=2"};
-    for (int plan = 0; plan < (e2e_quick() ? 1 : 2); plan++) {
+    for (int plan = 0; plan < (test_quick() ? 1 : 2); plan++) {
         struct record *r = calloc(1, sizeof *r);
         char name[24];
         snprintf(name, sizeof name, "plan-%d", plan);

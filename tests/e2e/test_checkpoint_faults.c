@@ -115,7 +115,7 @@ static void check_plan(int plan, const struct fault *kinds, size_t nkinds)
     char name[32];
     int ranks = plans[plan][strlen("--set gpus=")] - '0';
     uint32_t stride = ALL / test_draws(ALL, FEW), k = 0;
-    stride = stride > 1 && !e2e_quick() ? 3 * stride + 1 : stride; /* no period of the calls has a part in common with it */
+    stride = stride > 1 && !test_quick() ? 3 * stride + 1 : stride; /* no period of the calls has a part in common with it */
     snprintf(name, sizeof name, "plan-%d", plan);
     struct faulted *t = faulted_open(name, plans[plan]);
     CU_ASSERT_PTR_NOT_NULL_FATAL(t);
@@ -137,7 +137,7 @@ static void test_deaths(void)
 {
     static const struct fault kill[] = {{.kind = 0}};
     for (int plan = 0; plan < 3; plan++)
-        if (plan == 0 || !e2e_quick())
+        if (plan == 0 || test_whole())
             check_plan(plan, kill, 1);
 }
 
@@ -147,8 +147,8 @@ static void test_errors(void)
                                           {.kind = EIO, .on = 1},   {.kind = EMFILE},          {.kind = EMFILE, .on = 1},
                                           {.kind = EDQUOT},         {.kind = ENOMEM},          {.kind = ENOMEM, .on = 1},
                                           {.kind = EROFS, .on = 1}, {.kind = EACCES}};
-    check_plan(0, errors, e2e_quick() ? 4 : sizeof errors / sizeof *errors);
-    if (!e2e_quick())
+    check_plan(0, errors, test_whole() ? sizeof errors / sizeof *errors : 4);
+    if (test_whole())
         check_plan(2, errors, 4);
 }
 

@@ -473,16 +473,15 @@ static void test_agreement(void)
     free(dir);
 }
 
+#define PRICED "plans/llama3-8b/model.llm topologies/h100x8.xml --set tp=2 --set pp=1 --set zero=1"
 /* the price of a GPU hour is told by every view, in the same words, and is no part of a plan */
 static void test_price(void)
 {
-    static const char *const views[] = {"estimate plans/llama3-8b/model.llm topologies/h100x8.xml",
-                                        "plan plans/llama3-8b/model.llm topologies/h100x8.xml -o $D/b",
-                                        "explain plans/llama3-8b/model.llm topologies/h100x8.xml", "explain $D/a",
-                                        "show $D/a"};
+    static const char *const views[] = {"estimate " PRICED, "plan " PRICED " -o $D/b",
+                                        "explain " PRICED, "explain $D/a", "show $D/a"};
     struct shot *s = malloc(sizeof *s);
-    char *dir = folder(), command[256];
-    expect(s, dir, "$L plan plans/llama3-8b/model.llm topologies/h100x8.xml -o $D/a", 0, NULL);
+    char *dir = folder(), command[320];
+    expect(s, dir, "$L plan " PRICED " -o $D/a", 0, NULL);
     CU_ASSERT(strstr(s->out, " GPU hours; goodput ") != NULL && !strchr(s->out, '$'));
     for (size_t i = 0; i < sizeof views / sizeof *views; i++) {
         snprintf(command, sizeof command, "$L %s --price 2 | grep -o '[0-9,]* GPU hours, .[0-9,]* at .2.00 each'",

@@ -130,7 +130,7 @@ static void check_model(size_t m)
     CU_ASSERT_FATAL(run(alone, data, "gpus=1"));
     size_t n = sizeof layouts / sizeof *layouts;
     size_t nkinds = (size_t)models[m].kinds;
-    for (size_t i = 0; i < (e2e_quick() ? QUICK_LAYOUTS : nkinds * n); i++) {
+    for (size_t i = 0; i < (test_whole() ? nkinds * n : QUICK_LAYOUTS); i++) {
         const char *kind = kinds[(i + i / n + m) % nkinds];
         snprintf(name, sizeof name, "context-%s/%zu", models[m].name, i);
         snprintf(layout, sizeof layout, "%s context=%s", layouts[i % n], kind);

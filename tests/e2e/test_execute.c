@@ -69,7 +69,7 @@ static void test_programs(void)
         CU_ASSERT_EQUAL(json_integer_value(json_object_get(json_object_get(root, "exact"), "orders")), 4);
         CU_ASSERT_EQUAL(json_integer_value(json_object_get(json_object_get(root, "real"), "steps")), 3);
         json_decref(root);
-        if (e2e_quick())
+        if (test_quick())
             break;
     }
 }

@@ -129,7 +129,7 @@ static void test_layouts(void)
         CU_ASSERT_FATAL(write_tokens(path));
         CU_ASSERT_FATAL(plan_and_run(folder, "one", "--set gpus=1", 5) == 0);
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-            if (cases[i].model == model && (cases[i].quick || !e2e_quick()))
+            if (cases[i].model == model && (cases[i].quick || test_whole()))
                 check_case(i, folder);
     }
 }
@@ -206,7 +206,7 @@ static void test_nodes(void)
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         char folder[E2E_PATH], name[32], path[2 * E2E_PATH], cluster[2 * E2E_PATH], text[1 << 16];
         struct e2e_log x, y;
-        if (!of[i].quick && e2e_quick())
+        if (!of[i].quick && !test_whole())
             continue;
         snprintf(name, sizeof name, "experts/nodes%zu", i);
         e2e_folder(folder, name);

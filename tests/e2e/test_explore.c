@@ -51,7 +51,7 @@ static void drawn(const char *name, const char *cluster, unsigned share)
     e2e_folder(dir, name);
     snprintf(model, sizeof model, "plans/%s/model.llm", name);
     snprintf(how, sizeof how, "--draws %u --seed %u",
-             getenv("EXPLORES") ? share : test_draws_usual(share / 10, share / 15, share / 40), share);
+             getenv("EXPLORES") ? share : test_draws_usual(share / 10, share / 35, share / 40), share);
     page(dir, model, cluster, how);
 }
 
@@ -61,12 +61,12 @@ static void test_drawn(void)
         return;
     drawn("gpt2-124m", "h200x1", 300);
     drawn("tiny-moe", "cpu16", 220);
-    drawn("llama3-70b-fsdp", "tpu-v5p", 200);
     drawn("llama3-8b", "h100x8", 70);
-    drawn("llama3-70b", "a100-1024", 70);
     drawn("mixtral-8x7b", "h100-1024", 70);
-    if (e2e_quick())
+    if (!test_whole())
         return;
+    drawn("llama3-70b-fsdp", "tpu-v5p", 200);
+    drawn("llama3-70b", "a100-1024", 70);
     drawn("llama3-405b", "meta-24k-roce", 35);
     drawn("deepseek-v3", "h800-2048", 35);
 }
@@ -77,7 +77,7 @@ static void test_page(void)
     if (!has_module())
         return;
     e2e_folder(dir, "page");
-    snprintf(how, sizeof how, "--all --draws %u", test_draws_usual(300, 60, 20));
+    snprintf(how, sizeof how, "--all --draws %u", test_draws(300, 20));
     page(dir, "plans/tiny-llama/model.llm", "cpu8", how);
 }
 

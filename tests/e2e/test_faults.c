@@ -2,7 +2,7 @@
  * it.  In the end there is the right cause, and no step is lost beyond the last checkpoint.  Some are shown here, some by
  * suites of their own, which this one looks for by name.
  *
- * With LLMC_QUICK the core ten run alone. */
+ * The core ten run alone but with LLMC_DRAWS=all. */
 
 #include "runtime/spikes.h"
 #include "tests/compiler/random_plan.h"
@@ -216,7 +216,7 @@ static void test_memory(void)
 
 static void test_limits(void)
 {
-    for (int most = 4; most <= 8; most += e2e_quick() ? 2 : 1) { /* descriptors, but for those of make: it works, or says what it cannot do */
+    for (int most = 4; most <= 8; most += test_whole() ? 1 : 2) { /* descriptors, but for those of make: it works, or says what it cannot do */
         char script[512];
         snprintf(script, sizeof script,
                  "(exec 3>&- 4>&- 5>&- 6>&- 7>&-; ulimit -n %d; exec $R $D/p $A $C --save $D/end); code=$?; test $code != 0 || same || exit 9; "
@@ -282,7 +282,7 @@ static void test_streams(void)
         int code;
     } ways[] = {{"--log - >/dev/full", 4}, {"--log $D/end.jsonl >&- 2>&- <&-", 0}, {"2>/dev/full", 0},
                 {"--json >&-", 4}, {"--log /dev/full", 4}};
-    for (size_t i = 0; i < (e2e_quick() ? 2 : sizeof ways / sizeof *ways); i++) {
+    for (size_t i = 0; i < (test_whole() ? sizeof ways / sizeof *ways : 2); i++) {
         char script[512];
         snprintf(script, sizeof script, "$R $D/p --data $D/t.bin --steps 60 --save $D/end %s; code=$?; same || exit 9; exit $code", ways[i].to);
         expect(script, ways[i].code, "");
@@ -363,6 +363,6 @@ void suite_faults(void)
     CU_pSuite s = CU_add_suite("faults", prepare, NULL);
     CU_add_test(s, "the index", test_index);
     for (int i = 0; i < CLASSES; i++)
-        if (classes[i].show && (classes[i].core || !e2e_quick()))
+        if (classes[i].show && (classes[i].core || test_whole()))
             CU_add_test(s, classes[i].name, classes[i].show);
 }

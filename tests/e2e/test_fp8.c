@@ -81,7 +81,7 @@ static void test_layouts(void)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char folder[E2E_PATH], name[64];
         struct e2e_log alone, split;
-        if (e2e_quick() && !cases[i].quick)
+        if (test_quick() && !cases[i].quick)
             continue;
         snprintf(name, sizeof name, "fp8/%s", cases[i].name);
         open_case(folder, name, cases[i].part, cases[i].precision);

@@ -18,10 +18,10 @@ static void test_dry(void)
     const char *b = e2e_build();
     snprintf(path, sizeof path, "%s/tests/fake/llmrun-fake.so", b);
     bool built = !access(path, R_OK), python = built && !system("python3 -c 'import json' >/dev/null 2>&1");
-    if (e2e_quick() || !python) {
-        if (e2e_quick())
-            test_skip("a quick run goes without it");
-        else if (!built)
+    if (!test_whole_or_skip())
+        return;
+    if (!python) {
+        if (!built)
             test_skip("%s was not built", path);
         else
             test_skip("there is no python3");

@@ -180,7 +180,7 @@ static void test_memory(void)
     double named = json_number_value(json_object_get(memory, "named_rise_bytes"));
     double rise = json_number_value(json_object_get(memory, "rise_bytes"));
     CU_ASSERT(rise > 0 && fabs(named - rise) <= 0.02 * rise);
-    if (!e2e_quick()) /* the sanitizers have an allocator of their own */
+    if (!test_quick()) /* the sanitizers have an allocator of their own */
         CU_ASSERT_EQUAL(json_integer_value(json_object_get(summary, "allocations_after_first_step")), 0);
     json_decref(summary);
 }

@@ -77,7 +77,7 @@ static void test_equal(void)
     char dir[E2E_PATH], name[32], script[1500];
     if (!has_mpi())
         return;
-    for (size_t i = 0; i < (e2e_quick() ? 3 : sizeof layouts / sizeof *layouts); i++) {
+    for (size_t i = 0; i < (test_whole() ? sizeof layouts / sizeof *layouts : 3); i++) {
         snprintf(name, sizeof name, "layout-%zu", i);
         e2e_folder(dir, name);
         snprintf(script, sizeof script,

@@ -65,9 +65,9 @@ static void test_compiler(void)
         return;
     }
     make_folder(dir, "compiler");
-    check(dir, "$L plan $D/m.llm topologies/cpu8.xml --set gpus=2 --set tp=2 -o $D/out", 0, 1, e2e_quick() ? 29 : 7,
+    check(dir, "$L plan $D/m.llm topologies/cpu8.xml --set gpus=2 --set tp=2 -o $D/out", 0, 1, test_whole() ? 7 : 29,
           "test ! -e $D/out || $L check $D/out -q");
-    check(dir, "$L check $D/p", 0, 2, e2e_quick() ? 29 : 11, "true");
+    check(dir, "$L check $D/p", 0, 2, test_whole() ? 11 : 29, "true");
 }
 
 static void test_run(void)
@@ -80,7 +80,7 @@ static void test_run(void)
     make_folder(dir, "run");
     for (int rank = 0; rank <= 2; rank++) /* 0: the process that loads the plan, and starts the others */
         check(dir, "$R $D/p --data $D/t.bin --steps 2 --quiet --checkpoint $D/c --every 1 --watchdog 10 --save $D/out", rank, 1 + rank,
-              e2e_quick() ? 7 : 3,
+              test_whole() ? 3 : 7,
               "for w in $D/c/step-*/ $D/out/; do test ! -e $w/model.safetensors || "
               "$R $D/p --data $D/t.bin --init $w --steps 1 --quiet || exit 1; done");
 }

@@ -223,6 +223,6 @@ void suite_origin_drawn(void)
 {
     CU_pSuite s = CU_add_suite("origin_drawn", NULL, NULL);
     CU_add_test(s, "drawn layouts come from their decisions", test_layouts);
-    if (e2e_quick() || (getenv("ORIGIN") && *getenv("ORIGIN")))
+    if (test_quick() || (getenv("ORIGIN") && *getenv("ORIGIN")))
         CU_add_test(s, "worked examples come from their inputs", test_examples);
 }

@@ -39,7 +39,7 @@ static void test_pages(void)
          PLAN("a", "plans/tiny-llama/model.llm", "cpu8", "")
              PLAN("b", "plans/tiny-llama/model.llm", "cpu8", "--set recompute=full"));
     page(dir, "$D/moe", PLAN("moe", "plans/tiny-moe/model.llm", "cpu16", ""));
-    if (e2e_quick())
+    if (test_quick())
         return;
     page(dir, "$D/dualpipe", PLAN("dualpipe", "plans/gpt3-175b/model.llm", "h100-1024", "--set schedule=dualpipe --set 'batch=256 sequences'"));
     page(dir, "$D/vpp", PLAN("vpp", "plans/gpt3-175b/model.llm", "h100-1024", "--set vpp=3 --set 'batch=256 sequences'"));

@@ -148,7 +148,7 @@ static const char *from_step(const struct bench *b, int step, int steps)
 
 static void check_own(struct bench *b, uint64_t seed, uint64_t *state, const struct plan *p, bool every)
 {
-    int steps = every ? LONG : STEPS, few = e2e_quick() ? 1 : 2;
+    int steps = every ? LONG : STEPS, few = test_whole() ? 2 : 1;
     if (shell(b, "rm -rf whole") || !write_plan(b, p, "own") ||
         run(b, "own", steps, "--checkpoint whole --every 1 --keep 0 --log whole.jsonl")) {
         blame(b, seed, p, "it does not run");

@@ -114,7 +114,7 @@ static void test_every_schedule(void)
         CU_ASSERT_FATAL(plan_and_train(alone[k], models[k], "--set gpus=1", ""));
     }
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (e2e_quick() && !rows[i].quick)
+        if (!test_whole() && !rows[i].quick)
             continue;
         const char *single = alone[strcmp(rows[i].model, "llama") != 0];
         snprintf(name, sizeof name, "schedules/%s", rows[i].name);

@@ -179,7 +179,7 @@ static void test_index(void)
     struct place p;
     begin(&p, "index", false);
     struct bytes b = take(&p, "checkpoint.json");
-    uint64_t stride = e2e_quick() ? 13 : 1;
+    uint64_t stride = test_quick() ? 13 : 1;
     for (uint64_t bit = 0; bit < 8 * b.n; bit += stride)
         flip(&p, &b, bit);
     for (size_t n = 0; n < b.n; n++) {

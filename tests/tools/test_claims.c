@@ -3,6 +3,8 @@
  * tables and this compiler give. Scripts of tests/bench/ do it and print what is wrong; quick runs, which may
  * be slow builds, leave the figures out. */
 
+#include "tests/draws.h"
+
 #include <CUnit/CUnit.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,16 +57,15 @@ static void test_spoilt(void)
 
 static void test_figures(void)
 {
-    const char *quick = getenv("LLMC_QUICK");
     char command[1024];
     snprintf(command, sizeof command,
              "PYTHONPYCACHEPREFIX=%s/pycache python3 tests/bench/accuracy.py --readme tests/bench/README.md --build %s "
              "--work %s/bench/claims",
              build(), build(), build());
-    if (!quick || !*quick) {
-        int status = system(command);
-        CU_ASSERT_EQUAL(status, 0);
-    }
+    if (!test_whole_or_skip())
+        return;
+    int status = system(command);
+    CU_ASSERT_EQUAL(status, 0);
 }
 
 void suite_claims(void);

@@ -74,7 +74,7 @@ static void test_known(void)
         if (!(ratio <= all[i].most) || (scattered > 0) != all[i].scattered)
             printf("\n    %s %s: arena %.3f of the live peak, %u rings scattered", all[i].model, decision_text(a, p->job, &p->decision), ratio,
                    scattered);
-        if (!e2e_quick() || i == 2)
+        if (test_whole() || i == 2)
             CU_ASSERT_EQUAL(verify_plan(a, p, false)->nviolations, 0);
         plan_close(p);
         arena_free(a);

@@ -4,6 +4,7 @@
 #include "compiler/cost/pipeline.h"
 #include "compiler/schedule/auto_feed.h"
 #include "compiler/simulate/simulate.h"
+#include "tests/draws.h"
 
 #include <CUnit/Basic.h>
 #include <math.h>
@@ -12,7 +13,11 @@
 
 #define MOST_STAGES 64
 #define MOST_RANKS 16
-#define VECTORS 500
+
+static uint32_t vectors(void)
+{
+    return test_draws(500, 120);
+}
 
 struct vector {
     struct decision d;
@@ -134,7 +139,7 @@ static void test_never_worse(void)
 {
     uint64_t state = 0x9e3779b97f4a7c15u, late = state;
     uint32_t compared = 0, better = 0;
-    for (int k = 0; k < VECTORS; k++) {
+    for (uint32_t k = 0; k < vectors(); k++) {
         struct arena *a = arena_new();
         struct vector x;
         double bound_s;
@@ -148,7 +153,7 @@ static void test_never_worse(void)
         better += step_s < formula_s * 0.999;
         arena_free(a);
     }
-    CU_ASSERT(compared > VECTORS / 4 && better > VECTORS / 2);
+    CU_ASSERT(compared > vectors() / 4 && better > vectors() / 2);
 }
 
 /* Without a cap: from below never above, and within 1 % of it.  What a short search or the quick bound leaves further
@@ -159,7 +164,7 @@ static void test_near_bound(void)
     uint64_t state = 0xd1342543de82ef95u ^ (seed ? strtoull(seed, NULL, 0) : 0);
     uint32_t within = 0, exact = 0;
     double worst = 0;
-    for (int k = 0; k < VECTORS; k++) {
+    for (uint32_t k = 0; k < vectors(); k++) {
         struct arena *a = arena_new();
         struct vector x;
         double bound_s;
@@ -177,8 +182,8 @@ static void test_near_bound(void)
         arena_free(a);
     }
     if (seed)
-        printf("\n    %u of %d within 1 %% of the bound, %u at it, worst %.2f %%\n", within, VECTORS, exact, 100 * worst);
-    CU_ASSERT(within == VECTORS);
+        printf("\n    %u of %u within 1 %% of the bound, %u at it, worst %.2f %%\n", within, vectors(), exact, 100 * worst);
+    CU_ASSERT(within == vectors());
 }
 
 static void even_vector(uint32_t p, uint32_t v, bool folds, uint32_t m, const double times[4], double room,

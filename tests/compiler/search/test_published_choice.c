@@ -8,6 +8,7 @@
 
 #include "compiler/search/search.h"
 #include "tests/compiler/random_plan.h"
+#include "tests/draws.h"
 
 #include <CUnit/Basic.h>
 #include <stdlib.h>
@@ -117,8 +118,7 @@ static void check(const struct row *r)
 
 static void test_published_choice(void)
 {
-    bool quick = getenv("LLMC_QUICK") && *getenv("LLMC_QUICK");
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i += quick ? 4 : 1)
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i += test_whole() ? 1 : 4)
         check(&rows[i]);
 }
 

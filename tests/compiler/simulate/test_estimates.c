@@ -359,7 +359,7 @@ static void test_whose_memory(void)
 {
     static const char *const stacks[] = {"megatron-2022", "megatron-core", "torch-fsdp"};
     uint32_t differ = 0, faster = 0;
-    for (uint64_t seed = 1; seed <= (e2e_quick() ? 40 : 200); seed++) {
+    for (uint64_t seed = 1; seed <= test_draws_usual(200, 60, 40); seed++) {
         struct arena *a = arena_new();
         struct sized_draw x;
         struct estimate own, other, its;
@@ -393,7 +393,7 @@ static void test_whose_memory(void)
 static void test_estimates(void)
 {
     uint64_t one = number("ESTIMATE", 0), first = one ? one : number("SEED", 1);
-    uint32_t draws = one ? 1 : (uint32_t)number("ESTIMATES", e2e_quick() ? 30 : 100), n = 0;
+    uint32_t draws = one ? 1 : (uint32_t)number("ESTIMATES", test_draws_usual(100, 100, 30)), n = 0;
     struct sample *samples = calloc(draws, sizeof *samples);
     for (uint32_t i = 0; i < draws; i++)
         n += try_draw(first + i, one, &samples[n]);

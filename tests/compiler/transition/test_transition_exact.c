@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { PAIRS = 300, FEW_PAIRS = 30, QUICK_PAIRS = 4, FAULTS = 100, FEW_FAULTS = 8, QUICK_FAULTS = 4, EACH = 4, ORDERS = 16 };
+enum { PAIRS = 300, FEW_PAIRS = 12, QUICK_PAIRS = 4, FAULTS = 100, FEW_FAULTS = 8, QUICK_FAULTS = 4, EACH = 4, ORDERS = 16 };
 
 struct tally {
     uint64_t pairs, lost, elements, ninsns;
