@@ -189,6 +189,16 @@ static void run_again(struct block *b, const struct experts *x, double forward_s
     b->out.again_s += x->share * dispatch_s;
 }
 
+/* Seconds of one pass through a layer of experts in which nothing runs: what its host does, and the counts it waits
+ * for. */
+static double fixed_s(const struct cost *c)
+{
+    const struct profile *p = c->profile;
+    bool nodes = c->ep.level > 0 && c->ep.level != COST_FLOOR;
+    double wait_us = nodes ? fmax(p->moe_wait_us, p->moe_meet_us) : p->moe_wait_us;
+    return 1e-6 * (p->moe_layer_us + (c->type->scale_up.span > 1 ? 0 : wait_us));
+}
+
 void block_experts(struct block *b, const struct opr *o)
 {
     const struct cost *c = b->c;
@@ -201,7 +211,7 @@ void block_experts(struct block *b, const struct opr *o)
     struct experts x = {.again = again && !inside};
     x.unread = x.again && b->plan.unread[o - b->e->oprs];
     price_products(b, o, moved, routed, &x);
-    x.fixed_s = 1e-6 * p->moe_layer_us + (c->type->scale_up.span > 1 ? 0 : 1e-6 * p->moe_wait_us);
+    x.fixed_s = fixed_s(c);
     double dispatch = cost_travel_s(c, m, &x.to, &x.from);
     cost_emitted_ways(c, m, &x.to, &x.from);
     double forward = x.act + x.fixed_s, backward = x.weigh + x.act_back + x.biases[0] + x.biases[1] + x.fixed_s;

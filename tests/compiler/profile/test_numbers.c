@@ -63,6 +63,29 @@ static void test_others(void)
     }
 }
 
+/* Between nodes the longer of two waits counts, within one the host's alone. */
+static void test_waits(void)
+{
+    static const struct {
+        const char *situation, *other; /* the case that the situation is of; what changes nothing there */
+    } cases[] = {{"moe_meet_us", "moe_wait_us"}, {"moe_wait_us", "moe_meet_us"}};
+    uint32_t found = 0;
+    for (size_t k = 0; k < ARRAY_LEN(cases); k++)
+        for (size_t i = 0; i < numbers_n; i++) {
+            if (strcmp(numbers_all[i].param, cases[k].situation) != 0)
+                continue;
+            struct arena *a = arena_new();
+            struct seen b = numbers_situation(a, &numbers_all[i]);
+            *PROFILE_PARAM(&b.profile, profile_param(cases[k].situation)) = 1000;
+            numbers_look(&b);
+            CU_ASSERT_EQUAL(numbers_with(&b, cases[k].other, 1000)->e.compute_s, b.e.compute_s);
+            CU_ASSERT_EQUAL(numbers_with(&b, cases[k].other, 1100)->e.compute_s > b.e.compute_s, k == 0);
+            arena_free(a);
+            found++;
+        }
+    CU_ASSERT_EQUAL(found, 2);
+}
+
 /* What prices instructions changes the simulated step of an emitted plan as it changes the estimate. */
 static void test_plans(void)
 {
@@ -168,6 +191,7 @@ void suite_profile_numbers(void)
     CU_pSuite s = CU_add_suite("profile_numbers", NULL, NULL);
     CU_add_test(s, "every parameter changes what its meaning says", test_changes);
     CU_add_test(s, "no parameter changes what it is not about", test_others);
+    CU_add_test(s, "waits within a node and between nodes", test_waits);
     CU_add_test(s, "an emitted plan's step changes as the estimate", test_plans);
     CU_add_test(s, "sequence parallelism where nobody speaks of it", test_sequence_parallel);
     CU_add_test(s, "the largest ZeRO that is looked for", test_zero_most);
