@@ -16,6 +16,11 @@ bool test_whole(void)
     return !test_quick() && draws && !strcmp(draws, "all");
 }
 
+bool test_usual(void)
+{
+    return !test_quick() && !test_whole();
+}
+
 bool test_whole_or_skip(void)
 {
     if (!test_whole())

@@ -13,6 +13,7 @@ uint32_t test_draws(uint32_t all, uint32_t few);
 uint32_t test_draws_usual(uint32_t all, uint32_t usual, uint32_t few);
 bool test_whole(void);         /* the largest of the sizes, for cases that take long */
 bool test_whole_or_skip(void); /* the same; if not, the running test is skipped, with that for its reason */
+bool test_usual(void);         /* the one between, which may leave out what sanitizers should see */
 bool test_quick(void);         /* the smallest */
 
 #endif

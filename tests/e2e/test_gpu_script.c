@@ -15,11 +15,11 @@ static char text[1 << 17];
 static void test_dry(void)
 {
     char out[E2E_PATH + 64], path[E2E_PATH + 64];
+    if (!test_whole_or_skip())
+        return;
     const char *b = e2e_build();
     snprintf(path, sizeof path, "%s/tests/fake/llmrun-fake.so", b);
     bool built = !access(path, R_OK), python = built && !system("python3 -c 'import json' >/dev/null 2>&1");
-    if (!test_whole_or_skip())
-        return;
     if (!python) {
         if (!built)
             test_skip("%s was not built", path);

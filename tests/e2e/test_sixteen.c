@@ -58,7 +58,7 @@ static void test_dense(void)
 static void test_experts(void)
 {
     char dir[E2E_PATH];
-    if (!test_whole_or_skip())
+    if (test_usual() && !test_whole_or_skip())
         return;
     e2e_folder(dir, "sixteen/experts");
     CU_ASSERT_EQUAL_FATAL(

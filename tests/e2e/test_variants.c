@@ -108,7 +108,7 @@ static void check_variant(size_t i)
     CU_ASSERT_FATAL(write_model(path, i));
     CU_ASSERT_FATAL(run_layout(folder, 0, &alone));
     for (size_t layout = 1; layout < nlayouts; layout++) {
-        if (!test_whole() && layout != 1 + i % (nlayouts - 1))
+        if (test_usual() && layout != 1 + i % (nlayouts - 1))
             continue;
         CU_ASSERT_FATAL(run_layout(folder, layout, &split));
         CU_ASSERT_EQUAL_FATAL(split.steps, STEPS);

@@ -16,7 +16,7 @@
 
 static uint32_t vectors(void)
 {
-    return test_draws(500, 120);
+    return test_draws_usual(500, 120, 500);
 }
 
 struct vector {
