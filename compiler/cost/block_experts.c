@@ -195,7 +195,7 @@ static double fixed_s(const struct cost *c)
 {
     const struct profile *p = c->profile;
     bool nodes = c->ep.level > 0 && c->ep.level != COST_FLOOR;
-    double wait_us = nodes ? fmax(p->moe_wait_us, p->moe_meet_us) : p->moe_wait_us;
+    double wait_us = p->moe_wait_us * (nodes ? 1 : p->graph_wait);
     return 1e-6 * (p->moe_layer_us + (c->type->scale_up.span > 1 ? 0 : wait_us));
 }
 

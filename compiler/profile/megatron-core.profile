@@ -4,8 +4,7 @@
 # sp_backward_hidden, cp_attention, ep_shown, pp_shown, dp_shown, stolen.  `make bench-accuracy` prints how many rows feel each; what
 # fewer than ten feel is not fitted but has its default.
 # Set by hand: full recomputation and stages as in Megatron-Core's sources; tokens once per node as DeepEP and HybridEP send them;
-# each chunk's gradients as they are whole (overlap_grad_reduce); moe_meet_us as moe_wait_us, since graphs that save the latter
-# within a node (623 to 484 ms) save nothing between two (41.4 to 42.0 s; Megatron-Bridge, skills/nemo-mbridge-perf-cuda-graphs).
+# each chunk's gradients as they are whole (overlap_grad_reduce).
 # Memory, by hand: the loss in fp32, the head's gradient whole in half precision, and one tensor of each weight's shape, as
 # Transformer Engine keeps; reserved above allocated as in 36 runs on B200 where both are known.
 matmul_sm90              0.975
@@ -21,7 +20,6 @@ recompute_whole          1
 host_op_us               44
 moe_layer_us             114
 moe_wait_us              1.01e+03
-moe_meet_us              1.01e+03
 step_overhead_ms         23.5
 straggle                 0.0029
 tp_shown                 0.782

@@ -2,6 +2,9 @@
 # Fitted by tests/bench/fit.py to 298 published runs: matmul_*, attention_*, stream_traffic, quantize_traffic, loss_passes,
 # step_overhead_ms, straggle, dp_shown, stolen.  `make bench-accuracy` prints how many rows feel each parameter; what fewer than ten
 # feel is not fitted but has its default.
+# The speed of attention is FlashAttention-2's on Ampere and 3's on Hopper.  The fit starts from what these stacks had: Triton's,
+# 1.3 to 2.5 times slower than version 2, and version 1 up to PyTorch 2.2, half as fast (Dao 2023, abstract and section 4.1); on
+# Hopper version 2, 1.5 to 2 times slower than version 3 (Shah et al. 2024, abstract).
 # Memory, by hand so that 44 runs of torchtitan, nanotron and KempnerForge come out: the sharded parameters are the masters;
 # cross entropy in fp32 (logits, log-softmax and the gradients of both) over whole logits, fused and split where memory is
 # short; every second product recomputed.

@@ -61,10 +61,10 @@ static void test_drawn(void)
         return;
     drawn("gpt2-124m", "h200x1", 300);
     drawn("tiny-moe", "cpu16", 220);
-    drawn("llama3-8b", "h100x8", 70);
-    drawn("mixtral-8x7b", "h100-1024", 70);
     if (!test_whole())
         return;
+    drawn("llama3-8b", "h100x8", 70);
+    drawn("mixtral-8x7b", "h100-1024", 70);
     drawn("llama3-70b-fsdp", "tpu-v5p", 200);
     drawn("llama3-70b", "a100-1024", 70);
     drawn("llama3-405b", "meta-24k-roce", 35);

@@ -94,7 +94,7 @@ static void test_maxtext_tpus(void)
 
 static void test_torch_csv(void)
 {
-    read_back("torch_csv", 200, 36, "");
+    read_back("torch_csv", 200, 13, "");
 }
 
 static void test_hosts(void)

@@ -114,7 +114,7 @@ def main():
     text = Path("plans/tiny-llama/model.llm").read_text()
     (o.work / "model.llm").write_text(re.sub(r"repeat \d+", "repeat 16", text))
     while told + refused < o.draws and tried < 20 * o.draws:
-        schedule = SCHEDULES[tried % len(SCHEDULES)]
+        schedule = SCHEDULES[(told + refused) % len(SCHEDULES)] # the next once a plan of this one is there
         tried += 1
         pins = draw(r, schedule)
         sets = [w for pin in pins for w in ("--set", pin)]

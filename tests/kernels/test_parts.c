@@ -20,12 +20,15 @@ static int64_t sequence_of(int64_t row, int64_t rows, int64_t parts, int64_t seq
     return row % (rows / parts) / sequence;
 }
 
-/* operands and attributes of either instruction */
+enum { MOST_ROWS = 160 };
+
+/* operands and attributes of either instruction; places and sequences of rows of q, of k */
 struct call {
     const double *q, *k, *v;
     uint32_t t, u;
     int64_t heads, kv, head, value, sequence, window, parts, kparts, first, shift, kfirst, kshift, alibi, first_head;
     double scale, softcap;
+    int64_t qat[MOST_ROWS], kat[MOST_ROWS], qof[MOST_ROWS], kof[MOST_ROWS];
 };
 
 #define CALL(s, op)                                                                                          \
@@ -36,15 +39,26 @@ struct call {
             INT_ATTR(s, op, parts), INT_ATTR(s, op, kparts), INT_ATTR(s, op, first), INT_ATTR(s, op, shift), \
             INT_ATTR(s, op, kfirst), INT_ATTR(s, op, kshift), INT_ATTR(s, op, alibi),                        \
             INT_ATTR(s, op, first_head), REAL_ATTR(s, op, scale),                                            \
-            REAL_ATTR(s, op, softcap)                                                                        \
+            REAL_ATTR(s, op, softcap), {0}, {0}, {0}, {0}                                                    \
     }
+
+static void find_places(struct call *c)
+{
+    CU_ASSERT_FATAL(c->t <= MOST_ROWS && c->u <= MOST_ROWS);
+    for (uint32_t i = 0; i < c->t; i++) {
+        c->qat[i] = place(i, c->t, c->parts, c->sequence, c->first, c->shift);
+        c->qof[i] = sequence_of(i, c->t, c->parts, c->sequence);
+    }
+    for (uint32_t j = 0; j < c->u; j++) {
+        c->kat[j] = place(j, c->u, c->kparts, c->sequence, c->kfirst, c->kshift);
+        c->kof[j] = sequence_of(j, c->u, c->kparts, c->sequence);
+    }
+}
 
 static bool sees(const struct call *c, uint32_t i, uint32_t j)
 {
-    int64_t p = place(i, c->t, c->parts, c->sequence, c->first, c->shift);
-    int64_t r = place(j, c->u, c->kparts, c->sequence, c->kfirst, c->kshift);
-    return sequence_of(i, c->t, c->parts, c->sequence) == sequence_of(j, c->u, c->kparts, c->sequence) &&
-           r <= p && (!c->window || r > p - c->window);
+    int64_t p = c->qat[i], r = c->kat[j];
+    return c->qof[i] == c->kof[j] && r <= p && (!c->window || r > p - c->window);
 }
 
 /* after scale and soft cap, before biases */
@@ -60,9 +74,7 @@ static double capped(const struct call *c, uint32_t i, uint32_t j, uint32_t h)
 
 static double score(const struct call *c, uint32_t i, uint32_t j, uint32_t h)
 {
-    int64_t ahead = place(j, c->u, c->kparts, c->sequence, c->kfirst, c->kshift) -
-                    place(i, c->t, c->parts, c->sequence, c->first, c->shift);
-    return capped(c, i, j, h) + (double)ahead * harness_slope(c->alibi, c->first_head + h);
+    return capped(c, i, j, h) + (double)(c->kat[j] - c->qat[i]) * harness_slope(c->alibi, c->first_head + h);
 }
 
 /* log-sum-exp of a row and head; out: head numbers, or NULL */
@@ -87,6 +99,7 @@ static double attend(const struct call *c, uint32_t i, uint32_t h, double *out)
 static void ref_part(struct sample *s)
 {
     struct call c = CALL(s, ATTENTION_PART);
+    find_places(&c);
     for (uint32_t i = 0; i < c.t; i++)
         for (uint32_t h = 0; h < c.heads; h++)
             s->v[OPND(ATTENTION_PART, lse)][i * c.heads + h] =
@@ -98,6 +111,7 @@ static void exact_output(struct sample *s)
 {
     struct call c = CALL(s, ATTENTION_PART_I);
     double *o = s->v[OPND(ATTENTION_PART_I, o)];
+    find_places(&c);
     for (uint32_t i = 0; i < c.t; i++)
         for (uint32_t h = 0; h < c.heads; h++) {
             double *at = o + (i * c.heads + h) * c.value, e = exp(attend(&c, i, h, at));
@@ -124,6 +138,7 @@ static double objective(const struct sample *s)
 {
     struct call c = CALL(s, ATTENTION_PART_I);
     double sum = 0, out[16];
+    find_places(&c);
     for (uint32_t i = 0; i < c.t; i++)
         for (uint32_t h = 0; h < c.heads; h++) {
             double e = exp(attend(&c, i, h, out));
@@ -157,6 +172,7 @@ static void add_pair(struct sample *s, const struct call *c, uint32_t i, uint32_
 static void formula(struct sample *s)
 {
     struct call c = CALL(s, ATTENTION_PART_I);
+    find_places(&c);
     for (uint32_t k = 0; k < 3; k++)
         memset(s->v[k], 0, (size_t)s->rows[k] * s->cols[k] * sizeof(double));
     for (uint32_t i = 0; i < c.t; i++)

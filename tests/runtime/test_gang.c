@@ -128,7 +128,7 @@ static void expect_all(const struct tally *n)
 static void run_plans(enum trial_kind kind)
 {
     struct tally all = {0};
-    uint64_t first = getenv("GANG") ? strtoull(getenv("GANG"), NULL, 10) : 1, n = getenv("GANG") ? 1 : test_draws(100, 12);
+    uint64_t first = getenv("GANG") ? strtoull(getenv("GANG"), NULL, 10) : 1, n = getenv("GANG") ? 1 : test_draws_usual(100, 8, 12);
     for (uint64_t seed = first; seed < first + n; seed++) {
         struct arena *a = arena_new();
         struct plan *p = draw_plan(a, seed, kind == TRIAL_NCCL ? 1000 : 0);

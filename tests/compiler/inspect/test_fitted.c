@@ -98,7 +98,7 @@ static void view_explain(struct asked *q, uint32_t width, FILE *out)
 
 static void view_sweep(struct asked *q, uint32_t width, FILE *out)
 {
-    static const char *const sweeps[] = {"tp=1,2,16", "zero=0,1"}, *const sets[] = {"vpp=8", "batch=64 sequences"};
+    static const char *const sweeps[] = {"tp=1,16", "zero=0,1"}, *const sets[] = {"vpp=8", "batch=64 sequences"};
     const struct sweep_options o = {
         .model = "plans/llama3-8b/model.llm", .sets = sets, .nsets = 2, .sweeps = sweeps, .nsweeps = 2, .budget = 500, .width = width};
     sweep(q->a, diag_new(q->a), q->topo, &o, out);

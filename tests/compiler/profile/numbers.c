@@ -228,6 +228,10 @@ static double by_layer_us(const struct seen *b, double from, double to, double i
     (void)item;
     return microbatches(b) * LAYERS * 2 * 1e-6 * (to - from);
 }
+static double by_layer_wait(const struct seen *b, double from, double to, double item)
+{
+    return by_layer_us(b, from * b->profile.moe_wait_us, to * b->profile.moe_wait_us, item);
+}
 static double by_ms(const struct seen *b, double from, double to, double item)
 {
     (void)b, (void)item;
