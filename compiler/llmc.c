@@ -32,6 +32,7 @@ static enum status compile_searched(struct arena *a, struct diag *d, struct job 
     double start = now_s();
     uint32_t top = !o->top ? COMPILE_TOP : o->top < PLAN_MOST_TOP ? (uint32_t)o->top : PLAN_MOST_TOP;
     compile_progress(o, "searching");
+    diag_show_progress(d, o->progress);
     struct search_result *found = search(a, d, job, topo, top, o->budget, true);
     double seconds = now_s() - start;
     if (result)

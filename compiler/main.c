@@ -34,6 +34,7 @@ int main(int argc, char **argv)
     const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM");
     struct command c = {.arena = arena_new(), .options = &o};
     c.diag = diag_new(c.arena);
+    diag_show_progress(c.diag, !o.quiet && isatty(STDERR_FILENO) && !getenv("CI"));
     c.colour = isatty(STDERR_FILENO) && !(no_colour && *no_colour) && !(term && !strcmp(term, "dumb"));
     enum status s = STATUS_USAGE;
     if (o.version)

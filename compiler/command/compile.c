@@ -145,8 +145,7 @@ enum status command_plan(struct command *c)
         return command_fail(c, s, error.text);
     TRY(command_read(c, &job, &topo));
     TRY(try_launch(c, job));
-    bool quiet = o->quiet || !isatty(STDERR_FILENO) || getenv("CI");
-    struct compile_options options = {.top = o->top, .budget = o->budget, .progress = !quiet};
+    struct compile_options options = {.top = o->top, .budget = o->budget, .progress = diag_shows_progress(c->diag)};
     s = compile_job(c->arena, c->diag, job, topo, &options, &p, &v);
     if (v && v->nviolations) {
         verdict_print(v, NULL, stderr);

@@ -48,8 +48,11 @@ enum status command_estimate(struct command *c)
         return command_diagnose(c, s);
     struct target_best *targets = NULL;
     struct estimate_more more = {.plan = f.plan, .formulas = o->formulas};
-    if (!job->wishes.targeted)
+    if (!job->wishes.targeted) {
+        diag_progress(c->diag, "searching for other targets");
         more.ntargets = search_targets(c->arena, job, topo, TARGETS_BUDGET, &targets);
+        diag_progress(c->diag, "%s", "");
+    }
     more.targets = targets;
     if (o->json) {
         struct strbuf json = {0};
@@ -80,11 +83,12 @@ enum status command_explain(struct command *c)
         TRY(command_read(c, &job, &topo));
         job->price = o->price;
         const struct job asked = *job;
-        const struct compile_options bounds = {.budget = o->budget};
+        const struct compile_options bounds = {.budget = o->budget, .progress = diag_shows_progress(c->diag)};
         if (compile_best(c->arena, diag_new(c->arena), job, topo, &bounds, &p, NULL) != STATUS_OK) {
             p = NULL; /* explained is what cannot be emitted, or why there is nothing */
             *job = asked;
         }
+        compile_progress(&bounds, "");
         c->plans[0] = p;
     } else {
         if (o->nsets)

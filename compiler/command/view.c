@@ -44,8 +44,7 @@ enum status command_check(struct command *c)
     c->plans[0] = p;
     if (c->options->execute) {
         struct execution e;
-        const struct execute_options o = {c->options->full,
-                                          !c->options->quiet && isatty(STDERR_FILENO) && !getenv("CI")};
+        const struct execute_options o = {c->options->full, diag_shows_progress(c->diag)};
         s = execute_plan(c->arena, c->options->args[0], p, &o, &e, &error);
         if (s != STATUS_OK)
             return command_fail(c, s, error.text);

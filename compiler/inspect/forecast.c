@@ -114,11 +114,13 @@ static struct search_result *beyond_plans(struct arena *a, const struct job *job
 enum status forecast(struct arena *a, struct diag *d, struct job *job, struct topo *topo, uint32_t top, uint64_t budget,
                      struct forecast *out)
 {
-    const struct compile_options options = {.top = top > COMPILE_TOP ? top : COMPILE_TOP, .budget = budget};
+    const struct compile_options options = {
+        .top = top > COMPILE_TOP ? top : COMPILE_TOP, .budget = budget, .progress = diag_shows_progress(d)};
     const struct job asked = *job; /* compiling turns it into one whose memory is llmrun's */
     struct diag *own = diag_new(a);
     *out = (struct forecast){0};
     enum status s = compile_best(a, own, job, topo, &options, &out->plan, &out->found);
+    compile_progress(&options, "");
     if (s == STATUS_NO_PLAN) {
         struct search_result *r = beyond_plans(a, &asked, topo, top, budget);
         if (r) {

@@ -209,6 +209,7 @@ enum status sweep(struct arena *a, struct diag *d, struct topo *topo, const stru
             rows[i].value[k] = lists[k].values.at[rest % lists[k].values.n];
             sets[o->nsets + k] = arena_printf(a, "%s=%s", lists[k].key, rows[i].value[k]);
         }
+        diag_progress(d, "row %zu of %zu", i + 1, n);
         int got = sweep_row(a, topo, o, sets, &rows[i], &estimate);
         refused += got < 0;
         found += got > 0;
@@ -217,6 +218,7 @@ enum status sweep(struct arena *a, struct diag *d, struct topo *topo, const stru
         if (refused == n) /* then the last refusal stands for all, in full */
             job_read(a, d, o->model, sets, o->nsets + o->nsweeps);
     }
+    diag_progress(d, "%s", "");
     if (refused < n && o->json)
         fputs(json.text, out);
     struct fitted f;

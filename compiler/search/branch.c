@@ -21,11 +21,15 @@
 #include "compiler/search/leaves.h"
 #include "compiler/search/passes.h"
 
+#include "compiler/support/diag.h"
 #include "compiler/support/heap.h"
+#include "compiler/support/units.h"
 
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
+#define TELL_S 0.2        /* seconds between two words of how far it is */
 enum { CLIMB_SHARE = 5 }; /* 1/CLIMB_SHARE of the first budget is spent after a search that was cut short */
 #define NEAR_ENOUGH 0.01  /* a gap for which no more than the least work is done, */
 /* and one for which no more than a quarter of the whole is done, since finalists close the rest */
@@ -553,6 +557,25 @@ static uint64_t most_work(const struct searching *s, double bound)
     return s->most / 4 > s->budget ? s->most / 4 : s->budget;
 }
 
+/* Says how far the search is, some times a second. */
+static void tell(struct searching *s, double bound)
+{
+    struct timespec t;
+    if (!s->diag || !diag_shows_progress(s->diag))
+        return;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    double now_s = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec, best = search_best(s);
+    if (now_s < s->told_s + TELL_S)
+        return;
+    s->told_s = now_s;
+    struct units_text evaluations = units_show_commas(s->result->spent), most = units_show_commas(s->most);
+    if (isinf(best))
+        diag_progress(s->diag, "searching: %s evaluations, no plan so far", evaluations.s);
+    else
+        diag_progress(s->diag, "searching: %s evaluations of at most %s, at most %.1f %% from the best", evaluations.s,
+                      most.s, 100 * fmax(0, 1 - bound / best));
+}
+
 void search_branch(struct searching *s)
 {
     bool again = false;
@@ -561,6 +584,7 @@ void search_branch(struct searching *s)
     while (s->heap.n) {
         struct node x = s->heap.at[0];
         struct search_result *r = s->result;
+        tell(s, x.bound);
         if (x.kind == NODE_MESH && s->meshes.at[x.index].dead && r->ncandidates) {
             search_pop(s); /* if nothing fits, a dead mesh may have the closest miss */
             r->removed[REMOVED_MEMORY]++;

@@ -307,6 +307,8 @@ bool search_run(struct searching *s, struct diag *d)
     if (!search_prepare(s, d))
         return false;
     search_branch(s);
+    if (s->diag)
+        diag_progress(s->diag, "timing the best that were found");
     search_finalists(s);
     certify(s);
     return true;
@@ -336,6 +338,7 @@ static struct searching *search_anything(struct searching *s)
 {
     struct searching *x = ARENA_NEW(s->arena, struct searching);
     *x = (struct searching){.arena = s->arena,
+                            .diag = s->diag,
                             .job = s->job,
                             .topo = s->topo,
                             .emit_only = s->emit_only,
@@ -357,6 +360,7 @@ struct search_result *search(struct arena *a, struct diag *d, const struct job *
     first = first < most ? first : most;
     struct searching *s = ARENA_NEW(a, struct searching);
     *s = (struct searching){.arena = a,
+                            .diag = d,
                             .job = job,
                             .topo = topo,
                             .emit_only = emit_only,

@@ -149,6 +149,8 @@ struct node {
 };
 struct searching {
     struct arena *arena;
+    const struct diag *diag; /* is told how far the search is; NULL: nobody is */
+    double told_s;           /* when, by a clock */
     const struct job *job;
     const struct topo *topo;
     bool emit_only, anything; /* struct space */

@@ -36,6 +36,7 @@ struct diag {
     struct message dropped;             /* takes the completions of a message that is not kept */
     struct message *last;
     int errors, warnings;
+    bool progress;
 };
 
 struct diag *diag_new(struct arena *a)
@@ -44,6 +45,27 @@ struct diag *diag_new(struct arena *a)
     d->arena = a;
     d->last = &d->dropped;
     return d;
+}
+
+void diag_show_progress(struct diag *d, bool shown)
+{
+    d->progress = shown;
+}
+
+bool diag_shows_progress(const struct diag *d)
+{
+    return d->progress;
+}
+
+void diag_progress(const struct diag *d, const char *fmt, ...)
+{
+    if (!d->progress)
+        return;
+    va_list ap;
+    va_start(ap, fmt);
+    fputs("\r\033[K", stderr);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
 }
 
 static void note_source(struct diag *d, const struct source *s)

@@ -36,6 +36,12 @@ struct diag;
 
 struct diag *diag_new(struct arena *a);
 
+/* What long work is at, on stderr, in a line that the next one overwrites and an empty one ends; for those who asked.
+ */
+void diag_show_progress(struct diag *d, bool shown);
+bool diag_shows_progress(const struct diag *d);
+void diag_progress(const struct diag *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
 /* Start a message.  code is a short stable word for --json, such as "unknown-word". */
 void diag_error(struct diag *d, struct span at, const char *code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));

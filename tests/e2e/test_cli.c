@@ -70,6 +70,12 @@ static void test_fine(void)
         {"$L fmt $M", 0, NULL},
         {"$L topo show $C", 0, NULL},
         {"$L estimate $M $C", 0, NULL},
+        /* what long work is at, for a person at a terminal alone, and gone in the end */
+        {"env -u CI script -qec \"$L estimate $M $C\" /dev/null | tr '\\r' '\\n' >$D/seen; grep -q 'searching' $D/seen && "
+         "grep -q 'lowering' $D/seen && grep -A1 'other targets' $D/seen | tail -n 1 | grep -q '^.\\[K.* on 8 of 8 '",
+         0, NULL},
+        {"script -qec \"$L estimate $M $C -q\" /dev/null | { ! grep -q searching; }", 0, NULL},
+        {"env -u CI script -qec \"$L estimate $M $C --sweep tp=1,2\" /dev/null | grep -q 'row 2 of 2'", 0, NULL},
         {"$L estimate $M $C --set 'tp<=1' --set pp=1 --set dp=1", 0, NULL},
         {"$L estimate $M $C --set profile=torch-fsdp", 0, NULL},
         {"$L estimate $M $C --sweep tp=1,2", 0, NULL},
