@@ -27,6 +27,8 @@ bool search_alike(const struct decision *x, const struct decision *y);
 bool search_found(const struct searching *s);
 /* Counts x, which does not fit, and remembers it if it is the closest miss. */
 void search_too_full(struct searching *s, const struct candidate *x);
+/* bytes of a rank from which on it is of no interest: the memory, or, as long as nothing is found, the closest miss */
+uint64_t search_miss_bytes(const struct searching *s);
 
 /* count.c: counts an evaluated configuration of the space, once; computes the sizes of the space when the search is
  * over */

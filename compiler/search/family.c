@@ -72,8 +72,10 @@ static bool may_fit(struct searching *s, struct cost *c, const struct search_sha
         return false;
     }
     cost_rooms_init(&rooms, c, &h->shape);
-    cost_rooms_fullest(&rooms, UINT64_MAX, &x->estimate);
-    search_too_full(s, x);
+    if (cost_rooms_fullest(&rooms, search_miss_bytes(s), &x->estimate))
+        search_too_full(s, x);
+    else
+        s->result->removed[REMOVED_MEMORY]++;
     return false;
 }
 
@@ -508,6 +510,10 @@ void search_open_family(struct searching *s, uint32_t index, cell_taker take, vo
     const struct states *states = search_states(s, f);
     struct class_row x;
     x.end = 0;
+    if (!search_found(s) && !find_alive(s, f)) { /* where nothing fits, no bound on time is worth computing */
+        s->result->removed[REMOVED_MEMORY] += (uint64_t)s->space.nschedules * states->n;
+        return;
+    }
     for (uint32_t k = 0; k < s->space.nschedules && states->n; k++) {
         if (!schedule_hopes(s, f, k)) {
             s->result->removed[REMOVED_BOUND]++;

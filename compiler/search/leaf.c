@@ -36,7 +36,7 @@ void search_too_full(struct searching *s, const struct candidate *x)
     r->has_closest = true;
 }
 
-static uint64_t search_miss_bytes(const struct searching *s)
+uint64_t search_miss_bytes(const struct searching *s)
 {
     const struct search_result *r = s->result;
     if (search_found(s))
