@@ -6,6 +6,7 @@
  * The last line counts tests, not assertions: "N passed, N failed", and ", N skipped" behind it where there are
  * such.  Exit 1 on any failure, and where no test ran. */
 
+#include "runtime/device.h"
 #include "tests/skip.h"
 
 #include <CUnit/Basic.h>
@@ -264,6 +265,7 @@ static unsigned find_wanted(const char *what, bool *wanted)
 
 int main(int argc, char **argv)
 {
+    device_cpu_tune(argv); /* as llmrun does: products within this process are its own, bit by bit */
     bool wanted[NSUITES];
     const char *jobs = getenv("LLMC_JOBS");
     long njobs = jobs ? strtol(jobs, NULL, 10) : 1;
