@@ -198,7 +198,7 @@ $(B)/kernels/%.o: OPT += -O3 -fno-trapping-math -fno-math-errno
 # a search is millions of short sums and square roots: a third of its time; placing and proving gain a twentieth
 $(B)/compiler/%.o: OPT += -O3 -fno-math-errno
 # tests are compiled oftener than they compute
-$(B)/tests/%.o: OPT += -O1
+$(B)/tests/%.o $(B)/emulated/%.o: OPT += -O1
 
 $(B)/%.o: %.c | $(B)/.deps
 	$(Q)mkdir -p $(@D); echo "  CC  $<"; $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
