@@ -168,7 +168,7 @@ static uint32_t slice(struct export *x)
 }
 
 /* innermost first: each axis takes what it can of a slice */
-static void write_axes(struct export *x, const struct decision *d, const struct axis_size *axes, uint32_t n)
+static void write_axes(struct export *x, const struct axis_size *axes, uint32_t n)
 {
     uint32_t left = slice(x);
     for (uint32_t i = 0; i < n; i++) {
@@ -177,15 +177,12 @@ static void write_axes(struct export *x, const struct decision *d, const struct 
                       axes[i].size / inside);
         left /= inside;
     }
-    if (left > 1 && d->nnodes)
-        export_refuse(x, "axes that do not fill a node of GPUs, or a slice of TPUs");
 }
 
 /* What types.py asks of the context axis ("context_parallel_strategy"), which attention goes with it, and whether it
  * goes with packed documents: on GPUs Transformer Engine's, on TPUs Tokamax's for rings and exchanges of heads. */
 static void write_context(struct export *x, const struct decision *d)
 {
-    const struct attn *a = &x->job->model.layers[0]->attn;
     uint64_t cp = d->cp, sequence = x->job->train.sequence;
     bool tpus = on_tpus(x), ring = d->context == CONTEXT_RING, heads = d->context == CONTEXT_ALL_TO_ALL;
     if (!tpus)
@@ -195,8 +192,8 @@ static void write_context(struct export *x, const struct decision *d)
         return;
     if (heads && !tpus)
         export_refuse(x, "context all_to_all on GPUs");
-    else if (heads && (cp > slice(x) || a->heads % cp || a->kv % cp || a->kv == 1))
-        export_refuse(x, "context all_to_all between slices, or with heads that cp does not divide");
+    else if (heads && cp > slice(x)) /* heads that cp does not divide are in no plan */
+        export_refuse(x, "context all_to_all between slices");
     if (ring && tpus && (cp % 2 || sequence % (cp * cp)))
         export_refuse(x, "rings of an odd cp, or of sequences that its square does not divide, on TPUs");
     if (tpus && (ring || heads))
@@ -237,7 +234,7 @@ static void write_layout(struct export *x, const struct train *t, const struct d
     refuse_layout(x, d, data, fsdp);
     strbuf_printf(&x->text, "per_device_batch_size: %s\ngradient_accumulation_steps: %u\n",
                   export_real(x, (double)t->batch / passes / d->gpus_used), passes);
-    write_axes(x, d, axes, ARRAY_LEN(axes));
+    write_axes(x, axes, ARRAY_LEN(axes));
     strbuf_printf(&x->text, "shard_optimizer_over_data: %s\noptimizer_memory_host_offload: %s\nremat_policy: %s\n",
                   d->zero == 1 ? "true" : "false", x->job->wishes.offload & OFFLOAD_OPTIMIZER ? "true" : "false",
                   d->recompute == RECOMPUTE_FULL        ? "full"

@@ -175,21 +175,26 @@ static bool same_attention(const struct attn *a, const struct attn *b)
            a->scale == b->scale && a->softcap == b->softcap && same_rope(&a->rope, &b->rope);
 }
 
+/* latent attention has yarn alone, and other attention all but yarn (gpt_model.py, multi_latent_attention.py) */
 static void stretching(struct export *x, const struct attn *a, const struct rope *r)
 {
-    if (r->scaling == ROPE_LLAMA3 && r->low == 1 && r->high == 4 && r->original == 8192)
+    bool latent = a->kind == ATTN_MLA;
+    if (r->scaling == ROPE_PLAIN)
+        return;
+    if (r->scaling == ROPE_LLAMA3 && !latent && r->low == 1 && r->high == 4 && r->original == 8192) {
         real(x, F_llama_factor, r->factor);
-    else if (r->scaling == ROPE_LINEAR && r->factor == floor(r->factor))
+    } else if (r->scaling == ROPE_LINEAR && !latent && r->factor == floor(r->factor)) {
         say(x, F_linear_factor, "%.0f", r->factor);
-    else if (r->scaling == ROPE_YARN && a->kind == ATTN_MLA) {
+    } else if (r->scaling == ROPE_YARN && latent) {
         real(x, F_yarn_factor, r->factor);
         say(x, F_yarn_original, "%.0f", r->original);
         real(x, F_yarn_fast, r->fast);
         real(x, F_yarn_slow, r->slow);
         real(x, F_yarn_mscale, r->mscale);
         real(x, F_yarn_mscale_all, r->mscale_all);
-    } else if (r->scaling != ROPE_PLAIN)
+    } else {
         export_refuse(x, "this stretching of rotary positions");
+    }
 }
 
 static void positions(struct export *x, const struct model *m, const struct attn *a)
@@ -390,8 +395,6 @@ static void model(struct export *x, const struct model *m)
     if (m->predict) {
         count(x, F_predict, m->predict);
         real(x, F_predict_weight, m->predict_weight);
-        if (m->positions)
-            export_refuse(x, "prediction modules beside learned positions");
     }
     if (m->embed_scale != 1 || m->embed_norm)
         export_refuse(x, "a factor on, or a norm of, the embedding");
@@ -582,18 +585,6 @@ static bool overlaps_experts(const struct export *x)
     return decision_pairs(x->plan->decision.schedule) || switch_words(x, TARGET_expert_overlap);
 }
 
-/* TransformerConfig about what a model needs of a decision */
-static void refuse_experts(struct export *x, const struct model *m, const struct decision *d)
-{
-    if (!model_has_experts(m))
-        return;
-    for (uint32_t i = 0; i < m->nlayers; i++)
-        if (d->etp > 1 && m->layers[i]->is_moe && m->layers[i]->moe.expert.bias)
-            export_refuse(x, "offsets in experts that are split over ranks");
-    if (m->predict > 1 && overlaps_experts(x))
-        export_refuse(x, "several prediction modules with transfers of experts beside compute");
-}
-
 static void parallel(struct export *x, const struct decision *d)
 {
     static const char *const contexts[] = {[CONTEXT_AUTO] = "p2p",
@@ -619,7 +610,8 @@ static void parallel(struct export *x, const struct decision *d)
     }
     if (means_order(d) == MEANS_TP_CP_PP_DP)
         flag(x, F_pp_before_dp);
-    refuse_experts(x, &x->job->model, d);
+    if (model_has_experts(&x->job->model) && x->job->model.predict > 1 && overlaps_experts(x)) /* TransformerConfig */
+        export_refuse(x, "several prediction modules with transfers of experts beside compute");
     schedule(x, d);
     state(x, d);
     recompute(x, d);

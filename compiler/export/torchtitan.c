@@ -131,8 +131,6 @@ static void refuse_layout(struct export *x, const struct decision *d)
 {
     uint64_t tokens = d->microbatch * x->job->train.sequence;
     uint32_t parts = (d->sp ? d->tp : 1) * (d->cp > 1 ? 2 * d->cp : 1);
-    if (switched(x, TARGET_compile, "yes") && !may_compile(d))
-        export_refuse(x, "compiled layers under schedule %s", schedule_name(d->schedule));
     if (overlaps_tp(x) && !compiles(x))
         export_refuse(x, "asynchronous tensor parallelism in layers that are not compiled");
     if (tokens % parts)

@@ -65,7 +65,7 @@ static const char *yarn(const struct args *x)
     return arena_printf(a, "%s)", text);
 }
 
-static struct described_rope rotary(const struct args *x, uint32_t head, const char *type)
+static struct described_rope rotary(const struct args *x, uint32_t head, const char *type, bool mla)
 {
     struct arena *a = x->givens->arena;
     struct described_rope r = {.theta = arg_real(x, A_rotary_base), .adjacent = arg_yes(x, A_rotary_interleaved)};
@@ -75,6 +75,8 @@ static struct described_rope rotary(const struct args *x, uint32_t head, const c
     r.dims = dims >= head ? 0 : dims / 2 * 2;
     if (!strcmp(type, "yarn"))
         r.scaling = yarn(x);
+    else if (mla) /* multi_latent_attention.py hands neither of these on */
+        r.scaling = NULL;
     else if (arg_yes(x, A_rope_scaling)) /* megatron/core/models/common/embeddings/rotary_pos_embedding.py */
         r.scaling = arena_printf(a, "llama3(factor=%s, low=1, high=4, original=8192)",
                                  describe_number(a, arg_real(x, A_rope_scaling_factor)));
@@ -104,7 +106,7 @@ static void positions(const struct args *x, struct described *m, struct describe
     }
     if (at->mla) /* stretched unless it says otherwise: MLATransformerConfig */
         type = *arg_word(x, A_rope_type) ? arg_word(x, A_rope_type) : "yarn";
-    at->rope = rotary(x, at->mla ? at->rope_dims : at->head, type);
+    at->rope = rotary(x, at->mla ? at->rope_dims : at->head, type, at->mla);
 }
 
 /* ---- a layer ---- */

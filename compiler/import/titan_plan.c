@@ -208,5 +208,6 @@ void titan_plan(const struct args *x, const struct described *m, const struct ti
         arg_refuse(x, T_parallelism_context_parallel_rotate_method, "context parallelism by '%.60s'", rotate);
     if (d->tp > 1 && arg_yes(x, T_parallelism_enable_async_tensor_parallel))
         strbuf_text(b, "overlap tp with compute\n");
+    strbuf_printf(b, "compile %s\n", arg_yes(x, T_compile_enable) ? "yes" : "no");
     strbuf_text(b, "order [tp, cp, dp, pp]\n");
 }

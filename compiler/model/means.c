@@ -22,6 +22,12 @@ uint32_t means_setting(const struct job *job, enum target_row row)
     return job->wishes.settings ? job->wishes.settings[row].bit : 0;
 }
 
+uint32_t means_in_force(const struct job *job, enum target_row row)
+{
+    uint32_t bit = means_setting(job, row);
+    return bit || !job->wishes.target ? bit : job->wishes.target->usual[row];
+}
+
 /* are the axes that have more than one rank in that order? */
 static bool in_order(const struct decision *d, const enum axis *order)
 {
@@ -166,6 +172,8 @@ uint32_t means_lacking(struct arena *a, const struct target *t, const struct job
     if (t->everything)
         return 0;
     needs_of(job, d, needs);
+    for (enum target_row row = TARGET_SETTINGS; t == job->wishes.target && row < TARGET_ROWS; row++)
+        needs[row] = needs[row] ? needs[row] : t->usual[row];
     for (enum target_row row = 0; row < TARGET_ROWS; row++)
         for (uint32_t rest = needs[row] & ~(t->has[row] | (row == TARGET_experts ? NO_EP : 0)); rest && n < most;
              rest &= rest - 1)

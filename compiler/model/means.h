@@ -14,6 +14,8 @@ enum means_order means_order(const struct decision *d);
 uint32_t means_of(const struct job *job, enum target_row row);
 /* the bit of the word that the plan block chooses of a setting, 0: none */
 uint32_t means_setting(const struct job *job, enum target_row row);
+/* the same, or where it chooses none that which the target's numbers are of */
+uint32_t means_in_force(const struct job *job, enum target_row row);
 /* changes the numbers of the target's profile as the job's settings do */
 void means_set(const struct job *job, struct profile *p);
 /* Does the job's target have a word of a row never beside that word of another row? */

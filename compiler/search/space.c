@@ -344,14 +344,36 @@ static void sort_schedules(struct space *s)
     }
 }
 
-/* Does the target have it, for a model like this one? */
-static bool schedule_offered(const struct space *s, enum schedule_kind k)
+/* what the target says of a schedule that it does not have, for a model like this one or beside its settings, and the
+ * setting, else TARGET_ROWS; NULL: it has it */
+static const char *schedule_refused(const struct space *s, enum schedule_kind k, enum target_row *with)
 {
     uint32_t no_ep = target_bit(TARGET_experts, "no_ep");
-    uint32_t overlap = means_setting(s->job, TARGET_expert_overlap);
-    return means_of(s->job, TARGET_schedule) >> k & 1 &&
-           !(overlap && means_exclude(s->job, TARGET_schedule, 1u << k, TARGET_expert_overlap, overlap)) &&
-           (s->experts || !means_exclude(s->job, TARGET_schedule, 1u << k, TARGET_experts, no_ep));
+    *with = TARGET_ROWS;
+    if (!s->experts && means_exclude(s->job, TARGET_schedule, 1u << k, TARGET_experts, no_ep))
+        return arena_printf(s->arena, "has schedule %s for models with experts alone", schedule_name(k));
+    for (enum target_row row = TARGET_SETTINGS; row < TARGET_ROWS; row++) {
+        uint32_t bit = means_in_force(s->job, row);
+        *with = row;
+        if (bit && means_exclude(s->job, TARGET_schedule, 1u << k, row, bit))
+            return arena_printf(s->arena, "has no schedule %s with %s", schedule_name(k),
+                                target_phrase(s->arena, row, bit));
+    }
+    *with = TARGET_ROWS;
+    return means_of(s->job, TARGET_schedule) >> k & 1 ? NULL : "has no such schedule";
+}
+
+/* after schedule_refused() */
+static void say_refused(struct diag *d, const struct space *s, struct span at, const char *refused,
+                        enum target_row with)
+{
+    const struct target *t = s->job->wishes.target;
+    diag_error(d, at, "target", "no plan: target %s %s", t->name, refused);
+    if (with == TARGET_ROWS)
+        diag_help(d, "drop the line, or write 'target %s'", TARGET_DEFAULT);
+    else
+        diag_help(d, "drop the line, or write '%s %s' or 'target %s'", target_row_name(with),
+                  target_words(s->arena, with, t->has[with] & ~means_in_force(s->job, with)), TARGET_DEFAULT);
 }
 
 static bool space_schedules(struct diag *d, struct space *s)
@@ -365,10 +387,16 @@ static bool space_schedules(struct diag *d, struct space *s)
 #include "compiler/model/schedule.def"
     };
     bool automatic = w->nschedules == 0;
+    enum target_row with;
     for (uint32_t i = 0; i < w->nschedules; i++) {
-        automatic |= w->schedules[i].kind == SCHED_AUTO;
+        const char *why = schedule_refused(s, w->schedules[i].kind, &with);
+        automatic |= w->schedules[i].kind == SCHED_AUTO && !why;
         if (w->schedules[i].kind != SCHED_FILE)
             continue;
+        if (why) {
+            say_refused(d, s, w->schedules[i].span, why, with);
+            return false;
+        }
         if (s->nschedules == SPACE_SCHEDULES ||
             !space_schedule_file(d, s, &w->schedules[i], &s->schedules[s->nschedules++]))
             return false;
@@ -378,7 +406,7 @@ static bool space_schedules(struct diag *d, struct space *s)
         if (automatic && w->nschedules && all[k] == SCHED_DUALPIPE)
             continue;
         bool alone = automatic && all[k] == SCHED_1F1B; /* one rank's actions, which any target has */
-        if (!alone && !schedule_offered(s, all[k]))
+        if (!alone && schedule_refused(s, all[k], &with))
             continue;
         for (uint32_t i = 0; i < (automatic ? 1 : w->nschedules); i++)
             if (automatic || w->schedules[i].kind == all[k]) {
@@ -388,11 +416,9 @@ static bool space_schedules(struct diag *d, struct space *s)
     sort_schedules(s);
     if (s->nschedules)
         return true;
-    if (!schedule_offered(s, w->schedules[0].kind)) { /* others were refused before */
-        diag_error(d, w->schedules[0].span, "target",
-                   "no plan: target %s has schedule %s for models with experts alone", s->job->wishes.target->name,
-                   schedule_name(w->schedules[0].kind));
-        diag_help(d, "drop the line, or write 'target %s'", TARGET_DEFAULT);
+    const char *refused = schedule_refused(s, w->schedules[0].kind, &with);
+    if (refused) { /* others were refused before */
+        say_refused(d, s, w->schedules[0].span, refused, with);
         return false;
     }
     diag_error(d, w->schedules[0].span, "no-plan",

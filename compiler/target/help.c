@@ -54,6 +54,9 @@ bool target_help_of(FILE *out, const char *name)
         print_wrapped(out, arena_printf(a, "  %s", target_row_name(row)), words_of(a, t, row));
         print_wrapped(out, "", t->source[row]);
     }
+    for (enum target_row row = TARGET_SETTINGS; t && row < TARGET_ROWS; row++)
+        if (t->usual[row])
+            print_wrapped(out, "  usual", target_phrase(a, row, t->usual[row]));
     for (uint32_t i = 0; t && i < t->nclashes; i++) {
         const struct target_clash *x = &t->clashes[i];
         print_wrapped(out, "  never",

@@ -169,6 +169,17 @@ static bool parse_argument(struct target *t, const char *at)
     return true;
 }
 
+/* "compile yes" */
+static bool parse_usual(struct target *t, const char *at)
+{
+    enum target_row row;
+    uint32_t bit = parse_setting(&at, &row);
+    if (!bit || !parse_end(at))
+        return false;
+    t->usual[row] = bit;
+    return true;
+}
+
 /* a line without its newline and what comment it has; what is wrong with it, or NULL */
 static const char *parse_line(struct arena *a, struct target *t, char *line)
 {
@@ -196,6 +207,8 @@ static const char *parse_line(struct arena *a, struct target *t, char *line)
         return parse_number(a, t, rest, source)
                    ? NULL
                    : "a setting's number is written: sets ROW WORD PARAMETER VALUE [with ROW WORD]";
+    if (!strcmp(key, "usual"))
+        return parse_usual(t, rest) ? NULL : "a setting's usual word is written: usual ROW WORD";
     if (!strcmp(key, "writes"))
         return parse_argument(t, rest) ? NULL : "a setting's arguments are written: writes ROW WORD ARGUMENTS";
     enum target_row row = row_of(key, n);

@@ -103,6 +103,8 @@ def asserted(own, a):
         "a bias of experts is beside sigmoids": not a.moe_router_enable_expert_bias or a.moe_router_score_function == "sigmoid",
         "fused rotary positions of latent attention are yarn's": not a.multi_latent_attention or a.rope_type == "yarn" or
                                                                  a.no_rope_fusion,
+        "latent attention is stretched by yarn alone": not a.multi_latent_attention or not (
+            a.use_rope_scaling or a.rotary_seq_len_interpolation_factor),
         "experts' transfers hide in 16 bits": not a.overlap_moe_expert_parallel_comm or a.bf16 or a.fp16,
         "positions reach as far as sequences": a.max_position_embeddings >= a.seq_length,
         "one expert per token wants a softmax before the choice": a.moe_router_topk != 1 or a.moe_router_pre_softmax or

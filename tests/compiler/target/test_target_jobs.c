@@ -145,6 +145,8 @@ static const char *torchtitan_lacks(struct arena *a, const struct drawn *x, cons
     const char *pp = strstr(order, "pp");
     if (d->pp > 1 && !one_of(schedule, "gpipe 1f1b interleaved zb_v dualpipe_v auto file"))
         return "schedule";
+    if (d->pp > 1 && one_of(schedule, "zb_v dualpipe_v auto file") && !said(x, "compile=no"))
+        return "compiled layers";
     if (d->pp > 1 && one_of(schedule, "auto file") && d->folds)
         return "placement";
     if (d->pp > 1 && !strcmp(schedule, "interleaved") && d->schedule_group && d->schedule_group != d->pp)

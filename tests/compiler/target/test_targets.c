@@ -63,6 +63,8 @@ static void test_text(void)
         {"sets compile yes tp_shown 1 beside precision bf16\n", 1, SETS},
         {"sets compile yes tp_shown 1 with precision bf16 fp32\n", 1, SETS},
         {"writes zero 2 --zero\n", 1, "a setting's arguments are written: writes ROW WORD ARGUMENTS"},
+        {"usual zero 2\n", 1, "a setting's usual word is written: usual ROW WORD"},
+        {"usual compile yes no\n", 1, "a setting's usual word is written: usual ROW WORD"},
         {"writes compile yes\n", 1, "a setting's arguments are written: writes ROW WORD ARGUMENTS"},
         {"never zero 2 with order\n", 1, "an exclusion is written: never ROW WORD with ROW WORD"},
         {"never zero 2 and order another\n", 1, "an exclusion is written: never ROW WORD with ROW WORD"},
@@ -181,6 +183,8 @@ static void test_refused(void)
         {"megatron-core", "compile=yes", "no plan: target megatron-core has no compile yes"},
         {"megatron-core", "cuda_graphs=moe_router", "no plan: cuda_graphs moe_router is for models with experts"},
         {"megatron-core", "expert_overlap=yes", "no plan: expert_overlap yes is for models with experts"},
+        {"torchtitan", "schedule=zb_v", "no plan: target torchtitan has no schedule zb_v with compile yes"},
+        {"torchtitan", "schedule=auto", "no plan: target torchtitan has no schedule auto with compile yes"},
         {"torchtitan", "recompute=full(layers=2)", "no plan: target torchtitan has no recompute first_layers"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
