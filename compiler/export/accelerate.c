@@ -12,7 +12,7 @@
 static const char has[] =
     "title accelerate\nprofile llmrun\ngroup *\nstages *\nzero 0 2 3\nreplicas 2 3\nsequence_parallel no\n"
     "context ring all_gather\nexperts -\nrecompute full\norder dp_before_pp\noverlap dp\nprecision fp32 bf16 fp16\n"
-    "numbers other_reduce\noptimizer *\n";
+    "numbers other_reduce\noptimizer *\nattention *\nlayers *\n";
 
 static bool shards(const struct decision *d)
 {

@@ -12,7 +12,7 @@
 static const char has[] =
     "title DeepSpeed\nprofile llmrun\ngroup *\nstages *\nzero *\nreplicas 3\nsequence_parallel no\ncontext all_to_all\n"
     "experts ep\nranks shared_keys context_copies expert_copies\norder dp_before_pp\noffload optimizer\noverlap tp dp\n"
-    "precision fp32 bf16 fp16\nnumbers other_reduce\noptimizer *\n";
+    "precision fp32 bf16 fp16\nnumbers other_reduce\noptimizer *\nattention *\nlayers *\n";
 
 static const char *format(enum dtype_name t)
 {

@@ -18,7 +18,7 @@
 static const char has[] =
     "title MaxText\nprofile llmrun\nschedule gpipe\nzero 0 1 3\nreplicas 3\nsequence_parallel *\ncontext *\n"
     "experts ep etp\nnever experts ep with experts etp\npipeline tied\nrecompute core_attn full\n"
-    "order dp_before_pp pp_before_dp\noffload optimizer\noverlap dp\nprecision fp32 bf16\noptimizer *\n";
+    "order dp_before_pp pp_before_dp\noffload optimizer\noverlap dp\nprecision fp32 bf16\noptimizer *\nattention *\nlayers *\n";
 
 /* ---- model ---- */
 

@@ -281,12 +281,16 @@ static void inner(struct export *x, const struct ffn *f, const struct attn *a)
         export_refuse(x, "offsets in attention and none in the inner layer, or the other way round");
 }
 
-/* without a word of its own, a dispatcher as the plan was predicted with; of another stack's plan the plainest */
+/* Without a word of its own, a dispatcher as the plan was predicted with; of another stack's plan the plainest, and
+ * also where every rank has all experts: the others assert several ranks (token_dispatcher.py: MoEFlexTokenDispatcher).
+ */
 static void dispatcher(struct export *x)
 {
     const char *words = switch_words(x, TARGET_dispatcher);
     bool once = job_is_modelled(x->job) && x->job->wishes.profile->ep_once_per_node > 0.5;
-    if (words)
+    if (x->plan && x->plan->decision.ep * x->plan->decision.etp == 1)
+        flag(x, F_alltoall);
+    else if (words)
         put_switch(x, words);
     else
         flag(x, once ? F_deepep : F_alltoall);
@@ -569,13 +573,17 @@ static void recompute(struct export *x, const struct decision *d)
         recompute_parts(x, d);
 }
 
-/* what the target's switches write, but the dispatcher, which router() has written */
+/* what the target's switches write, but the dispatcher, which router() has written; without tensor parallelism its own
+ * are asserted to be off (megatron/training/arguments.py) */
 static void switches(struct export *x)
 {
     for (enum target_row row = TARGET_SETTINGS; row < TARGET_ROWS; row++) {
-        const char *words = row == TARGET_dispatcher ? NULL : switch_words(x, row);
+        bool idle = target_setting_of(row) == TARGET_OF_TP && x->plan->decision.tp == 1;
+        const char *words = row == TARGET_dispatcher || idle ? NULL : switch_words(x, row);
         if (words)
             put_switch(x, words);
+        if (words && row == TARGET_cuda_graphs) /* Bridge's gpt_provider.py asserts what arguments.py sets by itself */
+            flag(x, F_graphs_random);
     }
 }
 
@@ -583,6 +591,19 @@ static void switches(struct export *x)
 static bool overlaps_experts(const struct export *x)
 {
     return decision_pairs(x->plan->decision.schedule) || switch_words(x, TARGET_expert_overlap);
+}
+
+/* what excludes a third thing, which no line of the target says */
+static void refuse_graphs(struct export *x, const struct decision *d)
+{
+    const struct attn *a = &x->job->model.layers[0]->attn;
+    const char *graphs = switch_words(x, TARGET_cuda_graphs);
+    if (!graphs || !strstr(graphs, "transformer_engine"))
+        return;
+    if (d->zero >= 2 && overlaps_experts(x)) /* mcore_fsdp_adapter.py */
+        export_refuse(x, "graphs of layers with zero %u and transfers of experts beside compute", d->zero);
+    if (strstr(graphs, " attn") && switch_words(x, TARGET_delay_wgrad) && (a->bias || a->qkv_bias)) /* arguments.py */
+        export_refuse(x, "graphs of attention with offsets beside delayed weight gradients");
 }
 
 static void parallel(struct export *x, const struct decision *d)
@@ -616,6 +637,7 @@ static void parallel(struct export *x, const struct decision *d)
     state(x, d);
     recompute(x, d);
     switches(x);
+    refuse_graphs(x, d);
 }
 
 void export_megatron_job(struct export *x)

@@ -52,12 +52,8 @@ static void refuse_rope(struct export *x, const struct attn *a)
 static void refuse_attention(struct export *x, const struct attn *a)
 {
     refuse_rope(x, a);
-    if (a->window)
-        export_refuse(x, "attention within a window");
     if (a->chunk)
         export_refuse(x, "attention within chunks");
-    if (a->sinks)
-        export_refuse(x, "attention sinks");
     if (a->alibi)
         export_refuse(x, "linear position biases");
     if (a->softcap > 0)
@@ -86,8 +82,6 @@ static void refuse_layer(struct export *x, const struct layer *l)
     refuse_inner(x, l->is_moe ? &l->moe.expert : &l->ffn);
     if (l->parallel)
         export_refuse(x, "parallel layers");
-    if (l->is_moe && l->moe.capacity > 0)
-        export_refuse(x, "a capacity of experts");
     if (l->is_moe && l->moe.balance > 0)
         export_refuse(x, "a balance loss of experts");
     if (l->is_moe && x->job->train.precision == DT_FP32)

@@ -10,6 +10,8 @@ enum { UNEVEN = 1, EMPTY = 2 };
 enum { NO_EP = 1, EP = 2, ETP = 4 };
 enum { FOLDED = SCHED_FILE + 1 }; /* of row schedule, behind the kinds */
 enum { SHARED_KEYS = 1, CONTEXT_COPIES = 2, EXPERT_COPIES = 4, WHOLE_EXPERTS = 8, PREDICT_MODULES = 16 };
+enum { WINDOW = 1, SINKS = 2 }; /* of row attention */
+enum { EXPERTS = 1, EXPERTS_ALONE = 2, CAPACITY = 4 };
 enum { BF16_MASTER = 1, BF16_MOMENTS = 2, OTHER_REDUCE = 4, FP8_ACTIVATIONS = 8, FP8_DISPATCH = 16 };
 
 uint32_t means_of(const struct job *job, enum target_row row)
@@ -110,7 +112,22 @@ static uint32_t ranks_of(const struct job *job, const struct decision *d)
            (job->model.predict && (d->pp > 1 || d->cp > 1) ? PREDICT_MODULES : 0);
 }
 
-/* what the train block and the plan block alone need: the rows from `offload` on */
+static uint32_t attention_of(const struct attn *a)
+{
+    return (a->window ? WINDOW : 0) | (a->sinks ? SINKS : 0);
+}
+
+static uint32_t layers_of(const struct model *m)
+{
+    uint32_t experts = 0, bits = 0;
+    for (uint32_t i = 0; i < m->nlayers; i++) {
+        experts += m->layers[i]->is_moe;
+        bits |= m->layers[i]->is_moe && m->layers[i]->moe.capacity > 0 ? CAPACITY : 0;
+    }
+    return bits | (experts ? EXPERTS : 0) | (experts && experts == m->nlayers ? EXPERTS_ALONE : 0);
+}
+
+/* what the job alone needs: the rows from `offload` on */
 static void needs_of_job(const struct job *job, uint32_t *needs)
 {
     needs[TARGET_offload] = job->wishes.offload;
@@ -118,6 +135,9 @@ static void needs_of_job(const struct job *job, uint32_t *needs)
     needs[TARGET_precision] = precision_of(&job->train);
     needs[TARGET_numbers] = numbers_of(&job->train);
     needs[TARGET_optimizer] = job->train.optimizer == OPT_SGD ? 2 : 1;
+    for (uint32_t i = 0; i < job->model.nlayers; i++)
+        needs[TARGET_attention] |= attention_of(&job->model.layers[i]->attn);
+    needs[TARGET_layers] = layers_of(&job->model);
     for (enum target_row row = TARGET_SETTINGS; row < TARGET_ROWS; row++)
         needs[row] = means_setting(job, row);
 }
@@ -153,6 +173,34 @@ static void needs_of(const struct job *job, const struct decision *d, uint32_t *
         needs[TARGET_expert_overlap] = target_bit(TARGET_expert_overlap, "no");
 }
 
+/* what excludes that word of a row, of what the job itself has; NULL: nothing */
+static const struct target_clash *clash_of(const struct job *job, enum target_row row, uint32_t bit)
+{
+    uint32_t needs[TARGET_ROWS] = {0};
+    const struct target *t = job->wishes.target;
+    needs_of_job(job, needs);
+    for (uint32_t i = 0; t && i < t->nclashes; i++) {
+        const struct target_clash *x = &t->clashes[i];
+        for (int k = 0; k < 2; k++) {
+            uint32_t other = x->row[!k] < TARGET_SETTINGS ? needs[x->row[!k]] : means_in_force(job, x->row[!k]);
+            if (x->row[k] == row && x->bit[k] == bit && other & x->bit[!k])
+                return x;
+        }
+    }
+    return NULL;
+}
+
+bool means_offer(const struct job *job, enum target_row row, uint32_t bit)
+{
+    return means_of(job, row) & bit && !clash_of(job, row, bit);
+}
+
+static const char *clash_phrase(struct arena *a, const struct target_clash *x)
+{
+    return arena_printf(a, "%s with %s", target_phrase(a, x->row[0], x->bit[0]),
+                        target_phrase(a, x->row[1], x->bit[1]));
+}
+
 bool means_exclude(const struct job *job, enum target_row row, uint32_t bit, enum target_row other, uint32_t with)
 {
     const struct target *t = job->wishes.target;
@@ -181,8 +229,7 @@ uint32_t means_lacking(struct arena *a, const struct target *t, const struct job
     for (uint32_t i = 0; i < t->nclashes && n < most; i++) {
         const struct target_clash *x = &t->clashes[i];
         if (needs[x->row[0]] & x->bit[0] && needs[x->row[1]] & x->bit[1])
-            lacks[n++] = arena_printf(a, "%s with %s", target_phrase(a, x->row[0], x->bit[0]),
-                                      target_phrase(a, x->row[1], x->bit[1]));
+            lacks[n++] = clash_phrase(a, x);
     }
     return n;
 }
@@ -250,21 +297,72 @@ static bool speaks_of_experts(enum target_row row, uint32_t bit)
            (row == TARGET_cuda_graphs && bit & (target_bit(row, "moe_router") | target_bit(row, "attn_moe_router")));
 }
 
+/* of the first layer with attention or experts of such a kind */
+static struct span layer_span(const struct model *m, enum target_row row, uint32_t bits)
+{
+    for (uint32_t i = 0; i < m->nlayers; i++) {
+        const struct layer *l = m->layers[i];
+        if (row == TARGET_attention && attention_of(&l->attn) & bits)
+            return l->attn.span;
+        if (row == TARGET_layers && l->is_moe && l->moe.capacity > 0)
+            return l->moe.span;
+    }
+    return m->span;
+}
+
+const char *means_refused(struct arena *a, const struct job *job, enum target_row row, uint32_t bit,
+                          enum target_row *with)
+{
+    const struct target_clash *x = clash_of(job, row, bit);
+    *with = !x ? TARGET_ROWS : x->row[x->row[0] == row];
+    if (x)
+        return clash_phrase(a, x);
+    return means_of(job, row) & bit ? NULL : target_phrase(a, row, bit);
+}
+
+/* where the job says what it needs of a row from `offload` on */
+static struct span span_of(const struct job *job, enum target_row row, uint32_t bits)
+{
+    const struct wishes *w = &job->wishes;
+    if (row >= TARGET_SETTINGS)
+        return w->settings ? w->settings[row].span : w->span;
+    return row == TARGET_offload                             ? w->offload_span
+           : row == TARGET_overlap                           ? w->overlap_span
+           : row == TARGET_optimizer                         ? job->train.optimizer_span
+           : row == TARGET_attention || row == TARGET_layers ? layer_span(&job->model, row, bits)
+                                                             : job->train.precision_span;
+}
+
+/* no two words of the job, its wished context among them, exclude each other */
+static bool check_clashes(struct arena *a, struct diag *d, const struct job *job)
+{
+    const struct wishes *w = &job->wishes;
+    uint32_t needs[TARGET_ROWS] = {0};
+    bool good = true;
+    needs_of_job(job, needs);
+    needs[TARGET_context] = w->context == CONTEXT_AUTO ? 0 : 1u << (w->context - 1);
+    for (uint32_t i = 0; i < w->target->nclashes; i++) {
+        const struct target_clash *x = &w->target->clashes[i];
+        if (!(needs[x->row[0]] & x->bit[0] && needs[x->row[1]] & x->bit[1]))
+            continue;
+        struct span at = x->row[0] == TARGET_context ? w->context_span : span_of(job, x->row[0], x->bit[0]);
+        diag_error(d, at, "target", "no plan: target %s has no %s", w->target->name, clash_phrase(a, x));
+        diag_help(d, "drop the line, or write 'target %s'", TARGET_DEFAULT);
+        good = false;
+    }
+    return good;
+}
+
 bool means_check(struct arena *a, struct diag *d, const struct job *job)
 {
     const struct target *t = job->wishes.target;
-    const struct wishes *w = &job->wishes;
     uint32_t needs[TARGET_ROWS] = {0};
     bool good = true;
     if (!t)
         return true;
     needs_of_job(job, needs);
     for (enum target_row row = t->everything ? TARGET_SETTINGS : 0; row < TARGET_ROWS; row++) {
-        struct span at = row >= TARGET_SETTINGS    ? w->settings ? w->settings[row].span : w->span
-                         : row == TARGET_offload   ? w->offload_span
-                         : row == TARGET_overlap   ? w->overlap_span
-                         : row == TARGET_optimizer ? job->train.optimizer_span
-                                                   : job->train.precision_span;
+        struct span at = span_of(job, row, ~t->has[row]);
         uint32_t missing = (needs[row] | pinned(job, row, &at)) & ~t->has[row];
         bool idle = row >= TARGET_SETTINGS && needs[row] && !missing && speaks_of_experts(row, needs[row]) &&
                     !model_has_experts(&job->model);
@@ -276,5 +374,5 @@ bool means_check(struct arena *a, struct diag *d, const struct job *job)
         }
         good = good && !missing && !idle;
     }
-    return good;
+    return good && check_clashes(a, d, job);
 }

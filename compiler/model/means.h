@@ -18,6 +18,12 @@ uint32_t means_setting(const struct job *job, enum target_row row);
 uint32_t means_in_force(const struct job *job, enum target_row row);
 /* changes the numbers of the target's profile as the job's settings do */
 void means_set(const struct job *job, struct profile *p);
+/* Does the job's target have that word of a row, beside whatever the job itself has (rows from `offload` on)? */
+bool means_offer(const struct job *job, enum target_row row, uint32_t bit);
+/* what it lacks then, "context ring with precision fp32", and the row that excludes it, else TARGET_ROWS; NULL: nothing
+ */
+const char *means_refused(struct arena *a, const struct job *job, enum target_row row, uint32_t bit,
+                          enum target_row *with);
 /* Does the job's target have a word of a row never beside that word of another row? */
 bool means_exclude(const struct job *job, enum target_row row, uint32_t bit, enum target_row other, uint32_t with);
 /* Are all words that the decision needs among them, and none beside one that excludes it?  false, with

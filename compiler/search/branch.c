@@ -86,7 +86,7 @@ bool search_next_microbatch(const struct searching *s, const struct decision *d,
 
 static bool context_possible(const struct searching *s, const struct decision *d)
 {
-    if (!(means_of(s->job, TARGET_context) >> (d->context - 1) & 1))
+    if (!means_offer(s->job, TARGET_context, 1u << (d->context - 1)))
         return false;
     if (d->context != CONTEXT_ALL_TO_ALL)
         return true;

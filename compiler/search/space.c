@@ -105,7 +105,19 @@ static bool offered(const struct space *s, enum degree degree, uint32_t v)
         return v > 3 || means_of(s->job, TARGET_zero) >> v & 1;
     if (degree == DEG_EP || degree == DEG_ETP)
         return v == 1 || means_of(s->job, TARGET_experts) & target_bit(TARGET_experts, degree_names[degree]);
-    return true;
+    return degree != DEG_CP || v == 1 || means_offer(s->job, TARGET_context, 1) ||
+           means_offer(s->job, TARGET_context, 2) || means_offer(s->job, TARGET_context, 4);
+}
+
+/* what of a degree's value the target lacks */
+static const char *lacking(struct arena *a, const struct space *s, enum degree degree, uint64_t v)
+{
+    enum target_row with;
+    if (degree == DEG_ZERO)
+        return target_phrase(a, TARGET_zero, 1u << v);
+    if (degree == DEG_CP)
+        return means_refused(a, s->job, TARGET_context, 2, &with);
+    return target_phrase(a, TARGET_experts, target_bit(TARGET_experts, degree_names[degree]));
 }
 
 /* Is this value worth trying?  Every value that the plan block names is. */
@@ -176,10 +188,7 @@ static const char *why_impossible(struct arena *a, const struct space *s, enum d
     const struct wish *w = &s->job->wishes.degree[degree];
     if (w->relation == REL_EQ && w->value <= UINT32_MAX && possible(s, degree, (uint32_t)w->value) &&
         !offered(s, degree, (uint32_t)w->value))
-        return arena_printf(a, "target %s has no %s", s->job->wishes.target->name,
-                            degree == DEG_ZERO
-                                ? target_phrase(a, TARGET_zero, 1u << w->value)
-                                : target_phrase(a, TARGET_experts, target_bit(TARGET_experts, degree_names[degree])));
+        return arena_printf(a, "target %s has no %s", s->job->wishes.target->name, lacking(a, s, degree, w->value));
     switch (degree) {
     case DEG_TP:
         if (m->nlayers)
@@ -344,23 +353,16 @@ static void sort_schedules(struct space *s)
     }
 }
 
-/* what the target says of a schedule that it does not have, for a model like this one or beside its settings, and the
- * setting, else TARGET_ROWS; NULL: it has it */
+/* what the target says of a schedule that it does not have, for a model like this one or beside what the job has, and
+ * the row that excludes it, else TARGET_ROWS; NULL: it has it */
 static const char *schedule_refused(const struct space *s, enum schedule_kind k, enum target_row *with)
 {
     uint32_t no_ep = target_bit(TARGET_experts, "no_ep");
     *with = TARGET_ROWS;
     if (!s->experts && means_exclude(s->job, TARGET_schedule, 1u << k, TARGET_experts, no_ep))
         return arena_printf(s->arena, "has schedule %s for models with experts alone", schedule_name(k));
-    for (enum target_row row = TARGET_SETTINGS; row < TARGET_ROWS; row++) {
-        uint32_t bit = means_in_force(s->job, row);
-        *with = row;
-        if (bit && means_exclude(s->job, TARGET_schedule, 1u << k, row, bit))
-            return arena_printf(s->arena, "has no schedule %s with %s", schedule_name(k),
-                                target_phrase(s->arena, row, bit));
-    }
-    *with = TARGET_ROWS;
-    return means_of(s->job, TARGET_schedule) >> k & 1 ? NULL : "has no such schedule";
+    const char *lack = means_refused(s->arena, s->job, TARGET_schedule, 1u << k, with);
+    return lack ? arena_printf(s->arena, "has no %s", lack) : NULL;
 }
 
 /* after schedule_refused() */
@@ -369,7 +371,7 @@ static void say_refused(struct diag *d, const struct space *s, struct span at, c
 {
     const struct target *t = s->job->wishes.target;
     diag_error(d, at, "target", "no plan: target %s %s", t->name, refused);
-    if (with == TARGET_ROWS)
+    if (with < TARGET_SETTINGS || with == TARGET_ROWS)
         diag_help(d, "drop the line, or write 'target %s'", TARGET_DEFAULT);
     else
         diag_help(d, "drop the line, or write '%s %s' or 'target %s'", target_row_name(with),

@@ -39,7 +39,7 @@ struct target_argument {
     uint32_t bit;
     const char *text;
 };
-enum { TARGET_CLASHES = 48, TARGET_NUMBERS = 32, TARGET_ARGUMENTS = 32 };
+enum { TARGET_CLASHES = 96, TARGET_NUMBERS = 32, TARGET_ARGUMENTS = 32 };
 
 /* what a plan must have for a setting to matter */
 enum target_of { TARGET_OF_ANY, TARGET_OF_TP, TARGET_OF_EXPERTS };

@@ -31,7 +31,8 @@ REALS = """norm-epsilon rotary-percent rope-scaling-factor rotary-scaling-factor
     init-method-std hidden-dropout attention-dropout""".split()
 WORDS = {"normalization": ["LayerNorm", "RMSNorm"], "position-embedding-type": ["learned_absolute", "rope", "none"],
          "rope-type": ["rope", "yarn"], "softmax-type": ["learnable"], "moe-router-score-function": ["sigmoid"],
-         "moe-router-load-balancing-type": ["none", "seq_aux_loss"], "moe-token-dispatcher-type": ["alltoall"],
+         "moe-router-load-balancing-type": ["none", "seq_aux_loss"], "moe-token-dispatcher-type": ["alltoall", "flex"],
+         "moe-flex-dispatcher-backend": ["deepep", "hybridep"], "cuda-graph-impl": ["transformer_engine", "full_iteration"],
          "moe-router-dtype": ["fp32"], "fp8-format": ["e4m3", "hybrid"], "fp8-recipe": ["tensorwise", "blockwise", "mxfp8"],
          "exp-avg-dtype": ["bf16"], "exp-avg-sq-dtype": ["bf16"], "optimizer": ["adam", "sgd"],
          "lr-decay-style": ["constant", "linear", "cosine", "WSD"], "lr-wsd-decay-style": ["linear"],
@@ -43,7 +44,7 @@ FLAGS = """group-query-attention qk-layernorm multi-latent-attention use-rope-sc
     moe-router-enable-expert-bias moe-grouped-gemm bf16 fp16 accumulate-allreduce-grads-in-fp32 grad-reduce-in-bf16
     use-precision-aware-optimizer sequence-parallel tp-comm-overlap use-tp-pp-dp-mapping overlap-moe-expert-parallel-comm
     no-rope-fusion use-distributed-optimizer overlap-grad-reduce overlap-param-gather use-megatron-fsdp optimizer-cpu-offload
-    no-gradient-accumulation-fusion""".split()
+    no-gradient-accumulation-fusion moe-permute-fusion delay-wgrad-compute no-check-for-nan-in-loss-and-grad""".split()
 MODULES = {"layernorm": "norm", "core_attn": "core_attn", "mla_up_proj": "mla_up", "mlp": "ffn", "moe": "moe",
            "moe_act": "moe_act", "shared_experts": "shared"}
 
@@ -58,6 +59,7 @@ def parser():
     for name in FLAGS:
         p.add_argument("--" + name, action="store_true")
     p.add_argument("--recompute-modules", nargs="*", choices=list(MODULES))
+    p.add_argument("--cuda-graph-modules", nargs="*", choices=["attn", "mlp", "moe_router", "moe_preprocess"], default=[])
     p.add_argument("--pipeline-model-parallel-layout")
     p.add_argument("--moe-layer-freq")
     p.add_argument("--window-size")
@@ -103,12 +105,42 @@ def asserted(own, a):
         "a bias of experts is beside sigmoids": not a.moe_router_enable_expert_bias or a.moe_router_score_function == "sigmoid",
         "fused rotary positions of latent attention are yarn's": not a.multi_latent_attention or a.rope_type == "yarn" or
                                                                  a.no_rope_fusion,
+        "flexible dispatchers want experts on several ranks": a.moe_token_dispatcher_type != "flex" or
+            a.expert_model_parallel_size * a.expert_tensor_parallel_size > 1,
         "latent attention is stretched by yarn alone": not a.multi_latent_attention or not (
             a.use_rope_scaling or a.rotary_seq_len_interpolation_factor),
         "experts' transfers hide in 16 bits": not a.overlap_moe_expert_parallel_comm or a.bf16 or a.fp16,
         "positions reach as far as sequences": a.max_position_embeddings >= a.seq_length,
         "one expert per token wants a softmax before the choice": a.moe_router_topk != 1 or a.moe_router_pre_softmax or
                                                                   a.moe_router_score_function == "sigmoid",
+    }
+    graphs, again = a.cuda_graph_impl == "transformer_engine", a.recompute_modules or []
+    claims |= {
+        "attention in a window goes around no ring": a.context_parallel_size == 1 or not a.window_size or a.cp_comm_type != "p2p",
+        "sinks are for exchanged heads": a.context_parallel_size == 1 or not a.softmax_type or a.cp_comm_type == "a2a",
+        "no kernel splits sequences in 32 bits": a.context_parallel_size == 1 or a.bf16 or a.fp16,
+        "experts do not run again beside their transfers": not a.overlap_moe_expert_parallel_comm or "moe" not in again,
+        "layers do not run again beside transfers of experts": not a.overlap_moe_expert_parallel_comm or
+                                                               a.recompute_granularity != "full",
+        "transfers of experts beside compute want virtual stages": not a.overlap_moe_expert_parallel_comm or
+            a.pipeline_model_parallel_size == 1 or
+            len(stages(a.pipeline_model_parallel_layout)) > a.pipeline_model_parallel_size,
+        "transfers of experts beside compute are between ranks": not a.overlap_moe_expert_parallel_comm or
+                                                                 a.expert_model_parallel_size > 1,
+        "delayed weight gradients are beside such transfers": not a.delay_wgrad_compute or a.overlap_moe_expert_parallel_comm,
+        "graphs of dense layers want some": "mlp" not in a.cuda_graph_modules or not a.num_experts or
+                                            0 in eval(a.moe_layer_freq, {}),  # a list expression, as Megatron-LM reads it
+        "graphs of dense layers are not beside transfers of experts": "mlp" not in a.cuda_graph_modules or
+                                                                      not a.overlap_moe_expert_parallel_comm,
+        "graphs of routers want experts": "moe_router" not in a.cuda_graph_modules or a.num_experts,
+        "graphs of routers are of what does not run again": "moe_router" not in a.cuda_graph_modules or "moe" not in again,
+        "nothing is copied to the host in a graph": "moe_preprocess" not in a.cuda_graph_modules or
+            a.moe_token_dispatcher_type != "alltoall" or not a.moe_expert_capacity_factor,
+        "layers that run again are in whole graphs": not graphs or a.recompute_granularity != "full",
+        "whole graphs look for no NaN": a.cuda_graph_impl != "full_iteration" or a.no_check_for_nan_in_loss_and_grad,
+        "whole graphs have shapes": a.cuda_graph_impl != "full_iteration" or not a.num_experts,
+        "FSDP has graphs or transfers of experts beside compute": not a.use_megatron_fsdp or not graphs or
+                                                                  not a.overlap_moe_expert_parallel_comm,
     }
     wrong += [f"not so: {claim}" for claim, holds in claims.items() if not holds]
     if a.use_megatron_fsdp:
@@ -130,6 +162,28 @@ def stages(layout):
         text = re.sub(r"\(([^()]*)\)\*(\d+)", lambda m: m[1] * int(m[2]), text)
         text = re.sub(r"([EtmL])\*(\d+)", lambda m: m[1] * int(m[2]), text)
     return text.split("|")
+
+
+def switched(a, plan):
+    """what of the plan's switches the script does not say"""
+    scope = {"": "none", "attn": "attn", "mlp": "mlp", "attn mlp": "attn_mlp", "moe_router moe_preprocess": "moe_router",
+             "attn moe_router moe_preprocess": "attn_moe_router"}
+    d = plan["decision"]
+    several = d["ep"] * d["etp"] > 1
+    said = {"dispatcher": a.moe_flex_dispatcher_backend if a.moe_token_dispatcher_type == "flex" else a.moe_token_dispatcher_type,
+            "expert_overlap": a.overlap_moe_expert_parallel_comm, "delay_wgrad": a.delay_wgrad_compute,
+            "fused_permutation": a.moe_permute_fusion, "tp_comm_overlap": a.tp_comm_overlap,
+            "cuda_graphs": "full_iteration" if a.cuda_graph_impl == "full_iteration" else scope[" ".join(a.cuda_graph_modules)],
+            "precision_aware": a.use_precision_aware_optimizer}
+    said = {switch: {True: "yes", False: "no"}.get(word, word) for switch, word in said.items()}
+    if not several:
+        said["dispatcher"] = pinned(plan, "dispatcher") if said["dispatcher"] in (None, "alltoall") else said["dispatcher"]
+    asked = {switch: pinned(plan, switch) for switch in SWITCHES if pinned(plan, switch)}
+    if d["tp"] == 1:
+        asked.pop("tp_comm_overlap", None)
+    if d["schedule"] == "combined_1f1b" and d["pp"] > 1:
+        asked["expert_overlap"] = "yes"
+    return [f"{switch}: {said[switch]} of the script, {word} of the plan" for switch, word in asked.items() if said[switch] != word]
 
 
 def check_decision(own, a, plan):
@@ -165,6 +219,7 @@ def check_decision(own, a, plan):
     if pp > 1:
         same("stages", [x.count("t") for x in parts], [x.count("t") for x in stages(d["layout"])])
     again = a.recompute_granularity or "none"
+    wrong += switched(a, plan)
     same("recompute", again, d["recompute"])
     if again == "selective":
         same("parts", sorted(MODULES[m] for m in a.recompute_modules), sorted(d["recompute_detail"]))
@@ -227,11 +282,33 @@ def known(o, form, reader):
     return bad
 
 
-def draw_training(r):
-    """draw() with what Megatron's checks of its arguments are about"""
+SWITCHES = {"dispatcher": ["alltoall", "deepep", "hybridep"], "expert_overlap": ["no", "yes"], "delay_wgrad": ["no", "yes"],
+            "fused_permutation": ["no", "yes"], "cuda_graphs": ["none", "attn", "mlp", "attn_mlp", "moe_router", "attn_moe_router",
+            "full_iteration"], "tp_comm_overlap": ["no", "yes"], "precision_aware": ["no", "yes"]}
+
+
+def draw_switched(r):
+    """a plan for Megatron-Core itself, with what it has and some of its switches"""
     model, pins = draw(r)
-    if r.random() < 0.4:
-        pins = [p for p in pins if not p.startswith("precision=")] + ["precision=" + r.choice(["fp16", "bf16(moments=bf16)"])]
+    pins = [p for p in pins if p.split("=")[0] not in ("schedule", "recompute", "order")]
+    pins += ["target=megatron-core", "adjust=context_gib = 0.1", "adjust=communicator_mib = 8"]
+    pins.append("precision=" + r.choice(["bf16", "bf16", "bf16", "fp16", "fp32"]))
+    pins.append("schedule=" + r.choice(["1f1b", "interleaved"] if model == "tiny-llama" else ["1f1b", "interleaved", "combined_1f1b"]))
+    pins.append("recompute=" + r.choice(["none", "none", "full", "full(layers=1)", "[norm]", "[core_attn, norm]", "[ffn]", "[moe]"]))
+    for switch, words in SWITCHES.items():
+        if r.random() < 0.3 and (model == "tiny-moe" or switch in ("cuda_graphs", "tp_comm_overlap", "precision_aware")):
+            pins.append(f"{switch}={r.choice(words)}")
+    return model, pins
+
+
+def draw_training(r):
+    """draw() with what Megatron's checks of its arguments are about, or a plan for Megatron-Core"""
+    if r.random() < 0.7:  # most of which nothing satisfies
+        return draw_switched(r)
+    model, pins = draw(r)
+    if r.random() < 0.7:
+        pins = [p for p in pins if not p.startswith("precision=")] + \
+            ["precision=" + r.choice(["fp16", "bf16", "bf16", "bf16(moments=bf16)"])]
     if r.random() < 0.2:
         pins.append("offload=[optimizer]")
     if r.random() < 0.2:
@@ -251,6 +328,7 @@ def clashes(plan):
     out += ["zero 0 with offload of optimizer"] * (whole and offload) + ["optimizer sgd with offload of optimizer"] * (sgd and offload)
     for what, so in (("ep", d["ep"] > 1), ("etp", d["etp"] > 1), ("ranks with whole_experts", d["ep"] == 1 and d["etp"] != d["tp"])):
         out += [f"sequence_parallel no with {what}"] * (moe and so and d["tp"] > 1 and not d["sp"])
+    out += [f"context {d['context']} with precision fp32"] * (precision == "fp32" and d["cp"] > 1)
     out += ["precision fp16 with ep"] * (precision == "fp16" and d["ep"] > 1)
     out += [f"precision {precision} with recompute moe_act"] * \
         (precision in ("fp32", "fp16") and "moe_act" in (d.get("recompute_detail") or []))
@@ -260,6 +338,9 @@ def clashes(plan):
 def may_refuse(plan, errors):
     """is each thing that is refused one that Megatron-LM has not?"""
     d = plan["decision"]
+    if pinned(plan, "target"):  # FSDP's own rule, of three things at once, is the only one that the search does not know
+        return all("graphs of layers with zero" in line or (pinned(plan, "precision") == "fp16" and "fp16, whose" in line)
+                   for line in errors.strip().splitlines())
     said = [line for line in errors.strip().splitlines() if not any(line.endswith(" " + c) for c in clashes(plan))]
     parts = d.get("recompute_detail") or []
     fewer = "recompute_stages" in d or "recompute_layers" in d

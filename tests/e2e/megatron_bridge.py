@@ -36,14 +36,17 @@ FIELDS = {  # path: (kind, the recipe's value)
         "gated_linear_unit": False, "bias_activation_fusion": False, "add_bias_linear": True, "add_qkv_bias": False,
         "moe_router_pre_softmax": False, "moe_router_enable_expert_bias": False, "moe_grouped_gemm": False,
         "share_embeddings_and_output_weights": True, "sequence_parallel": False, "tp_comm_overlap": False,
-        "overlap_moe_expert_parallel_comm": False}.items()},
+        "overlap_moe_expert_parallel_comm": False, "delay_wgrad_compute": False, "moe_permute_fusion": False,
+        "use_te_rng_tracker": False}.items()},
     **{f"model.{name}": (WORD, value) for name, value in {
         "normalization": "LayerNorm", "position_embedding_type": "learned_absolute", "activation_func": "gelu",
         "softmax_type": "vanilla", "moe_router_score_function": "softmax", "moe_router_load_balancing_type": "aux_loss",
         "moe_router_dtype": None, "moe_token_dispatcher_type": "allgather", "moe_flex_dispatcher_backend": "deepep",
         "cp_comm_type": None, "pipeline_model_parallel_layout": None, "recompute_granularity": None,
-        "recompute_method": None}.items()},
+        "recompute_method": None, "cuda_graph_impl": "none"}.items()},
     "model.moe_layer_freq": (list, 1), "model.recompute_modules": (list, None), "model.window_size": (list, None),
+    "model.cuda_graph_modules": (list, []), "rerun_state_machine.check_for_nan_in_loss": (BOOL, True),
+    "ddp.check_for_nan_in_grad": (BOOL, True),
     "tokenizer.vocab_size": (INT, None), "dataset.seq_length": (INT, 1024), "train.global_batch_size": (INT, 32),
     "train.micro_batch_size": (INT, 2), "train.train_iters": (INT, 300000), "mixed_precision": (WORD, "bf16_mixed"),
     "optimizer.use_precision_aware_optimizer": (BOOL, False), "optimizer.exp_avg_dtype": (WORD, "torch.float32"),
@@ -103,6 +106,8 @@ def arguments(c):
             wrong.append(f"{what}: {x} and {y}")
     if c["mixed_precision"] not in PRECISIONS:
         wrong.append(f"precision {c['mixed_precision']}")
+    if m["cuda_graph_impl"] != "none" and not m["use_te_rng_tracker"]:
+        wrong.append("graphs without the tracker of random numbers that can be captured")
     if m["hidden_dropout"] or m["attention_dropout"]:
         wrong.append("dropout")
     parts = megatron.stages(m["pipeline_model_parallel_layout"] or "")
@@ -124,6 +129,8 @@ def arguments(c):
         disable_bias_linear=not m["add_bias_linear"], max_position_embeddings=m["seq_length"],
         untie_embeddings_and_output_weights=not m["share_embeddings_and_output_weights"])
     a.moe_layer_freq = repr(m["moe_layer_freq"])
+    a.softmax_type = None if a.softmax_type == "vanilla" else a.softmax_type
+    a.no_check_for_nan_in_loss_and_grad = not (c["rerun_state_machine.check_for_nan_in_loss"] or c["ddp.check_for_nan_in_grad"])
     return a, wrong
 
 

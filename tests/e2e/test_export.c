@@ -199,6 +199,8 @@ static void test_asserted(void)
         {"moe", "s/active  2/active  1/", "pp=2", "cannot be told of one expert per token whose weight is divided by the sum of weights"},
         {"moe", "s/^plan {/plan {\\n never overlap [dp]/", "zero=2", "cannot be told of never overlap dp with zero 2"},
         {"moe", "s/attn gqa.*/attn mla(heads=8, q_rank=64, kv_rank=64, nope=16, rope=8, v=16)/", "pp=2", "--no-rope-fusion"},
+        {"moe", "s/^plan {/plan {\\n target megatron-core/", "ep=1 --set dispatcher=deepep --set 'adjust=context_gib = 0.1' "
+         "--set 'adjust=communicator_mib = 8'", "--moe-token-dispatcher-type alltoall"},
         {"llama", "s/^plan {/plan {\\n overlap tp with compute/", "tp=2", "cannot be told of overlap tp without sequence parallelism"},
         {"llama", "s/^plan {/plan {\\n never overlap [dp]/", "zero=1", "--use-distributed-optimizer .no overlap"},
     };

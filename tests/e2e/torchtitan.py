@@ -16,7 +16,7 @@ import sys
 import types
 from pathlib import Path
 
-from exported import differ, draw_flat, drawn, exactly, installed, lines_of, options, run
+from exported import differ, draw_flat, drawn, exactly, installed, lines_of, options, pinned, run
 
 REQUIRED = object()
 FIELDS = {  # of each class and function that the files call; a field without a default must be given
@@ -180,10 +180,42 @@ def check(text, plan):
     differ(wrong, "recompute", again, d["recompute"])
     if again == "selective":
         differ(wrong, "parts", ["core_attn"], d["recompute_detail"])
+    check_compiled(wrong, c, plan)
     if pp > 1:
         check_pipeline(wrong, p, d, pp)
         differ(wrong, "CUDA graphs off", t.disable_cuda_graphs, True)
     return wrong
+
+
+def check_compiled(wrong, c, plan):
+    """a plan's switches; what torch.distributed.pipelining and tensor parallelism ask of compiled layers"""
+    p, told = c.parallelism, c.compile
+    whole = p.pipeline_parallel_degree == 1 or \
+        (p.pipeline_parallel_schedule in ("GPipe", "1F1B", "Interleaved1F1B") and not p.pipeline_parallel_schedule_csv)
+    if told.enable and not whole:
+        wrong.append("layers are compiled whose backward passes are in halves")
+    if told.enable_async_tensor_parallel and not told.enable:
+        wrong.append("asynchronous tensor parallelism without compiled layers")
+    asked = pinned(plan, "compile", "yes" if pinned(plan, "target") else None)
+    if asked:
+        differ(wrong, "compile", told.enable, asked == "yes")
+    if pinned(plan, "async_tp") and p.tensor_parallel_degree > 1:
+        differ(wrong, "async_tp", told.enable_async_tensor_parallel, pinned(plan, "async_tp") == "yes")
+
+
+def draw_switched(r):
+    """draw_flat(), or half of the time a plan for torchtitan itself, with its switches"""
+    model, pins = draw_flat(r)
+    if r.random() < 0.5:
+        return model, pins
+    pins = [p for p in pins if p.split("=")[0] not in ("schedule", "recompute", "order", "context", "zero", "precision")]
+    pins += ["target=torchtitan", "adjust=context_gib = 0.1", "precision=bf16", f"zero={r.choice([0, 2, 3])}"]
+    pins.append("schedule=" + r.choice(["1f1b", "interleaved", "gpipe", "zb_v", "dualpipe_v", "auto"]))
+    pins.append("recompute=" + r.choice(["none", "none", "full", "[core_attn]"]))
+    for switch in ("compile", "async_tp"):
+        if r.random() < 0.4:
+            pins.append(f"{switch}={r.choice(['no', 'yes'])}")
+    return model, pins
 
 
 def name_of(value):
@@ -300,7 +332,7 @@ def main():
         sys.meta_path.insert(0, Finder())
         print("torchtitan is not installed: its classes are stood in for")
     os.environ.setdefault("TRAIN_STEPS", "1")
-    bad = drawn(o, "torchtitan", check, exactly("torchtitan", wanted), draw_flat, 10)
+    bad = drawn(o, "torchtitan", check, exactly("torchtitan", wanted), draw_switched, 10)
     return 1 if bad + (known(o) if o.known else 0) else 0
 
 

@@ -77,12 +77,50 @@ static bool first_layers(const struct decision *d)
     return true;
 }
 
+/* Transformer Engine's attn_forward_func_with_cp() and get_attention_backend() */
+static const char *context_lacks(const struct job *job, const struct decision *d)
+{
+    bool window = false, sinks = false;
+    for (uint32_t i = 0; i < job->model.nlayers; i++) {
+        window |= job->model.layers[i]->attn.window > 0;
+        sinks |= job->model.layers[i]->attn.sinks;
+    }
+    if (d->cp == 1)
+        return NULL;
+    if (job->train.precision == DT_FP32)
+        return "split sequences in 32 bits";
+    if (window && d->context == CONTEXT_RING)
+        return "a window around a ring";
+    return sinks && d->context != CONTEXT_ALL_TO_ALL ? "sinks of split sequences" : NULL;
+}
+
+/* TransformerConfig.__post_init__ about CUDA graphs */
+static const char *graphs_lack(const struct drawn *x, bool overlaps)
+{
+    bool mlp = said(x, "cuda_graphs=mlp") || said(x, "cuda_graphs=attn_mlp"), capacity = false;
+    bool router = said(x, "cuda_graphs=moe_router") || said(x, "cuda_graphs=attn_moe_router");
+    uint32_t experts = 0;
+    for (uint32_t i = 0; i < x->job->model.nlayers; i++) {
+        experts += x->job->model.layers[i]->is_moe;
+        capacity |= x->job->model.layers[i]->is_moe && x->job->model.layers[i]->moe.capacity > 0;
+    }
+    if (mlp && (overlaps || experts == x->job->model.nlayers))
+        return "graphs of dense layers";
+    if (said(x, "cuda_graphs=full_iteration") && experts)
+        return "whole graphs of experts";
+    return router && capacity ? "graphs of a capacity" : NULL;
+}
+
 /* TransformerConfig.__post_init__ and arguments.py about what the settings need of each other */
 static const char *megatron_settings(const struct drawn *x, const struct decision *d)
 {
     bool pairs = d->pp > 1 && d->schedule == SCHED_COMBINED_1F1B, overlaps = pairs || said(x, "expert_overlap=yes");
     bool router = said(x, "cuda_graphs=moe_router") || said(x, "cuda_graphs=attn_moe_router");
     bool parts = router || said(x, "cuda_graphs=attn") || said(x, "cuda_graphs=mlp") || said(x, "cuda_graphs=attn_mlp");
+    if (overlaps && d->recompute == RECOMPUTE_SELECTIVE && d->parts & PART_MOE)
+        return "experts that run again beside their transfers";
+    if (graphs_lack(x, overlaps))
+        return graphs_lack(x, overlaps);
     if (said(x, "delay_wgrad=yes") && !overlaps)
         return "delayed weight gradients alone";
     if (said(x, "expert_overlap=no") && pairs)
@@ -104,6 +142,8 @@ static const char *megatron_lacks(struct arena *a, const struct drawn *x, const 
     bool pairs = !strcmp(schedule, "combined_1f1b"), early = strstr(order, "pp") && strstr(strstr(order, "pp"), "dp");
     if (d->pp > 1 && !one_of(schedule, "1f1b interleaved combined_1f1b"))
         return "schedule";
+    if (context_lacks(job, d))
+        return context_lacks(job, d);
     if (d->pp > 1 && pairs && (d->ep == 1 || d->recompute == RECOMPUTE_FULL))
         return "overlap of experts";
     if (d->zero > 1 && (d->shard < d->dp * d->cp || early))
