@@ -190,8 +190,7 @@ def check(text, plan):
 def check_compiled(wrong, c, plan):
     """a plan's switches; what torch.distributed.pipelining and tensor parallelism ask of compiled layers"""
     p, told = c.parallelism, c.compile
-    whole = p.pipeline_parallel_degree == 1 or \
-        (p.pipeline_parallel_schedule in ("GPipe", "1F1B", "Interleaved1F1B") and not p.pipeline_parallel_schedule_csv)
+    whole = p.pipeline_parallel_degree == 1 or plan["decision"]["schedule"] in ("gpipe", "1f1b", "interleaved")
     if told.enable and not whole:
         wrong.append("layers are compiled whose backward passes are in halves")
     if told.enable_async_tensor_parallel and not told.enable:
