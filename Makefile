@@ -93,7 +93,7 @@ WASM_NEEDS := $(and $(shell command -v wasm-ld 2>/dev/null),$(wildcard $(shell $
               -print-file-name=libc.a 2>/dev/null)),$(wildcard $(shell $(WASM_CC) --target=wasm32-wasi -print-libgcc-file-name 2>/dev/null)))
 WASM       := $(if $(WASM_NEEDS),$(if $(SAN)$(FUZZ)$(COVERAGE),,$(B)/explore.wasm))
 WASM_C     := $(wildcard compiler/explore/module/*.c) compiler/compile.c compiler/fit.c compiler/llmc.c \
-              $(foreach d,support profile target model topology cost schedule simulate lower place search,$(wildcard compiler/$(d)/*.c)) \
+              $(foreach d,support profile target model topology cost schedule simulate lower place export search,$(wildcard compiler/$(d)/*.c)) \
               $(addprefix compiler/command/,command.c predict.c) $(addprefix compiler/emit/,plan.c predicted.c) \
               $(wildcard $(addprefix compiler/inspect/,estimate.c explain*.c fitted.c forecast.c lesson.c show.c sweep.c table.c traffic.c)) \
               $(filter-out runtime/program_check% runtime/program_write.c,$(ISA_C))

@@ -121,15 +121,6 @@ enum status command_launch(struct command *c, struct plan *p)
     return refused(c, &x, p->job);
 }
 
-/* before there is a plan: can the target's launcher be told of the job at all? */
-static enum status try_launch(struct command *c, const struct job *job)
-{
-    struct export x = {.arena = c->arena};
-    export_try_job(&x, job);
-    export_free(&x);
-    return refused(c, &x, job);
-}
-
 enum status command_plan(struct command *c)
 {
     const struct options *o = c->options;
@@ -144,7 +135,6 @@ enum status command_plan(struct command *c)
     if (s != STATUS_OK)
         return command_fail(c, s, error.text);
     TRY(command_read(c, &job, &topo));
-    TRY(try_launch(c, job));
     struct compile_options options = {.top = o->top, .budget = o->budget, .progress = diag_shows_progress(c->diag)};
     s = compile_job(c->arena, c->diag, job, topo, &options, &p, &v);
     if (v && v->nviolations) {

@@ -160,13 +160,16 @@ static void print_targets(struct arena *a, const struct topo *topo, const struct
     for (uint32_t i = 0; i < more->ntargets; i++) {
         const struct target_best *x = &more->targets[i];
         const char *name = job_target(x->job);
-        if (!x->found)
+        if (!x->found) {
             fprintf(out, "  %-14s %8s %8s %9s   %s\n", name, "-", "-", "-", x->why);
-        else
-            fprintf(out, "  %-14s %8s %8.1f %9s   %s\n", name, units_show_seconds(x->candidate.estimate.step_time_s).s,
-                    100 * estimate_predicted(x->job, topo, &x->candidate).mfu,
-                    units_show_bytes(x->candidate.estimate.peak_bytes).s,
-                    decision_text(a, x->job, &x->candidate.decision));
+            continue;
+        }
+        const char *cannot = x->candidate.emittable ? ""
+                                                    : arena_printf(a, "; not emitted yet: %s", x->candidate.cannot);
+        fprintf(out, "  %-14s %8s %8.1f %9s   %s%s\n", name, units_show_seconds(x->candidate.estimate.step_time_s).s,
+                100 * estimate_predicted(x->job, topo, &x->candidate).mfu,
+                units_show_bytes(x->candidate.estimate.peak_bytes).s, decision_text(a, x->job, &x->candidate.decision),
+                cannot);
     }
 }
 

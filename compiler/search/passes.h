@@ -32,6 +32,9 @@ void search_warn_leftover(const struct searching *s, const struct job *job, stru
 
 /* Can the job be emitted at all?  false after an error that names what cannot. */
 bool search_emit_ready(const struct searching *s, struct diag *d);
+/* search.c: what launch files of the job's target cannot say of it, "target megatron-core cannot be told of a soft cap
+ * of scores"; NULL: nothing */
+const char *search_untold(struct arena *a, const struct job *job);
 /* Reports one error that says why nothing was found and what would help. */
 void search_blame(struct searching *s, struct diag *d);
 

@@ -1,6 +1,7 @@
 /* Single changes of a decision that does not fit, each evaluated: what it saves and what it costs. */
 
 #include "compiler/model/means.h"
+#include "compiler/search/passes.h"
 #include "compiler/search/state.h"
 
 #include <stdlib.h>
@@ -165,7 +166,8 @@ uint32_t search_remedies(struct arena *a, const struct job *job, const struct to
         cost_estimate(a, c, &r.candidate.estimate);
         if (r.candidate.estimate.peak_bytes >= before.peak_bytes)
             continue;
-        r.candidate.emittable = decision_emittable(a, job, d, &why);
+        why = search_untold(a, job);
+        r.candidate.emittable = !why && decision_emittable(a, job, d, &why);
         r.candidate.cannot = r.candidate.emittable ? NULL : why;
         r.saves_bytes = before.peak_bytes - r.candidate.estimate.peak_bytes;
         r.slower = r.candidate.estimate.step_time_s / before.step_time_s - 1;

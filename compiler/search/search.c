@@ -9,6 +9,7 @@
  * model can resolve; then by degrees, so that ties are broken deterministically.  What this preference may cost is
  * part of the gap, and the fastest decision is kept beside the candidates. */
 
+#include "compiler/export/export.h"
 #include "compiler/search/candidates.h"
 #include "compiler/search/passes.h"
 
@@ -212,15 +213,24 @@ static bool read_layout(struct searching *s, struct diag *d)
     return true;
 }
 
+const char *search_untold(struct arena *a, const struct job *job)
+{
+    struct export x = {.arena = a};
+    export_try_job(&x, job);
+    export_free(&x);
+    return x.refused.n ? arena_printf(a, "target %s cannot be told of %s", job_target(job), x.refused.at[0]) : NULL;
+}
+
 static void certify(struct searching *s)
 {
     struct search_result *r = s->result;
+    const char *untold = search_untold(s->arena, s->job);
     r->budget = s->most ? s->most : s->budget;
     r->removed[REMOVED_KEEP] = s->space.keeps_refused;
     for (uint32_t i = 0; i < r->ncandidates; i++) {
         struct candidate *x = &r->candidates[i];
-        const char *why = NULL;
-        x->emittable = decision_emittable(s->arena, s->job, &x->decision, &why);
+        const char *why = untold;
+        x->emittable = !why && decision_emittable(s->arena, s->job, &x->decision, &why);
         x->cannot = x->emittable ? NULL : why;
     }
     if (!r->ncandidates)
@@ -351,6 +361,18 @@ static struct searching *search_anything(struct searching *s)
     return search_run(x, diag_new(s->arena)) && x->result->ncandidates ? x : s;
 }
 
+/* Can the target's launch files say this job?  false after an error for each thing that they cannot. */
+static bool can_be_told(const struct searching *s, struct diag *d)
+{
+    struct export x = {.arena = s->arena};
+    export_try_job(&x, s->job);
+    export_free(&x);
+    for (size_t i = 0; i < x.refused.n; i++)
+        diag_error(d, (struct span){0}, "target", "no plan: target %s cannot be told of %s", job_target(s->job),
+                   x.refused.at[i]);
+    return !x.refused.n;
+}
+
 struct search_result *search(struct arena *a, struct diag *d, const struct job *job, const struct topo *topo,
                              uint32_t top, uint64_t budget, bool emit_only)
 {
@@ -369,7 +391,7 @@ struct search_result *search(struct arena *a, struct diag *d, const struct job *
                             .budget = first,
                             .most = most,
                             .result = ARENA_NEW(a, struct search_result)};
-    bool ran = search_emit_ready(s, d) && search_run(s, d);
+    bool ran = (!emit_only || can_be_told(s, d)) && search_emit_ready(s, d) && search_run(s, d);
     if (ran && !s->result->ncandidates && !s->result->has_closest)
         s = search_anything(s);
     if (ran && !s->result->ncandidates && !s->result->has_closest)

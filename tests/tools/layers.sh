@@ -14,7 +14,7 @@ BEGIN {
               "kernels/kernels.h runtime/workspace. runtime/cuda_api. kernels/ runtime/ compiler/support/ " \
               "compiler/topology/ compiler/profile/ compiler/model/schedule.def compiler/target/ compiler/model/ compiler/import/ compiler/cost/ compiler/schedule/ " \
               "compiler/simulate/ compiler/emit/plan.h compiler/lower/ compiler/place/ compiler/verify/ " \
-              "compiler/search/ compiler/emit/ compiler/transition/ compiler/compile. compiler/fit. compiler/llmc. compiler/inspect/ compiler/export/ " \
+              "compiler/export/ compiler/search/ compiler/emit/ compiler/transition/ compiler/compile. compiler/fit. compiler/llmc. compiler/inspect/ " \
               "compiler/report/ compiler/explore/ compiler/origin/ compiler/execute/ compiler/command/ compiler/", order, " ")
 }
 function rank(path,    i) {

@@ -4,6 +4,7 @@
  *
  * TARGET_JOBS=N draws so many jobs for each target. */
 
+#include "compiler/export/export.h"
 #include "compiler/inspect/estimate.h"
 #include "compiler/inspect/explain.h"
 #include "compiler/inspect/forecast.h"
@@ -339,8 +340,29 @@ static void check_views(struct arena *a, struct job *job, struct topo *topo, con
 /* ---- drawn jobs, one after the other ---- */
 
 struct tally {
-    uint32_t jobs, candidates, plans;
+    uint32_t jobs, untold, candidates, plans;
 };
+
+/* Is the job one that launch files of the target cannot say?  It can be estimated, and there is no plan. */
+static bool untold(struct arena *a, const struct drawn *x, struct topo *topo, struct tally *t)
+{
+    struct export e = {.arena = a};
+    export_try_job(&e, x->job);
+    export_free(&e);
+    if (!e.refused.n)
+        return false;
+    t->untold++;
+    if (t->untold > t->jobs / 2 + 1) /* these are many */
+        return true;
+    const struct search_result *r = search(a, diag_new(a), x->job, topo, 2, 500, false);
+    for (uint32_t i = 0; i < r->ncandidates; i++) {
+        CU_ASSERT_FALSE(r->candidates[i].emittable);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(r->candidates[i].cannot);
+        CU_ASSERT_PTR_NOT_NULL(strstr(r->candidates[i].cannot, e.refused.at[0]));
+    }
+    CU_ASSERT_EQUAL(search(a, diag_new(a), x->job, topo, 2, 500, true)->ncandidates, 0);
+    return true;
+}
 
 /* Every second job is searched for what can be estimated, the others are planned as `llmc plan` does it. */
 static void check_job(struct arena *a, uint64_t seed, const struct stack *stack, struct drawn *x, struct topo *topo,
@@ -379,12 +401,14 @@ static void test_drawn(void)
             struct sized_draw draw;
             struct drawn x;
             uint64_t state = seed;
-            if (sized_draw(a, seed, &draw) && drawn_job(a, &draw, stacks[k].target, &state, &x))
+            if (sized_draw(a, seed, &draw) && drawn_job(a, &draw, stacks[k].target, &state, &x) &&
+                !untold(a, &x, draw.topo, &t))
                 check_job(a, seed, &stacks[k], &x, draw.topo, &t);
             arena_free(a);
         }
-        printf("[%s: %u jobs, %u candidates, %u plans] ", stacks[k].target, t.jobs, t.candidates, t.plans);
-        CU_ASSERT(t.candidates > wanted && t.plans * 6 >= wanted);
+        printf("[%s: %u jobs, %u candidates, %u plans; %u that it cannot be told of] ", stacks[k].target, t.jobs, t.candidates,
+               t.plans, t.untold);
+        CU_ASSERT(wanted < 30 || (t.candidates > wanted && t.plans * 8 >= wanted)); /* of few jobs all may be refused */
     }
 }
 
