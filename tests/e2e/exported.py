@@ -88,7 +88,7 @@ def draw_plain(r):
 
 def pinned(plan, word, usual=None):
     """what was drawn for a word"""
-    return next((p.split("=", 1)[1] for p in plan["pins"] if p.startswith(word + "=")), usual)
+    return next((p.split("=", 1)[1] for p in plan.get("pins", ()) if p.startswith(word + "=")), usual)
 
 
 def lacking(plan, zero, copies, sequence_parallel, context, experts, recompute, ranks, offload=()):
