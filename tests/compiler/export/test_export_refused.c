@@ -73,6 +73,7 @@ static const char *refusals(struct arena *a, const struct text_case *c)
         return no_plan(a, d);
     for (uint32_t i = 0; i < w.nforms; i++)
         tell(a, &out, p, w.forms[i]);
+    plan_close(p);
     const char *text = arena_strdup(a, out.text ? out.text : "");
     strbuf_free(&out);
     return text;
