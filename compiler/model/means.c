@@ -178,8 +178,10 @@ static const struct target_clash *clash_of(const struct job *job, enum target_ro
 {
     uint32_t needs[TARGET_ROWS] = {0};
     const struct target *t = job->wishes.target;
+    if (!t || !t->nclashes)
+        return NULL;
     needs_of_job(job, needs);
-    for (uint32_t i = 0; t && i < t->nclashes; i++) {
+    for (uint32_t i = 0; i < t->nclashes; i++) {
         const struct target_clash *x = &t->clashes[i];
         for (int k = 0; k < 2; k++) {
             uint32_t other = x->row[!k] < TARGET_SETTINGS ? needs[x->row[!k]] : means_in_force(job, x->row[!k]);

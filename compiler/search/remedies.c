@@ -151,6 +151,7 @@ uint32_t search_remedies(struct arena *a, const struct job *job, const struct to
     const struct decision *from = &miss->decision;
     struct change x = {job, topo, (uint64_t)topo_usable(a, topo, from->type, &nodes) * topo->types[from->type].gpus};
     struct estimate before;
+    const char *untold = search_untold(a, job);
     cost_estimate(a, cost_new(a, job, topo, from), &before);
     *out = ARENA_ARRAY(a, struct remedy, NCHANGES);
     for (int which = 0; which < NCHANGES; which++) {
@@ -166,7 +167,7 @@ uint32_t search_remedies(struct arena *a, const struct job *job, const struct to
         cost_estimate(a, c, &r.candidate.estimate);
         if (r.candidate.estimate.peak_bytes >= before.peak_bytes)
             continue;
-        why = search_untold(a, job);
+        why = untold;
         r.candidate.emittable = !why && decision_emittable(a, job, d, &why);
         r.candidate.cannot = r.candidate.emittable ? NULL : why;
         r.saves_bytes = before.peak_bytes - r.candidate.estimate.peak_bytes;

@@ -213,12 +213,24 @@ static bool read_layout(struct searching *s, struct diag *d)
     return true;
 }
 
-const char *search_untold(struct arena *a, const struct job *job)
+/* .refused: what the target's launch files cannot say of the job */
+static struct export told(struct arena *a, const struct job *job)
 {
     struct export x = {.arena = a};
     export_try_job(&x, job);
     export_free(&x);
-    return x.refused.n ? arena_printf(a, "target %s cannot be told of %s", job_target(job), x.refused.at[0]) : NULL;
+    return x;
+}
+
+static const char *untold_text(struct arena *a, const struct job *job, const char *what)
+{
+    return arena_printf(a, "target %s cannot be told of %s", job_target(job), what);
+}
+
+const char *search_untold(struct arena *a, const struct job *job)
+{
+    struct export x = told(a, job);
+    return x.refused.n ? untold_text(a, job, x.refused.at[0]) : NULL;
 }
 
 static void certify(struct searching *s)
@@ -364,12 +376,9 @@ static struct searching *search_anything(struct searching *s)
 /* Can the target's launch files say this job?  false after an error for each thing that they cannot. */
 static bool can_be_told(const struct searching *s, struct diag *d)
 {
-    struct export x = {.arena = s->arena};
-    export_try_job(&x, s->job);
-    export_free(&x);
+    struct export x = told(s->arena, s->job);
     for (size_t i = 0; i < x.refused.n; i++)
-        diag_error(d, (struct span){0}, "target", "no plan: target %s cannot be told of %s", job_target(s->job),
-                   x.refused.at[i]);
+        diag_error(d, (struct span){0}, "target", "no plan: %s", untold_text(s->arena, s->job, x.refused.at[i]));
     return !x.refused.n;
 }
 

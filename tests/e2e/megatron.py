@@ -169,18 +169,17 @@ def switched(a, plan):
     scope = {"": "none", "attn": "attn", "mlp": "mlp", "attn mlp": "attn_mlp", "moe_router moe_preprocess": "moe_router",
              "attn moe_router moe_preprocess": "attn_moe_router"}
     d = plan["decision"]
-    several = d["ep"] * d["etp"] > 1
     said = {"dispatcher": a.moe_flex_dispatcher_backend if a.moe_token_dispatcher_type == "flex" else a.moe_token_dispatcher_type,
             "expert_overlap": a.overlap_moe_expert_parallel_comm, "delay_wgrad": a.delay_wgrad_compute,
             "fused_permutation": a.moe_permute_fusion, "tp_comm_overlap": a.tp_comm_overlap,
             "cuda_graphs": "full_iteration" if a.cuda_graph_impl == "full_iteration" else scope[" ".join(a.cuda_graph_modules)],
             "precision_aware": a.use_precision_aware_optimizer}
     said = {switch: {True: "yes", False: "no"}.get(word, word) for switch, word in said.items()}
-    if not several:
-        said["dispatcher"] = pinned(plan, "dispatcher") if said["dispatcher"] in (None, "alltoall") else said["dispatcher"]
     asked = {switch: pinned(plan, switch) for switch in SWITCHES if pinned(plan, switch)}
-    if d["tp"] == 1:
-        asked.pop("tp_comm_overlap", None)
+    if d["ep"] * d["etp"] == 1 and "dispatcher" in asked:
+        asked["dispatcher"] = "alltoall"
+    if d["tp"] == 1 and "tp_comm_overlap" in asked:
+        asked["tp_comm_overlap"] = "no"
     if d["schedule"] == "combined_1f1b" and d["pp"] > 1:
         asked["expert_overlap"] = "yes"
     return [f"{switch}: {said[switch]} of the script, {word} of the plan" for switch, word in asked.items() if said[switch] != word]

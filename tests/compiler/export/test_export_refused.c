@@ -5,11 +5,12 @@
 #include "compiler/llmc.h"
 #include "compiler/model/sema.h"
 #include "tests/cases.h"
+#include "tests/formats.h"
+#include "tests/texts.h"
 
 #include <CUnit/CUnit.h>
 #include <dirent.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* the line of words of a case: forms, a cluster (NAME.xml), and overrides, which have an '=' */
@@ -47,18 +48,6 @@ static void tell(struct arena *a, struct strbuf *out, const struct plan *p, cons
     export_free(&x);
 }
 
-static const char *no_plan(struct arena *a, const struct diag *d)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    diag_print(d, out, false);
-    fclose(out);
-    const char *copy = arena_strndup(a, text, size);
-    free(text);
-    return copy;
-}
-
 static const char *refusals(struct arena *a, const struct text_case *c)
 {
     struct diag *d = diag_new(a);
@@ -70,7 +59,7 @@ static const char *refusals(struct arena *a, const struct text_case *c)
     struct job *job = job_parse(a, d, s, w.sets, w.nsets);
     struct topo *topo = topo_read(a, d, w.cluster);
     if (!job || !topo || compile_best(a, d, job, topo, &(struct compile_options){0}, &p, NULL) != STATUS_OK)
-        return no_plan(a, d);
+        return text_of_diag(a, d, false);
     for (uint32_t i = 0; i < w.nforms; i++)
         tell(a, &out, p, w.forms[i]);
     plan_close(p);
@@ -86,23 +75,6 @@ static void test_cases(void)
     arena_free(a);
 }
 
-static const char *whole(struct arena *a, const char *folder, const char *name)
-{
-    struct strbuf text = {0};
-    char path[512], part[4096];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "r");
-    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
-    for (size_t n; (n = fread(part, 1, sizeof part - 1, f)) > 0;) {
-        part[n] = 0;
-        strbuf_text(&text, part);
-    }
-    fclose(f);
-    const char *copy = arena_strdup(a, text.text ? text.text : "");
-    strbuf_free(&text);
-    return copy;
-}
-
 /* all files of a folder whose names begin and end so, one behind the other */
 static const char *all_of(struct arena *a, const char *folder, const char *begins, const char *ends)
 {
@@ -112,7 +84,7 @@ static const char *all_of(struct arena *a, const char *folder, const char *begin
     for (struct dirent *e; (e = readdir(dir));) {
         size_t n = strlen(e->d_name), end = strlen(ends);
         if (!strncmp(e->d_name, begins, strlen(begins)) && n > end && !strcmp(e->d_name + n - end, ends))
-            text = arena_printf(a, "%s%s", text, whole(a, folder, e->d_name));
+            text = arena_printf(a, "%s%s", text, formats_read(a, arena_printf(a, "%s/%s", folder, e->d_name)));
     }
     closedir(dir);
     return text;
