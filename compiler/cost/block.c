@@ -22,6 +22,23 @@ double cost_shown(const struct cost *c, uint32_t axis, double by_itself, double 
     return w->never_overlap & axis ? 1 : w->overlap & axis ? overlapped : by_itself;
 }
 
+/* Where kernels leave multiprocessors to transfers, these are slower already, and no transfer slows them. */
+static double pair_hides(const struct cost *c)
+{
+    return c->job->wishes.comm_sms ? 1 : c->profile->pair_hides;
+}
+
+bool cost_together(const struct cost *c)
+{
+    return c->decision->pp == 1 && c->profile->ep_together > 0.5;
+}
+
+double cost_ep_shown(const struct cost *c)
+{
+    double shown = c->profile->ep_shown * (cost_together(c) ? 1 - pair_hides(c) : 1);
+    return cost_shown(c, OVERLAP_ALL_TO_ALL, shown, shown);
+}
+
 double block_shown(const struct block *b, uint32_t axis, double by_itself, double overlapped)
 {
     return cost_shown(b->c, axis, by_itself, overlapped);
@@ -383,22 +400,38 @@ static void expose(struct block *b, const struct walk_strand strand[NPASSES], bo
     out->apart_input_s = fmin(out->apart_backward_s, out->input_comm_s);
 }
 
-/* Schedules in pairs run the transfers of one microbatch beside the kernels of another.  pairs.c computes how much
- * of them is hidden for a decision's stages; it never exceeds this, which is what one more block in a row of blocks
- * hides. */
-static void hide(struct arena *a, struct block *b, const struct walk_strand strand[NPASSES])
+/* Seconds that one more block in a row of blocks takes, where forward and backward passes of two microbatches run
+ * together. */
+static double together_s(struct arena *a, const struct block *b, const struct walk_strand strand[NPASSES])
 {
-    double both_s = b->out.forward_comm_s + b->out.backward_comm_s,
-           whole_s = both_s + b->out.forward_s + b->out.backward_s;
-    if (both_s <= 0 || b->c->job->wishes.never_overlap & OVERLAP_ALL_TO_ALL)
-        return;
-    struct walk_strand forward = walk_strand_join(a, &strand[PASS_F], 1, b->out.forward_s);
-    struct walk_strand backward = walk_strand_join(a, &strand[PASS_B], 1, b->out.backward_s);
+    const struct cost_block *o = &b->out;
+    struct walk_strand forward = walk_strand_join(a, &strand[PASS_F], 1, cost_paired_s(o, false));
+    struct walk_strand backward = walk_strand_join(a, &strand[PASS_B], 1, cost_paired_s(o, true));
     double one_s, two_s;
     walk_rows_together(&forward, &backward, true, &one_s, &two_s);
-    double hidden = fmin(1, fmax(0, whole_s - (two_s - one_s)) / both_s);
-    b->out.forward_hidden_s = hidden * b->out.forward_comm_s;
-    b->out.backward_hidden_s = hidden * b->out.backward_comm_s;
+    return two_s - one_s;
+}
+
+/* Schedules in pairs run the transfers of one microbatch beside the kernels of another, which are slower then, and
+ * beside whose waits for their hosts these kernels run.  pairs.c computes how much is hidden for a decision's stages;
+ * it never exceeds this, which is what one more block in a row of blocks hides. */
+static void hide(struct arena *a, struct block *b, const struct walk_strand strand[NPASSES])
+{
+    struct cost_block *o = &b->out;
+    double both_s = o->forward_comm_s + o->backward_comm_s, idle_s = o->forward_idle_s + o->backward_idle_s,
+           whole_s = both_s + o->forward_s + o->backward_s;
+    o->forward_hidden_s = o->forward_idle_s;
+    o->backward_hidden_s = o->backward_idle_s;
+    if (both_s <= 0)
+        return;
+    double most = cost_larger(0, whole_s - together_s(a, b, strand) - idle_s) / both_s;
+    double lost = (1 - pair_hides(b->c)) * cost_smaller(1, most);
+    o->forward_lost_s = lost * o->forward_comm_s;
+    o->backward_lost_s = lost * o->backward_comm_s;
+    double hidden = lost > 0 ? cost_larger(0, whole_s - together_s(a, b, strand) - idle_s) / both_s : most;
+    hidden = cost_smaller(1, hidden);
+    o->forward_hidden_s = hidden * o->forward_comm_s + o->forward_idle_s;
+    o->backward_hidden_s = hidden * o->backward_comm_s + o->backward_idle_s;
 }
 
 /* Adds an operator that is neither a product nor attention nor experts: its kernels, and the transfers they wait
@@ -510,6 +543,7 @@ static void make(struct arena *a, const struct cost *c, const struct expansion *
     b->c = c;
     b->d = d;
     b->e = b->out.e = e;
+    b->walk.queue = b->tp_queue = decision_tp_turns(c->job, d) ? WALK_COMPUTE : WALK_TP;
     b->dtype = t->precision == DT_FP32 ? DTYPE_F32 : DTYPE_BF16;
     if (!layer) { /* the embedding and the head are never recomputed */
         b->whole = *d;

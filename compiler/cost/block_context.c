@@ -148,7 +148,7 @@ static void context_parallel(struct block *b, const struct attn *t, double forwa
         ring(b, &x);
         break;
     }
-    b->walk.queue = WALK_TP;
+    b->walk.queue = b->tp_queue;
 }
 
 void block_attention(struct block *b, const struct opr *o)

@@ -13,11 +13,13 @@ struct experts {
     double there_s, back_s; /* kernels that place rows and sum them, without those of the once-per-node way
                              * (cost_exchange.copies_s) */
     double came_s;          /* kernels that expand rows that arrived in 8 bits */
-    double fixed_s;         /* counting and sorting, by the profile */
+    double fixed_s, idle_s; /* counting, sorting and waiting, by the profile; of that, what another microbatch fills */
     double offsets;         /* number of additional backward kernels for biases */
     struct cost_exchange to, from;
     double share;       /* exposed share of the transfers of rows */
     bool again, unread; /* they are recomputed; and then nothing reads the rows that they send back */
+    bool turns;         /* their transfers run in turn with kernels */
+    enum walk_queue tp_queue;
 };
 
 static void price_products(const struct block *b, const struct opr *o, double moved, double routed, struct experts *x)
@@ -59,13 +61,19 @@ static double near_s(const struct experts *x, const struct cost_exchange *way)
     return x->share * (way->way_s - way->far_s + way->shared_s);
 }
 
+/* How a transfer goes that need not be waited for at once. */
+static enum walk_kind behind(const struct experts *x)
+{
+    return x->turns ? WALK_BLOCK : WALK_BEHIND;
+}
+
 /* Adds a transfer of rows.  Where keys or sequences travel too, the transfers within nodes are on the other queue if
  * rows go straight; otherwise those between nodes are. */
-static void travel(struct walk *w, enum walk_queue queue, uint32_t passes, double seconds)
+static void travel(struct walk *w, const struct experts *x, enum walk_queue queue, uint32_t passes, double seconds)
 {
     w->queue = queue;
     walk_add(w, WALK_BLOCK, 0, passes, seconds);
-    w->queue = WALK_TP;
+    w->queue = x->tp_queue;
 }
 
 static void add_forward(struct block *b, const struct experts *x, enum walk_queue far, enum walk_queue near)
@@ -74,20 +82,20 @@ static void add_forward(struct block *b, const struct experts *x, enum walk_queu
     uint32_t passes = WALK_F | (x->again ? WALK_AGAIN : 0);
     bool nodes = x->from.far_s > 0; /* then the places of rows there depend on what arrived */
     w->queue = nodes ? far : near;
-    walk_add(w, nodes ? WALK_BLOCK : WALK_BEHIND, nodes ? 0 : WALK_CHOICES, passes, x->from.forward_s);
+    walk_add(w, nodes ? WALK_BLOCK : behind(x), nodes ? 0 : WALK_CHOICES, passes, x->from.forward_s);
     walk_add(w, WALK_KERNEL, 0, passes, x->there_s + x->fixed_s);
-    travel(w, far, passes, far_s(x, &x->to));
+    travel(w, x, far, passes, far_s(x, &x->to));
     walk_add(w, WALK_KERNEL, 0, passes, x->to.copies_s);
-    travel(w, near, passes, near_s(x, &x->to));
+    travel(w, x, near, passes, near_s(x, &x->to));
     walk_add(w, WALK_KERNEL, 0, passes, x->came_s);
     walk_add(w, WALK_USE, WALK_CHOICES, passes, 0);
     walk_add(w, WALK_KERNEL, 0, passes, x->up[PRODUCT_FORWARD]);
     walk_add(w, WALK_KERNEL, 0, passes, x->act);
     passes = WALK_F | (x->again && !x->unread ? WALK_AGAIN : 0);
     walk_add(w, WALK_KERNEL, 0, passes, x->down[PRODUCT_FORWARD]);
-    travel(w, near, passes, near_s(x, &x->from));
+    travel(w, x, near, passes, near_s(x, &x->from));
     walk_add(w, WALK_KERNEL, 0, passes, x->from.copies_s);
-    travel(w, far, passes, far_s(x, &x->from));
+    travel(w, x, far, passes, far_s(x, &x->from));
     walk_add(w, WALK_KERNEL, 0, passes, x->back_s);
 }
 
@@ -96,20 +104,20 @@ static void bring_rows(struct walk *w, const struct experts *x, enum walk_queue 
 {
     uint32_t passes = WALK_B | WALK_I;
     w->queue = near;
-    walk_add(w, WALK_BEHIND, WALK_ROWS, passes, near_s(x, &x->from));
+    walk_add(w, behind(x), WALK_ROWS, passes, near_s(x, &x->from));
     walk_add(w, WALK_KERNEL, 0, passes, x->down[PRODUCT_WEIGHT] + x->biases[1]);
     if (x->from.far_s > 0) {
         walk_add(w, WALK_USE, WALK_ROWS, passes, 0);
         walk_add(w, WALK_KERNEL, 0, passes, x->from.copies_s);
         w->queue = far;
-        walk_add(w, WALK_BEHIND, WALK_ROWS, passes, far_s(x, &x->from));
+        walk_add(w, behind(x), WALK_ROWS, passes, far_s(x, &x->from));
     }
     walk_add(w, WALK_KERNEL, 0, passes, x->up[PRODUCT_WEIGHT] + x->biases[0]);
     walk_add(w, WALK_USE, WALK_ROWS, passes, 0);
     walk_add(w, WALK_USE, WALK_REDUCED, passes, 0); /* of shared experts: the result is added to it */
     walk_add(w, WALK_KERNEL, 0, passes, x->back_s);
     walk_add(w, WALK_USE, WALK_CHOICES, passes, 0); /* which the router needs */
-    w->queue = WALK_TP;
+    w->queue = x->tp_queue;
 }
 
 static void add_backward(struct block *b, const struct experts *x, enum walk_queue far, enum walk_queue near)
@@ -120,19 +128,19 @@ static void add_backward(struct block *b, const struct experts *x, enum walk_que
     double small_s = x->from.backward_s / (nodes ? 3 : 2); /* rows' weights; their gradients, on both parts of the
                                                             * way */
     w->queue = near;
-    walk_add(w, WALK_BEHIND, WALK_CHOICES, passes, small_s);
+    walk_add(w, behind(x), WALK_CHOICES, passes, small_s);
     walk_add(w, WALK_KERNEL, 0, passes, x->there_s + x->fixed_s);
-    travel(w, far, passes, far_s(x, &x->to)); /* gradients travel as the rows did */
+    travel(w, x, far, passes, far_s(x, &x->to)); /* gradients travel as the rows did */
     walk_add(w, WALK_KERNEL, 0, passes, x->to.copies_s);
-    travel(w, near, passes, near_s(x, &x->to));
+    travel(w, x, near, passes, near_s(x, &x->to));
     walk_add(w, WALK_KERNEL, 0, passes, x->came_s);
     walk_add(w, WALK_KERNEL, 0, passes, x->down[PRODUCT_INPUT]);
     walk_add(w, WALK_USE, WALK_CHOICES, passes, 0);
     walk_add(w, WALK_KERNEL, 0, passes, x->weigh);
     w->queue = near;
-    walk_add(w, nodes ? WALK_BLOCK : WALK_BEHIND, nodes ? 0 : WALK_CHOICES, passes, small_s);
+    walk_add(w, nodes ? WALK_BLOCK : behind(x), nodes ? 0 : WALK_CHOICES, passes, small_s);
     w->queue = far;
-    walk_add(w, WALK_BEHIND, WALK_CHOICES, passes, nodes ? small_s : 0);
+    walk_add(w, behind(x), WALK_CHOICES, passes, nodes ? small_s : 0);
     walk_add(w, WALK_KERNEL, 0, passes, x->act_back + x->up[PRODUCT_INPUT]);
     bring_rows(w, x, far, near);
 }
@@ -141,7 +149,12 @@ static void add_backward(struct block *b, const struct experts *x, enum walk_que
 static void add_steps(struct block *b, const struct experts *x)
 {
     bool nodes = x->from.far_s > 0, others = b->d->cp > 1 || b->d->sp;
-    enum walk_queue far = nodes ? WALK_DP : WALK_TP, near = !nodes && others ? WALK_DP : WALK_TP;
+    enum walk_queue far = x->turns ? WALK_COMPUTE
+                          : nodes  ? WALK_DP
+                                   : WALK_TP,
+                    near = x->turns           ? WALK_COMPUTE
+                           : !nodes && others ? WALK_DP
+                                              : WALK_TP;
     add_forward(b, x, far, near);
     add_backward(b, x, far, near);
 }
@@ -185,33 +198,35 @@ static void run_again(struct block *b, const struct experts *x, double forward_s
     }
     block_add_again(b, forward_s, kernels);
     b->fixed_backward_s += x->fixed_s;
+    b->out.backward_idle_s += x->idle_s;
     block_add_backward_comm(b, x->share * dispatch_s);
     b->out.again_s += x->share * dispatch_s;
 }
 
-/* Seconds of one pass through a layer of experts in which nothing runs: what its host does, and the counts it waits
- * for. */
-static double fixed_s(const struct cost *c)
+/* Seconds of one pass through a layer of experts in which its host waits for the counts of tokens. */
+static double wait_s(const struct cost *c)
 {
     const struct profile *p = c->profile;
     bool nodes = c->ep.level > 0 && c->ep.level != COST_FLOOR;
-    double wait_us = p->moe_wait_us * (nodes ? 1 : p->graph_wait);
-    return 1e-6 * (p->moe_layer_us + (c->type->scale_up.span > 1 ? 0 : wait_us));
+    double wait_us = p->moe_wait_us * (nodes ? 1 : p->graph_wait) * (cost_together(c) ? p->pair_wait : 1);
+    return c->type->scale_up.span > 1 ? 0 : 1e-6 * wait_us;
 }
 
 void block_experts(struct block *b, const struct opr *o)
 {
     const struct cost *c = b->c;
     const struct moe *m = o->moe;
-    const struct profile *p = c->profile;
     double chosen = b->tokens / b->d->tp * m->active; /* copies of tokens that are sent from this rank */
     double moved = chosen * cost_rows_moved(c, m), routed = fmin(chosen * c->job->train.imbalance, moved) * b->d->etp;
     bool inside = b->d->recompute == RECOMPUTE_SELECTIVE && backward_act_only(o, b->d->parts),
          again = block_recomputes(b, o);
-    struct experts x = {.again = again && !inside};
+    struct experts x = {.again = again && !inside, .tp_queue = b->tp_queue};
+    x.turns = c->job->wishes.never_overlap & OVERLAP_ALL_TO_ALL;
     x.unread = x.again && b->plan.unread[o - b->e->oprs];
     price_products(b, o, moved, routed, &x);
-    x.fixed_s = fixed_s(c);
+    double waits_s = wait_s(c);
+    x.idle_s = c->decision->pp > 1 ? (1 - c->profile->pair_wait) * waits_s : 0;
+    x.fixed_s = 1e-6 * c->profile->moe_layer_us + waits_s;
     double dispatch = cost_travel_s(c, m, &x.to, &x.from);
     cost_emitted_ways(c, m, &x.to, &x.from);
     double forward = x.act + x.fixed_s, backward = x.weigh + x.act_back + x.biases[0] + x.biases[1] + x.fixed_s;
@@ -226,14 +241,17 @@ void block_experts(struct block *b, const struct opr *o)
     block_add_time(b, forward, kernels, backward + move_s, (over_nodes ? 15 : 12) + x.offsets + conversions, false);
     b->fixed_forward_s += x.fixed_s;
     b->fixed_backward_s += x.fixed_s;
+    b->out.forward_idle_s += x.idle_s;
+    b->out.backward_idle_s += x.idle_s;
     if (again && inside) {
         block_add_time(b, 0, 0, x.act, 1, false);
         x.act_back += x.act;
     }
-    /* overlap, where the user asks for it, is that of pairs: it is not each block that hides */
-    x.share = block_shown(b, OVERLAP_ALL_TO_ALL, p->ep_shown, p->ep_shown);
+    x.share = cost_ep_shown(c);
     b->out.forward_comm_s += x.from.forward_s + x.share * dispatch;
-    double hidden = c->job->wishes.emitted ? hidden_s(&x) : 0;
+    /* of a stack's pairs each action alone takes what the stack takes; pairs.c has the two together */
+    bool own = c->job->wishes.emitted && !job_is_modelled(c->job) && !x.turns;
+    double hidden = own ? hidden_s(&x) : 0;
     block_add_backward_comm(b, x.from.backward_s + x.share * dispatch - hidden);
     run_again(b, &x, forward, kernels, dispatch);
     b->exchanges_apart = over_nodes || b->d->cp > 1 || b->d->sp;

@@ -26,7 +26,8 @@ struct block {
     double copies_s; /* where the backward pass is split: copies of gradients of the residual stream, which weight
                       * gradients need later */
     double fixed_forward_s, fixed_backward_s; /* of kernels: counting and sorting of experts' rows, by the profile */
-    bool exchanges_apart; /* rows to experts may use another queue than this block's other transfers */
+    bool exchanges_apart;     /* rows to experts may use another queue than this block's other transfers */
+    enum walk_queue tp_queue; /* of transfers over tp */
     struct walk walk;
     struct decision whole; /* c's decision without recomputation, where d points to it */
     struct cost_block out;

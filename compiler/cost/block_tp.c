@@ -32,10 +32,10 @@ static void whole_transfers(struct block *b, const struct opr *o, double out, do
 {
     const struct cost *c = b->c;
     struct walk *w = &b->walk;
-    bool turns = c->job->wishes.never_overlap & OVERLAP_TP;
+    bool turns = b->tp_queue == WALK_COMPUTE;
     double share = cost_tp_shown(b->c),
            hidden = b->d->sp ? c->profile->sp_backward_hidden : c->profile->tp_backward_hidden;
-    hidden *= c->job->wishes.never_overlap & OVERLAP_TP ? 0 : 1;
+    hidden *= turns ? 0 : 1;
     bool runs_again = block_recomputes(b, o);
     bool again = runs_again && (!o->row_parallel || b->d->recompute == RECOMPUTE_FULL); /* no selected part needs its
                                                                                          * reduction repeated */
@@ -72,9 +72,9 @@ static void whole_transfers(struct block *b, const struct opr *o, double out, do
     b->out.weight_comm_s += late ? gather : 0;
     uint32_t weighs = WALK_B | (late ? WALK_W : WALK_I);
     /* what is kept in 8 bits can only be gathered once it has been converted */
-    enum walk_kind ahead = b->words && b->words->eight[o->in[0]] ? WALK_BEHIND : WALK_AHEAD;
+    enum walk_kind ahead = turns ? WALK_BLOCK : b->words && b->words->eight[o->in[0]] ? WALK_BEHIND : WALK_AHEAD;
     /* the gather for shared experts begins with the router of the others, and their reduction is needed after those */
-    walk_forward(w, o->shared ? WALK_AHEAD : WALK_BLOCK, WALK_INPUT, gather, again);
+    walk_forward(w, o->shared && !turns ? WALK_AHEAD : WALK_BLOCK, WALK_INPUT, gather, again);
     walk_forward(w, WALK_USE, WALK_INPUT, 0, again && o->shared);
     walk_forward(w, WALK_KERNEL, 0, forward_s, runs_again);
     walk_add(w, ahead, WALK_INPUT, weighs, hidden * gather);

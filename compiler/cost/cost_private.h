@@ -81,13 +81,15 @@ struct cost_block {
                       * the result */
     double apart_forward_s, apart_backward_s,
         apart_input_s; /* of these transfers: seconds hidden where rows to experts have a queue of their own */
-    double forward_hidden_s,
-        backward_hidden_s; /* of these transfers: the most that another microbatch hides under schedules in pairs */
-    double keep_bytes;     /* bytes from F to B, per microbatch in flight */
-    double late_bytes;     /* where the backward pass is split: bytes from I to W, in addition to what F kept */
-    double waits_bytes;    /* of what F kept: bytes that W needs */
-    double stack_bytes;    /* of keep_bytes: what only other stacks than llmrun keep beside values */
-    double eager_bytes;    /* in addition to keep_bytes: copies that only unfused operators keep */
+    double forward_hidden_s, backward_hidden_s; /* of these transfers and the next: the most that another microbatch
+                                                 * hides under schedules in pairs */
+    double forward_idle_s, backward_idle_s; /* of the kernel seconds: waits of the host that another microbatch fills */
+    double forward_lost_s, backward_lost_s; /* kernel seconds that its transfers cost another microbatch's kernels */
+    double keep_bytes;                      /* bytes from F to B, per microbatch in flight */
+    double late_bytes;  /* where the backward pass is split: bytes from I to W, in addition to what F kept */
+    double waits_bytes; /* of what F kept: bytes that W needs */
+    double stack_bytes; /* of keep_bytes: what only other stacks than llmrun keep beside values */
+    double eager_bytes; /* in addition to keep_bytes: copies that only unfused operators keep */
     double forward_bytes, backward_bytes; /* peak bytes of temporaries */
     double loss_bytes[NLOSSES];           /* of the head: bytes of temporaries while the loss is computed; 0:
                                            * forward_bytes and backward_bytes apply */
@@ -145,6 +147,11 @@ static inline double cost_paired_backward_s(const struct cost_block *b)
     return cost_larger(b->backward_hidden_s, b->apart_backward_s);
 }
 
+/* Kernel seconds of F or B beside another action, of a block or a stage. */
+#define cost_paired_s(x, back)                                                                                         \
+    ((back) ? (x)->backward_s + (x)->backward_lost_s - (x)->backward_idle_s                                            \
+            : (x)->forward_s + (x)->forward_lost_s - (x)->forward_idle_s)
+
 /* Parameter elements whose optimizer state is updated at one time. */
 struct cost_updated {
     double matrices, experts;
@@ -153,7 +160,7 @@ struct cost_updated {
 struct cost_stage {
     double forward_s, backward_s, forward_comm_s, backward_comm_s, forward_hidden_s, backward_hidden_s;
     double input_s, weight_s; /* of a split backward pass, including exposed transfers */
-    double own_forward_s, own_backward_s;
+    double own_forward_s, own_backward_s, forward_idle_s, backward_idle_s, forward_lost_s, backward_lost_s;
     double kept_s;                    /* of forward_s: what recomputation may skip */
     double matrices, experts, blocks; /* parameter elements (matrices includes all vectors); number of blocks */
     struct cost_updated first[2];     /* the first and the second group to be updated; only where the optimizer state
@@ -360,6 +367,10 @@ void cost_rest(const struct cost *c, const struct cost_stage *ranks, double besi
 double cost_shown(const struct cost *c, uint32_t axis, double by_itself, double overlapped);
 /* The exposed share of tensor-parallel transfers; llmrun's plans hide these by themselves. */
 double cost_tp_shown(const struct cost *c);
+/* Does the profile's stack run two microbatches together although there is no pipeline? */
+bool cost_together(const struct cost *c);
+/* The exposed share of transfers of rows to experts and back, where no two actions of a pipeline run together. */
+double cost_ep_shown(const struct cost *c);
 /* Bytes of a parameter while it is gathered; of a master weight beside its working copy, which may have half of it. */
 double cost_parameter_bytes(const struct cost *c);
 double cost_master_bytes(const struct cost *c, const struct profile *stack);

@@ -19,6 +19,10 @@ static void add_block(const struct cost *c, struct cost_stage *st, const struct 
     st->backward_s += times * (b->backward_s + late_s);
     st->own_forward_s += times * b->own_forward_s;
     st->own_backward_s += times * (b->own_backward_s + late_s);
+    st->forward_idle_s += times * b->forward_idle_s;
+    st->backward_idle_s += times * b->backward_idle_s;
+    st->forward_lost_s += times * b->forward_lost_s;
+    st->backward_lost_s += times * b->backward_lost_s;
     st->kept_s += times * b->kept_s;
     st->input_s += times * (b->input_s + late_s + b->input_comm_s - apart * b->apart_input_s);
     st->weight_s += times * (b->weight_s + b->weight_comm_s);
@@ -128,6 +132,8 @@ static void add_stage(struct cost_stage *rank, const struct cost_stage *st)
     rank->backward_comm_s += st->backward_comm_s;
     rank->forward_hidden_s += st->forward_hidden_s;
     rank->backward_hidden_s += st->backward_hidden_s;
+    rank->forward_idle_s += st->forward_idle_s;
+    rank->backward_idle_s += st->backward_idle_s;
     rank->matrices += st->matrices;
     rank->experts += st->experts;
     rank->blocks += st->blocks;
@@ -517,9 +523,11 @@ struct cost_body cost_body(const struct cost *c, const struct cost_stage *ranks)
     const struct decision *d = c->decision;
     struct cost_body x = {0};
     double slowest = -1, compute = 0, comm = 0;
+    bool pairs = decision_pairs(d->schedule);
     for (uint32_t r = 0; r < d->pp; r++) {
         double f = rank_f(&ranks[r]), b = rank_x(&ranks[r]);
-        compute += ranks[r].forward_s + ranks[r].backward_s;
+        compute += ranks[r].forward_s + ranks[r].backward_s -
+                   (pairs ? ranks[r].forward_idle_s + ranks[r].backward_idle_s : 0);
         comm += ranks[r].forward_comm_s + ranks[r].backward_comm_s;
         if (f + b <= slowest)
             continue;

@@ -91,7 +91,7 @@ static void make_kind(struct cost_pairs *p, struct kind *k)
             parts[i] = steps_of(p, blocks[pass ? n - 1 - i : i])->pass[pass];
         if (p->moves)
             add_turns(p, k->stage, pass, parts, n);
-        k->pass[pass] = walk_strand_join(p->arena, parts, n, pass ? sum.backward_s : sum.forward_s);
+        k->pass[pass] = walk_strand_join(p->arena, parts, n, cost_paired_s(&sum, pass));
     }
     k->made = true;
 }
@@ -112,7 +112,7 @@ struct cost_pairs *cost_pairs_new(struct arena *a, const struct cost *c, const s
 {
     const struct decision *d = c->decision;
     bool may = decision_pairs(d->schedule) || d->schedule == SCHED_AUTO || d->listed;
-    if (!may || c->job->wishes.never_overlap & OVERLAP_ALL_TO_ALL)
+    if (!may)
         return NULL;
     struct cost_pairs *p = ARENA_NEW(a, struct cost_pairs);
     *p = (struct cost_pairs){.arena = a, .c = c, .s = s, .moves = turns};
@@ -153,7 +153,7 @@ struct cost_pair cost_pair(struct cost_pairs *p, uint32_t forward, uint32_t back
             make_kind(p, b);
         walk_together(&f->pass[0], &b->pass[1], decision_exchanges_apart(p->c->job, p->c->decision), &x->forward_s,
                       &x->backward_s);
-        x->end_s = x->forward_s > x->backward_s ? x->forward_s : x->backward_s;
+        x->end_s = cost_larger(x->forward_s, x->backward_s);
     }
     double turns_s = f->pass[0].turns_s + b->pass[1].turns_s;
     if (turns_s > 0) /* any transfer may run beside them */

@@ -14,27 +14,30 @@
 #include <math.h>
 #include <string.h>
 
+/* Kinds of instructions that a stack stretches: kernels of F, B, I and W, those of F and B that run together with
+ * another action, copies to host memory and back. */
 static const char kinds[] = "FBIW";
+enum { PAIRED = 4, COPIES = 6, NKINDS = 10, OTHER = NKINDS };
 
 /* How a profile's software stack runs instructions: work of the host, and the shares of transfers that it hides. */
 struct stack {
     const struct cost *c;
     struct mesh mesh;
-    double (*stage_s)[8];      /* by stage: seconds of the kernels of its F, B, I and W; then those of the copies of
-                                * activations to host memory and back */
+    double (*stage_s)[NKINDS]; /* by stage: seconds of its instructions of each kind */
     double slow;               /* the factor for the slowest node alone */
     double held;               /* the share of a transfer between stages during which the sender computes nothing */
     double tp, cp, ep, shards; /* factors on the time of transfers among the ranks of one stage */
     double step_s;             /* seconds per step of host work and of data-parallel transfers that are not hidden */
     /* of one program, whose stack is a copy of the others': by stage, the factor by which its instructions are
      * stretched; the factor of transfers of rows to experts */
-    double (*factor)[8], experts;
+    double (*factor)[NKINDS], experts;
+    const bool *paired; /* by paired_at(): does the action run together with another one?  NULL: none does */
 };
 
 /* Seconds of the kernels of the stage's actions of each kind, for one microbatch, followed by those of copies to
  * host memory and back. Transfers that other stacks repeat in recomputation and the program does not count as
  * kernels: the reduction of a layer's last product over tp, and the way of experts' rows back. */
-static void stage_seconds(const struct cost *c, const struct cost_shape *s, uint32_t stage, double seconds[8])
+static void stage_seconds(const struct cost *c, const struct cost_shape *s, uint32_t stage, double seconds[NKINDS])
 {
     const struct stage *st = &c->decision->stages[stage];
     const struct cost_stage sum = cost_sum_stage(c, s, stage);
@@ -55,12 +58,14 @@ static void stage_seconds(const struct cost *c, const struct cost_shape *s, uint
     }
     seconds[0] = sum.forward_s;
     seconds[1] = sum.backward_s + unread;
+    seconds[PAIRED] = cost_paired_s(&sum, false);
+    seconds[PAIRED + 1] = cost_paired_s(&sum, true) + unread;
     seconds[2] = sum.input_s - input_comm + unread;
     seconds[3] = sum.weight_s - weight_comm;
     for (uint32_t i = 0; c->job->wishes.offload & OFFLOAD_ACTIVATIONS && i < st->count; i++) {
         double fetch_s, park_s = cost_park_s(c, s, cost_layer(s, st, i), i == 0 && !st->embed, &fetch_s);
-        for (int k = 4; k < 8; k++)
-            seconds[k] += k == 7 ? fetch_s : park_s;
+        for (int k = 0; k < 4; k++)
+            seconds[COPIES + k] += k == 3 ? fetch_s : park_s;
     }
 }
 
@@ -85,7 +90,7 @@ static struct stack *new_stack(struct arena *a, const struct cost *c)
     x->held = times.held;
     x->tp = cost_tp_shown(c);
     x->cp = cost_shown(c, OVERLAP_CP, p->cp_shown, p->cp_shown);
-    x->ep = cost_shown(c, OVERLAP_ALL_TO_ALL, p->ep_shown, p->ep_shown);
+    x->ep = cost_ep_shown(c);
     x->shards = d->zero == 3 ? 1 / p->zero3_speed : 1;
     x->step_s = seen.shown_s + seen.stolen_s + 1e-3 * p->step_overhead_ms;
     arena_reset(a, mark);
@@ -99,21 +104,55 @@ static bool converts(const struct program *p, const struct insn *n)
            p->operands[n->operand + OPND(COPY, y)].dtype != p->operands[n->operand + OPND(COPY, x)].dtype;
 }
 
-/* The kind of action whose kernel an instruction is, 0 to 3, or whose copy, 4 to 7; 8: neither.  Additions to
- * gradient sums, and conversions for reductions, count as transfers. */
-static uint32_t kind_of(const struct program *p, const struct insn *n)
+/* Place of the F or the B that an instruction belongs to. */
+static size_t paired_at(const struct stack *s, const struct insn *n)
+{
+    return 2 * ((size_t)n->stage * s->c->decision->microbatches + n->microbatch) + (n->action == 'B');
+}
+
+static bool may_pair(const struct stack *s, const struct insn *n)
+{
+    return (n->action == 'F' || n->action == 'B') && n->queue == QUEUE_COMPUTE && n->stage < s->c->decision->nstages &&
+           n->microbatch < s->c->decision->microbatches;
+}
+
+/* Finds the actions that run together: an action that goes on after kernels of another one does so with that one. */
+static void find_pairs(struct arena *a, struct stack *s, const struct program *p)
+{
+    const struct decision *d = s->c->decision;
+    if (!decision_pairs(d->schedule))
+        return;
+    size_t n = 2 * (size_t)d->nstages * d->microbatches, before = n;
+    bool *begun = ARENA_ARRAY(a, bool, n), *paired = ARENA_ARRAY(a, bool, n);
+    for (uint32_t i = 0; i < p->ninsns; i++) {
+        if (!may_pair(s, &p->insns[i]))
+            continue;
+        size_t at = paired_at(s, &p->insns[i]);
+        if (begun[at] && before != at && before < n)
+            paired[at] = paired[before] = true;
+        begun[at] = true;
+        before = at;
+    }
+    s->paired = paired;
+}
+
+/* Additions to gradient sums, and conversions for reductions, count as transfers: they are of no kind (OTHER). */
+static uint32_t kind_of(const struct stack *s, const struct program *p, const struct insn *n)
 {
     enum unit unit = isa_info(n->op)->unit;
     bool kernel = unit == UNIT_MATMUL || unit == UNIT_ATTENTION || unit == UNIT_STREAM;
     if (!kernel || !n->action || (n->queue != QUEUE_COMPUTE && n->queue != QUEUE_COPY))
-        return 8;
+        return OTHER;
     const char *kind = strchr(kinds, n->action);
     if (!kind)
-        return 8;
+        return OTHER;
     const struct operand *y = &p->operands[n->operand];
     bool sum = n->op == OP_ADD && y->mark == MARK_ADD && y->buffer != NONE && n->action != 'F' &&
                !strncmp(p->buffers[y->buffer].name, "grad.", 5);
-    return sum || converts(p, n) ? 8 : (uint32_t)(kind - kinds) + (n->queue == QUEUE_COPY ? 4 : 0);
+    if (sum || converts(p, n))
+        return OTHER;
+    bool paired = s->paired && may_pair(s, n) && s->paired[paired_at(s, n)];
+    return (uint32_t)(kind - kinds) + (n->queue == QUEUE_COPY ? COPIES : paired ? PAIRED : 0);
 }
 
 static uint32_t group_mask(const struct program *p, const struct insn *n)
@@ -192,23 +231,28 @@ static double experts_factor(const struct stack *s, const struct program *p, con
 static void fit(struct arena *a, struct stack *s, const struct program *p, const int64_t *alone_ns)
 {
     uint32_t nstages = s->c->decision->nstages;
-    double(*own_s)[8] = arena_array(a, nstages, sizeof *own_s); /* seconds of the program's own instructions */
-    uint32_t(*nactions)[4] = arena_array(a, nstages, sizeof *nactions);
+    double(*own_s)[NKINDS] = arena_array(a, nstages, sizeof *own_s); /* seconds of the program's own instructions */
+    uint32_t(*nactions)[NKINDS] = arena_array(a, nstages, sizeof *nactions);
     bool own = s->c->profile->allocator < 0.5 && s->c->profile->host_op_us <= 0;
     struct cost_actions actions = {0};
     s->factor = arena_array(a, nstages, sizeof *s->factor);
+    if (!own)
+        find_pairs(a, s, p);
     for (uint32_t i = 0; i < p->ninsns && !own; i++) {
         const struct insn *n = &p->insns[i];
-        uint32_t kind = kind_of(p, n);
-        if (kind == 8 || n->stage >= nstages)
+        uint32_t kind = kind_of(s, p, n);
+        if (kind == OTHER || n->stage >= nstages)
             continue;
         own_s[n->stage][kind] += 1e-9 * (double)alone_ns[i];
-        nactions[n->stage][kind % 4] += kind < 4 && cost_starts_action(&actions, n);
+        if (kind < COPIES && cost_starts_action(&actions, n)) {
+            nactions[n->stage][kind]++;
+            nactions[n->stage][COPIES + kind % PAIRED]++;
+        }
     }
     for (uint32_t i = 0; i < nstages; i++)
-        for (int k = 0; k < 8; k++) {
-            double slow = k < 4 ? s->slow : 1, seconds = own_s[i][k];
-            s->factor[i][k] = seconds > 0 ? slow * nactions[i][k % 4] * s->stage_s[i][k] / seconds : slow;
+        for (int k = 0; k < NKINDS; k++) {
+            double slow = k < COPIES ? s->slow : 1, seconds = own_s[i][k];
+            s->factor[i][k] = seconds > 0 ? slow * nactions[i][k] * s->stage_s[i][k] / seconds : slow;
         }
     s->experts = own ? 1 : experts_factor(s, p, alone_ns);
 }
@@ -291,8 +335,8 @@ static int64_t stack_ns(const struct stack *s, const struct program *p, uint32_t
     double factor = 1;
     if (n->op == OP_CLIP || n->op == OP_CLIP_SCALED)
         return ns + (int64_t)llround(1e9 * s->step_s);
-    uint32_t kind = kind_of(p, n);
-    if (kind < 8 && n->stage < s->c->decision->nstages)
+    uint32_t kind = kind_of(s, p, n);
+    if (kind != OTHER && n->stage < s->c->decision->nstages)
         factor = s->factor[n->stage][kind];
     else if (n->action == 'O' && n->queue == QUEUE_COMPUTE && isa_info(n->op)->unit == UNIT_STREAM)
         factor = s->slow;

@@ -19,6 +19,11 @@ enum queue lower_dp_queue(const struct lower *l)
     return l->job->wishes.never_overlap & OVERLAP_DP ? QUEUE_COMPUTE : QUEUE_DP;
 }
 
+static enum queue tp_queue(const struct lower *l)
+{
+    return decision_tp_turns(l->job, l->d) ? QUEUE_COMPUTE : QUEUE_TP;
+}
+
 void lower_collective(struct lower *l, enum op op, enum queue q, uint32_t mask, struct mat x, struct mat y)
 {
     uint32_t slot = lower_slot(l, SLOT_GROUP, mask);
@@ -45,7 +50,7 @@ struct mat lower_gather(struct lower *l, const char *name, struct mat m)
         return m;
     struct mat whole = lower_temp(l, name, m.dtype, l->tokens, m.cols);
     for (uint32_t run = 0; run < l->runs; run++)
-        lower_collective(l, OP_ALL_GATHER, QUEUE_TP, l->mesh.dim[MESH_TP], mat_cut(m, run, l->runs),
+        lower_collective(l, OP_ALL_GATHER, tp_queue(l), l->mesh.dim[MESH_TP], mat_cut(m, run, l->runs),
                          mat_cut(whole, run, l->runs));
     return whole;
 }
@@ -60,9 +65,9 @@ static void reduce(struct lower *l, struct mat partial, struct mat out)
     if (l->d->tp == 1)
         return;
     if (l->sp)
-        lower_collective(l, OP_REDUCE_SCATTER, QUEUE_TP, l->mesh.dim[MESH_TP], partial, out);
+        lower_collective(l, OP_REDUCE_SCATTER, tp_queue(l), l->mesh.dim[MESH_TP], partial, out);
     else
-        lower_collective(l, OP_ALL_REDUCE, QUEUE_TP, l->mesh.dim[MESH_TP], out, out);
+        lower_collective(l, OP_ALL_REDUCE, tp_queue(l), l->mesh.dim[MESH_TP], out, out);
 }
 
 void lower_reduce_cut(struct lower *l, struct mat partial, struct mat out, uint32_t cut)

@@ -21,6 +21,8 @@
 
 /* ---- 1. dependences ---- */
 
+enum { MOST_BETWEEN = 32 }; /* instructions between a collective and the kernel of its action that precedes it */
+
 struct access_state {
     /* readers: bits of the queues that have read since the write; read: the last reader per queue */
     uint32_t write, readers, read[NQUEUES];
@@ -113,6 +115,22 @@ static void cross_seam(struct arena *list, struct arena *scratch, struct role *r
     }
 }
 
+/* Other stacks than llmrun launch a collective on a stream that waits for the kernels launched before it
+ * (torch.distributed), so it never runs ahead of those of its own action: the last of these, or NO_INSN. */
+static uint32_t launched_behind(const struct role *r, uint32_t i)
+{
+    const struct insn *all = r->p->insns, *n = &all[i];
+    if (!r->launched || n->queue != QUEUE_TP)
+        return NO_INSN;
+    for (uint32_t k = i; k-- > 0;)
+        if (all[k].queue == QUEUE_COMPUTE && all[k].action == n->action && all[k].stage == n->stage &&
+            all[k].microbatch == n->microbatch)
+            return k;
+        else if (i - k > MOST_BETWEEN)
+            break;
+    return NO_INSN;
+}
+
 /* Finds dependences in a given order of the instructions (NULL: program order).  The order of time is needed for
  * rings: a slot belongs to its users in that order, and an early transfer may be listed before the last use that it
  * waits for. */
@@ -138,6 +156,7 @@ static void find_deps(struct arena *list, struct arena *scratch, struct role *r,
         r->deps.first[at] = (uint32_t)r->deps.list.n;
         if (seams)
             cross_seam(list, scratch, r, &seam, i, at);
+        add_dep(list, r, launched_behind(r, i), i, at);
         for (uint32_t k = 0; k < ntouched; k++) {
             if (x[k].base == NONE)
                 continue;
@@ -273,6 +292,7 @@ void order_programs(const struct cost *c, const struct lowered *lowered, uint32_
         roles[r].depth = ARENA_ARRAY(a, uint32_t, p->nrings);
         roles[r].microbatches = microbatches;
         roles[r].cuts = lowered[r].cuts;
+        roles[r].launched = c->job && job_is_modelled(c->job);
         roles[r].slots = ARENA_ARRAY(a, uint32_t, (size_t)p->nrings * microbatches + 1);
         for (uint32_t g = 0; g < p->nrings; g++) {
             roles[r].depth[g] = microbatches;

@@ -31,6 +31,7 @@ struct role {
     struct program *p;
     const uint32_t *channels;
     uint32_t microbatches, *depth; /* depth: slots, per ring */
+    bool launched;                 /* collectives wait for the kernels before them, see launched_behind() */
     uint32_t cuts;                 /* every buffer is divided into so many equal parts that are waited for separately */
     uint32_t *slots;               /* slot of every microbatch, ring by ring */
     struct deps deps;

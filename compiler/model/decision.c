@@ -396,6 +396,19 @@ bool decision_pairs(enum schedule_kind k)
     return schedule_has(k, SCHEDULE_PAIRS);
 }
 
+bool decision_tp_turns(const struct job *job, const struct decision *d)
+{
+    const struct profile *p = job->wishes.profile;
+    bool stack = job_is_modelled(job) && (d->sp ? p->sp_backward_hidden : p->tp_backward_hidden) <= 0;
+    return stack || job->wishes.never_overlap & OVERLAP_TP;
+}
+
+bool decision_rows_turn(const struct job *job, const struct decision *d)
+{
+    bool pairs = decision_pairs(d->schedule) || d->schedule == SCHED_AUTO || d->listed;
+    return (job_is_modelled(job) && !pairs) || job->wishes.never_overlap & OVERLAP_ALL_TO_ALL;
+}
+
 bool decision_exchanges_apart(const struct job *job, const struct decision *d)
 {
     return decision_pairs(d->schedule) && d->zero < 2 && !(job->wishes.never_overlap & OVERLAP_DP);

@@ -111,6 +111,10 @@ static inline bool decision_exchanges_heads(const struct decision *d)
  * 1, no overlap, where they are odd, or where experts choose among the rows or activations are kept in 8 bits, which
  * need all rows of a rank at once. */
 uint32_t decision_cuts(const struct job *job, const struct decision *d);
+/* Do transfers of activations over tp, and of rows to experts and back, run in turn with kernels, none beside them?  So
+ * the plan block has it with `never overlap`, or the target's stack. */
+bool decision_tp_turns(const struct job *job, const struct decision *d);
+bool decision_rows_turn(const struct job *job, const struct decision *d);
 /* For schedules with such pairs: may the all-to-all of expert rows use the queue of data-parallel gradients?  That
  * queue is mostly idle except at both ends of the step; not so under ZeRO 2 and 3, where this returns false. */
 bool decision_exchanges_apart(const struct job *job, const struct decision *d);

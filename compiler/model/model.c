@@ -7,6 +7,7 @@
 
 #include "compiler/model/model.h"
 #include "compiler/support/real.h"
+#include "compiler/target/target.h"
 
 #include <math.h>
 #include <string.h>
@@ -161,6 +162,11 @@ double model_flops(const struct model *m, uint64_t sequence, uint64_t sequences)
     if (m->predict && m->predict_layer)
         token += m->predict * (layer_flops_token(m, m->predict_layer, sequence) + 4 * w * w + head);
     return 3 * token * (double)sequence * (double)sequences;
+}
+
+bool job_is_modelled(const struct job *job)
+{
+    return job->wishes.target && strcmp(job->wishes.target->name, TARGET_DEFAULT) != 0;
 }
 
 bool model_has_experts(const struct model *m)

@@ -325,6 +325,9 @@ bool model_has_experts(const struct model *m);
  * there is none. */
 bool model_unsupported(const struct job *job, const char **what, struct span *where);
 
+/* Is the plan for another stack than llmrun, so that its programs are a model of what that does? */
+bool job_is_modelled(const struct job *job);
+
 const char *schedule_name(enum schedule_kind k); /* "1f1b" */
 extern const char *const degree_names[NDEGREES]; /* "tp" ... */
 

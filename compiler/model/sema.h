@@ -21,7 +21,5 @@ void job_emits(struct arena *a, struct job *job);
 struct job *job_for_target(struct arena *a, const struct job *job, const char *target);
 /* the same job with one setting of its target chosen, for comparisons of modelled figures */
 struct job *job_with_setting(struct arena *a, const struct job *job, enum target_row row, uint32_t bit);
-/* Is the plan for another stack than llmrun, so that its programs are a model of what that does? */
-bool job_is_modelled(const struct job *job);
 
 #endif

@@ -66,11 +66,6 @@ void job_emits(struct arena *a, struct job *job)
         w->emitted = own;
 }
 
-bool job_is_modelled(const struct job *job)
-{
-    return job->wishes.target && strcmp(job->wishes.target->name, TARGET_DEFAULT) != 0;
-}
-
 /* the numbers of the profile's stack, as settings and then the user change them; false: there is no such profile */
 static bool numbers_of(const struct job *job, struct profile *p)
 {

@@ -10,6 +10,7 @@
 #include "compiler/fit.h"
 #include "compiler/inspect/show.h"
 #include "compiler/place/place.h"
+#include "compiler/model/means.h"
 #include "compiler/model/sema.h"
 #include "compiler/simulate/predict.h"
 #include "compiler/support/units.h"
@@ -81,6 +82,9 @@ static void tag_all(struct sample *s, const struct sized_draw *x)
     tag_if(s, decision_cuts(x->job, d) > 1, d->sp ? "overlap tp, sp" : "overlap tp");
     tag_if(s, w->never_overlap & OVERLAP_DP, "never overlap dp");
     tag_if(s, w->never_overlap & OVERLAP_CP, "never overlap cp");
+    tag_if(s, w->never_overlap & OVERLAP_TP && d->tp > 1, "never overlap tp");
+    tag_if(s, w->never_overlap & OVERLAP_ALL_TO_ALL && d->ep > 1, "never all_to_all");
+    tag_if(s, job_is_modelled(x->job), "modelled");
     tag_if(s, x->job->model.predict, "predict");
     tag_if(s, x->job->train.precision == DT_FP8, "fp8");
     tag_if(s, x->job->train.precision == DT_FP16, "fp16");
@@ -164,8 +168,54 @@ static void draw_formats(uint64_t seed, struct train *t)
     t->reduce = t->reduce == DT_BF16 ? DT_FP16 : DT_FP32;
 }
 
+/* what becomes of a drawn job: nothing; another stack's, whose switches are drawn; one that forbids overlaps */
+enum variant { AS_DRAWN, OF_A_STACK, IN_TURNS, NVARIANTS };
+
+static void plain_formats(struct train *t)
+{
+    t->precision = t->precision == DT_FP16 ? DT_BF16 : t->precision;
+    t->master = t->moments = t->grads = t->reduce = DT_FP32;
+    t->fp8_sent = t->fp8_kept = false;
+    t->loss_scale = 0;
+}
+
+static void set_setting(struct arena *a, struct job **job, enum target_row row, const char *word)
+{
+    *job = job_with_setting(a, *job, row, target_bit(row, word));
+}
+
+static void vary(struct arena *a, uint64_t seed, enum variant variant, struct sized_draw *x)
+{
+    uint64_t state = seed * 0x9e3779b97f4a7c15u + variant;
+    static const uint32_t never[] = {OVERLAP_TP, OVERLAP_ALL_TO_ALL, OVERLAP_TP | OVERLAP_ALL_TO_ALL};
+    if (variant == IN_TURNS) {
+        x->job->wishes.overlap = 0;
+        x->job->wishes.never_overlap |= never[random_below(&state, 3)];
+    }
+    if (variant != OF_A_STACK)
+        return;
+    bool titan = random_below(&state, 2);
+    struct decision *d = &x->decision;
+    plain_formats(&x->job->train);
+    x->job->wishes.offload = x->job->wishes.overlap = x->job->wishes.never_overlap = 0;
+    x->job->wishes.post_validation = false;
+    if (!d->listed && !decision_folds(d)) /* what both stacks have */
+        d->schedule = d->vpp == 1                                              ? SCHED_1F1B
+                      : !titan && d->ep > 1 && d->recompute != RECOMPUTE_FULL ? SCHED_COMBINED_1F1B
+                                                                               : SCHED_INTERLEAVED;
+    x->job = job_for_target(a, x->job, titan ? "torchtitan" : "megatron-core");
+    if (titan && random_below(&state, 3))
+        set_setting(a, &x->job, TARGET_async_tp, random_below(&state, 2) ? "yes" : "no");
+    if (!titan && random_below(&state, 2))
+        set_setting(a, &x->job, TARGET_dispatcher, random_below(&state, 2) ? "alltoall" : "deepep");
+    if (!titan && (x->decision.pp == 1 || decision_pairs(x->decision.schedule)) && random_below(&state, 2))
+        set_setting(a, &x->job, TARGET_expert_overlap, "yes");
+    if (!titan && random_below(&state, 2))
+        set_setting(a, &x->job, TARGET_tp_comm_overlap, random_below(&state, 2) ? "yes" : "no");
+}
+
 /* false: no decision, or one whose programs get stuck */
-static bool try_draw(uint64_t seed, bool verbose, struct sample *s)
+static bool try_draw(uint64_t seed, enum variant variant, bool verbose, struct sample *s)
 {
     struct arena *a = arena_new();
     struct sized_draw x;
@@ -173,6 +223,10 @@ static bool try_draw(uint64_t seed, bool verbose, struct sample *s)
     bool drawn = sized_draw(a, seed, &x);
     if (drawn)
         draw_formats(seed, &x.job->train);
+    if (drawn)
+        vary(a, seed, variant, &x);
+    drawn = drawn && means_allow(a, x.job, &x.decision, &why) && decision_legal(a, x.job, x.topo, &x.decision, &why) &&
+            decision_emittable(a, x.job, &x.decision, &why);
     if (drawn)
         job_emits(a, x.job);
     struct plan *p = drawn ? compile_decision(a, x.job, x.topo, &x.decision, &(struct compile_options){0}, &why) : NULL;
@@ -184,10 +238,12 @@ static bool try_draw(uint64_t seed, bool verbose, struct sample *s)
         predict(a, cost_new(a, x.job, x.topo, &p->decision), &e);
         x.decision = p->decision;
         *s = (struct sample){.seed = seed, .time = e.step_time_s / (1e-9 * (double)p->timeline->step_ns) - 1};
-        s->arena = (double)e.peak_bytes / (double)fit_peak_bytes(p) - 1;
         double possible = (double)possible_bytes(a, p);
-        s->possible = (double)e.peak_bytes / possible - 1;
-        s->spread = (double)fit_peak_bytes(p) / possible - 1;
+        if (!job_is_modelled(x.job)) { /* else memory is not that of the programs */
+            s->arena = (double)e.peak_bytes / (double)fit_peak_bytes(p) - 1;
+            s->possible = (double)e.peak_bytes / possible - 1;
+            s->spread = (double)fit_peak_bytes(p) / possible - 1;
+        }
         tag_all(s, &x);
         if (verbose)
             show(a, &x, p, &e);
@@ -329,8 +385,10 @@ static void expect_column(const double *values, uint32_t n, const double most[4]
     free(own.values);
 }
 
-/* Bounds that the table of 2,000 draws keeps with room: a model that misses some transfers or buffers does not. */
-static void expect(const struct sample *samples, uint32_t n)
+/* Bounds that the table of 2,000 draws keeps with room: a model that misses some transfers or buffers does not.  Worse by
+ * time are pairs of few microbatches that wait for their host most of the time, and kernels of which a stack hides a share
+ * alone. */
+static void expect(const struct sample *samples, uint32_t n, enum variant variant)
 {
     enum { TIME, MEMORY, POSSIBLE, ARENA, SPREAD, NFIGURES };
     static const double most[NFIGURES][4] = {[TIME] = {0.0015, 0.011, 0.02, 0.065},
@@ -338,6 +396,7 @@ static void expect(const struct sample *samples, uint32_t n)
                                              [POSSIBLE] = {0.001, 0.015, 0.025, 0.3},
                                              [ARENA] = {0.006, 0.035, 0.05, 0.3},
                                              [SPREAD] = {0.006, 0.03, 0.05, 0.2}}; /* of placing alone */
+    static const double others[4] = {0.002, 0.012, 0.025, 0.11};
     double *values[NFIGURES];
     for (int k = 0; k < NFIGURES; k++)
         values[k] = calloc(n + 1, sizeof(double));
@@ -349,7 +408,7 @@ static void expect(const struct sample *samples, uint32_t n)
         values[SPREAD][i] = samples[i].spread;
     }
     for (int k = 0; k < NFIGURES; k++) {
-        expect_column(values[k], n, most[k]);
+        expect_column(values[k], n, k == TIME && variant != AS_DRAWN ? others : most[k]);
         free(values[k]);
     }
 }
@@ -390,13 +449,13 @@ static void test_whose_memory(void)
     CU_ASSERT(faster > 3);
 }
 
-static void test_estimates(void)
+static void estimate_all(enum variant variant)
 {
     uint64_t one = number("ESTIMATE", 0), first = one ? one : number("SEED", 1);
     uint32_t draws = one ? 1 : (uint32_t)number("ESTIMATES", test_draws_usual(100, 100, 30)), n = 0;
     struct sample *samples = calloc(draws, sizeof *samples);
     for (uint32_t i = 0; i < draws; i++)
-        n += try_draw(first + i, one, &samples[n]);
+        n += try_draw(first + i, variant, one, &samples[n]);
     if (getenv("ESTIMATES") || one) {
         print_table(samples, n);
         print_worst(samples, n, "time");
@@ -404,8 +463,23 @@ static void test_estimates(void)
         print_worst(samples, n, "possible");
     }
     if (!one)
-        expect(samples, n);
+        expect(samples, n, variant);
     free(samples);
+}
+
+static void test_estimates(void)
+{
+    estimate_all(AS_DRAWN);
+}
+
+static void test_stacks(void)
+{
+    estimate_all(OF_A_STACK);
+}
+
+static void test_turns(void)
+{
+    estimate_all(IN_TURNS);
 }
 
 /* one draw each of what memory was once far off for: transfers that wait for a sum; places of layers of two kinds in pairs; one
@@ -420,7 +494,7 @@ static void test_causes(void)
     static const uint64_t draws[] = {895, 4510, 2340, 3239, 2603, 4441, 5606, 384, 225, 176, 937, 1362, 1094, 909, 5672, 685, 731};
     for (size_t i = 0; i < sizeof draws / sizeof *draws; i++) {
         struct sample s = {0};
-        CU_ASSERT(try_draw(draws[i], false, &s));
+        CU_ASSERT(try_draw(draws[i], AS_DRAWN, false, &s));
         CU_ASSERT(fabs(s.possible) < 0.02);
     }
 }
@@ -462,6 +536,8 @@ void suite_estimates(void)
 {
     CU_pSuite s = CU_add_suite("estimates", NULL, NULL);
     CU_add_test(s, "drawn decisions", test_estimates);
+    CU_add_test(s, "of other stacks", test_stacks);
+    CU_add_test(s, "without overlaps", test_turns);
     CU_add_test(s, "whose memory", test_whose_memory);
     CU_add_test(s, "causes of errors", test_causes);
     CU_add_test(s, "large pairs", test_large_pairs);

@@ -3,8 +3,8 @@
 
 #include "tests/compiler/target/pairs.h"
 
+#include "compiler/inspect/forecast.h"
 #include "compiler/model/sema.h"
-#include "compiler/search/search.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -53,6 +53,7 @@ struct pair *pairs_read(struct arena *a, const char *path, uint32_t *n)
                                         .off = f[5],
                                         .on = f[6],
                                         .speed = strcmp(f[7], "s") != 0,
+                                        .tokens = !strcmp(f[7], "tokens"),
                                         .measured = {strtod(f[8], NULL), strtod(f[9], NULL)},
                                         .missed = f[10],
                                         .source = f[11]};
@@ -76,7 +77,7 @@ static uint32_t add_sets(struct arena *a, const char *list, const char **sets, u
     return n;
 }
 
-const char *pair_predict(struct arena *a, const struct pair *x, double seconds[2])
+const char *pair_predict(struct arena *a, const struct pair *x, struct pair_figures *out)
 {
     for (int k = 0; k < 2; k++) {
         const char *sets[MOST_SETS] = {arena_printf(a, "target=%s", x->target)};
@@ -85,14 +86,25 @@ const char *pair_predict(struct arena *a, const struct pair *x, double seconds[2
         struct diag *d = diag_new(a);
         struct job *job = job_read(a, d, x->model, sets, n);
         struct topo *topo = topo_read(a, d, x->cluster);
-        if (!job || !topo)
+        struct forecast f;
+        if (!job || !topo || forecast(a, d, job, topo, 1, 0, &f) != STATUS_OK)
             return diag_first(d);
-        const struct search_result *r = search(a, d, job, topo, 1, 0, false);
-        if (!r->ncandidates)
-            return diag_first(d);
-        seconds[k] = r->candidates[0].estimate.step_time_s;
+        const struct decision *best = &f.found->candidates[0].decision;
+        double seconds = f.found->candidates[0].estimate.step_time_s, gpus = best->tp * best->cp * best->pp * best->dp;
+        double tokens = (double)job->train.batch * (double)job->train.sequence / gpus;
+        out->seconds[k] = seconds;
+        out->off[k] = x->tokens  ? tokens / seconds / x->measured[k] - 1
+                      : x->speed ? NAN
+                                 : x->measured[k] / seconds - 1;
+        if (f.plan)
+            plan_close(f.plan);
     }
     return NULL;
+}
+
+double pair_predicted_gain(const struct pair_figures *x)
+{
+    return 1 - x->seconds[1] / x->seconds[0];
 }
 
 double pair_gain(const struct pair *x)

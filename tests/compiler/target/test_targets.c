@@ -96,63 +96,39 @@ static void test_text(void)
 
 /* ---- settings ---- */
 
-/* Qwen3-30B-A3B on 16 H100, 1,024 sequences of 4,096 tokens, ep 16, microbatches of one, as
- * these recipes have it: seconds of a step with rows sent by plain all-to-all,
- * with these transfers overlapped, with HybridEP, with both (Megatron-Bridge, skills/mbridge-perf-expert-parallel-overlap and
- * -moe-dispatcher-selection).  The share that an overlap leaves exposed is from these runs; what tells the dispatchers apart
- * is not.  The first two ran without fused permutation and CUDA graphs, which the numbers are not of. */
-static void test_published(void)
+/* Published pairs that differ in a switch: those that the table does not call missed have the sign and, to a third, the
+ * size of the published gain; and of the others it would not be true.  Of torchtitan's own pages, which are about recipes of
+ * 8-bit numbers and tensor parallelism, each run is within 12 % by itself. */
+static void check_pair(const struct pair *x, uint32_t *held, uint32_t *of_pages)
 {
-    static const struct {
-        const char *dispatcher, *overlap;
-        double step_s;
-    } runs[] = {{"alltoall", "no", 41.25}, {"alltoall", "yes", 31.31}, {"hybridep", "no", 24.7}, {"hybridep", "yes", 21.0}};
-    double found_s[4] = {0};
-    for (size_t i = 0; i < 4; i++) {
-        struct arena *a = arena_new();
-        const char *const sets[] = {"target=megatron-core", "gpus=16", "tp=1", "pp=1", "cp=1", "ep=16", "zero=1", "microbatch=1",
-                                    arena_printf(a, "dispatcher=%s", runs[i].dispatcher),
-                                    arena_printf(a, "expert_overlap=%s", runs[i].overlap)};
-        struct diag *d = diag_new(a);
-        struct job *job = job_read(a, d, "tests/cases/oracles/qwen3-30b-a3b.llm", sets, 10);
-        struct topo *topo = topo_read(a, d, "topologies/h100-1024.xml");
-        CU_ASSERT_FATAL(job && topo);
-        const struct search_result *r = search(a, d, job, topo, 1, 0, false);
-        CU_ASSERT_EQUAL_FATAL(r->ncandidates, 1);
-        found_s[i] = r->candidates[0].estimate.step_time_s;
-        CU_ASSERT_DOUBLE_EQUAL(found_s[i], runs[i].step_s, 0.22 * runs[i].step_s);
-        arena_free(a);
-    }
-    printf("[%.1f %.1f %.1f %.1f s for 41.25 31.31 24.7 21.0] ", found_s[0], found_s[1], found_s[2], found_s[3]);
-    CU_ASSERT(found_s[0] > found_s[1] && found_s[2] > found_s[3] && found_s[1] > found_s[3] && found_s[0] > found_s[2]);
+    struct arena *a = arena_new();
+    struct pair_figures f = {.seconds = {1, 1}};
+    const char *wrong = pair_predict(a, x, &f);
+    double gain = pair_predicted_gain(&f);
+    bool holds = !wrong && pair_holds(x, gain), page = !strncmp(x->source, "pytorch/torchtitan ", 19);
+    if (wrong || holds == (*x->missed != 0))
+        printf("\n%s: published %+.1f %%, predicted %+.1f %% %s", x->name, 100 * pair_gain(x), 100 * gain, wrong ? wrong : "");
+    CU_ASSERT_PTR_NULL(wrong);
+    CU_ASSERT_EQUAL(holds, !*x->missed);
+    CU_ASSERT_NOT_EQUAL(*x->source, 0);
+    for (int k = 0; k < 2 && page && !wrong; k++)
+        CU_ASSERT(fabs(f.off[k]) <= 0.12);
+    *held += holds;
+    *of_pages += page;
+    arena_free(a);
 }
 
-/* Published pairs that differ in a switch: those that the table does not call missed have the sign and, to a third, the
- * size of the published gain; and of the others it would not be true. */
 static void test_pairs(void)
 {
     enum { LEAST = 15 };
     struct arena *a = arena_new();
-    uint32_t n, held = 0;
+    uint32_t n, held = 0, of_pages = 0;
     const struct pair *all = pairs_read(a, "tests/bench/measured/pairs.tsv", &n);
     CU_ASSERT_PTR_NOT_NULL_FATAL(all);
-    for (uint32_t i = 0; i < n; i++) {
-        struct arena *own = arena_new();
-        double seconds[2] = {1, 1};
-        const char *wrong = pair_predict(own, &all[i], seconds);
-        double gain = 1 - seconds[1] / seconds[0];
-        bool holds = !wrong && pair_holds(&all[i], gain);
-        if (wrong || holds == (*all[i].missed != 0))
-            printf("\n%s: published %+.1f %%, predicted %+.1f %% %s", all[i].name, 100 * pair_gain(&all[i]), 100 * gain,
-                   wrong ? wrong : "");
-        CU_ASSERT_PTR_NULL(wrong);
-        CU_ASSERT_EQUAL(holds, !*all[i].missed);
-        CU_ASSERT_NOT_EQUAL(*all[i].source, 0);
-        held += holds;
-        arena_free(own);
-    }
-    printf("[%u of %u pairs] ", held, n);
-    CU_ASSERT(held >= LEAST);
+    for (uint32_t i = 0; i < n; i++)
+        check_pair(&all[i], &held, &of_pages);
+    printf("[%u of %u pairs, %u of torchtitan's pages] ", held, n, of_pages);
+    CU_ASSERT(held >= LEAST && of_pages >= LEAST);
     arena_free(a);
 }
 
@@ -204,7 +180,6 @@ void suite_targets(void)
     CU_pSuite s = CU_add_suite("targets", NULL, NULL);
     CU_add_test(s, "those that come with the compiler", test_files);
     CU_add_test(s, "text form", test_text);
-    CU_add_test(s, "settings against published runs", test_published);
     CU_add_test(s, "pairs that differ in a switch", test_pairs);
     CU_add_test(s, "what is refused", test_refused);
 }
