@@ -321,6 +321,9 @@ void layout_wishes(uint64_t *state, struct job *job)
     /* from a bit of the last draw, so that a seed's layout stays what it was */
     job->wishes.post_validation = can && *state >> 40 & 1;
     job->wishes.overlap = *state >> 41 & 1 ? OVERLAP_TP : 0; /* and from others of it */
+    static const uint32_t turns[] = {0, 0, OVERLAP_TP, OVERLAP_ALL_TO_ALL, OVERLAP_TP | OVERLAP_ALL_TO_ALL};
+    uint64_t apart = *state;
+    job->wishes.never_overlap |= turns[random_below(&apart, sizeof turns / sizeof *turns)] & ~job->wishes.overlap;
 }
 
 struct decision layout_alone(struct arena *a, const struct job *job, const struct topo *topo)

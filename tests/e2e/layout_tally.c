@@ -66,6 +66,8 @@ static void sharding(struct tally *t, const struct job *job, const struct decisi
     tally_row(t, "overlap", "tp", decision_cuts(job, d) > 1 && !d->sp);
     tally_row(t, "never overlap", "cp (ring)",
               job->wishes.never_overlap & OVERLAP_CP && d->cp > 1 && d->context == CONTEXT_RING);
+    tally_row(t, "never overlap", "tp", job->wishes.never_overlap & OVERLAP_TP && d->tp > 1);
+    tally_row(t, "never overlap", "all_to_all", job->wishes.never_overlap & OVERLAP_ALL_TO_ALL && d->ep > 1);
     tally_row(t, "never overlap", "dp", job->wishes.never_overlap & OVERLAP_DP && d->dp * d->cp > 1);
 }
 

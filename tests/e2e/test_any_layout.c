@@ -155,9 +155,10 @@ static void blame(const struct bench *b, struct arena *a, uint64_t seed, const s
     static const char *const offload[] = {"", ", offload optimizer", ", offload activations",
                                           ", offload both"};
     uint32_t never = job->wishes.never_overlap;
-    printf("\n    LAYOUT=%s:%llu  %s%s%s%s%s: %.700s\n", b->model->name, (unsigned long long)seed,
+    printf("\n    LAYOUT=%s:%llu  %s%s%s%s%s%s%s: %.700s\n", b->model->name, (unsigned long long)seed,
            decision_text(a, job, d), offload[job->wishes.offload & 3],
            never & OVERLAP_CP ? ", never overlap cp" : "", never & OVERLAP_DP ? ", never overlap dp" : "",
+           never & OVERLAP_TP ? ", never overlap tp" : "", never & OVERLAP_ALL_TO_ALL ? ", never overlap all_to_all" : "",
            decision_skews(job, d) ? ", post-validated" : "", what);
     fflush(stdout);
     b->result->failures++;
