@@ -207,9 +207,10 @@ static void run_again(struct block *b, const struct experts *x, double forward_s
 static double wait_s(const struct cost *c)
 {
     const struct profile *p = c->profile;
-    bool nodes = c->ep.level > 0 && c->ep.level != COST_FLOOR;
-    double wait_us = p->moe_wait_us * (nodes ? 1 : p->graph_wait) * (cost_together(c) ? p->pair_wait : 1);
-    return c->type->scale_up.span > 1 ? 0 : 1e-6 * wait_us;
+    double within_us = p->moe_wait_us * p->graph_wait,
+           between_us = p->ep_once_per_node > 0.5 ? p->once_wait_us : p->moe_wait_us;
+    double wait_us = c->ep.level == COST_FLOOR ? fmin(within_us, between_us) : c->ep.level > 0 ? between_us : within_us;
+    return c->type->scale_up.span > 1 ? 0 : 1e-6 * wait_us * (cost_together(c) ? p->pair_wait : 1);
 }
 
 void block_experts(struct block *b, const struct opr *o)

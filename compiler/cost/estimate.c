@@ -132,8 +132,6 @@ static void add_stage(struct cost_stage *rank, const struct cost_stage *st)
     rank->backward_comm_s += st->backward_comm_s;
     rank->forward_hidden_s += st->forward_hidden_s;
     rank->backward_hidden_s += st->backward_hidden_s;
-    rank->forward_idle_s += st->forward_idle_s;
-    rank->backward_idle_s += st->backward_idle_s;
     rank->matrices += st->matrices;
     rank->experts += st->experts;
     rank->blocks += st->blocks;
@@ -523,11 +521,9 @@ struct cost_body cost_body(const struct cost *c, const struct cost_stage *ranks)
     const struct decision *d = c->decision;
     struct cost_body x = {0};
     double slowest = -1, compute = 0, comm = 0;
-    bool pairs = decision_pairs(d->schedule);
     for (uint32_t r = 0; r < d->pp; r++) {
         double f = rank_f(&ranks[r]), b = rank_x(&ranks[r]);
-        compute += ranks[r].forward_s + ranks[r].backward_s -
-                   (pairs ? ranks[r].forward_idle_s + ranks[r].backward_idle_s : 0);
+        compute += ranks[r].forward_s + ranks[r].backward_s;
         comm += ranks[r].forward_comm_s + ranks[r].backward_comm_s;
         if (f + b <= slowest)
             continue;
@@ -551,9 +547,9 @@ void cost_items(const struct cost_body *x, double pipeline_s, double free_s, str
     free_s = fmax(free_s, x->least_s);
     e->stage_forward_s = x->stage_forward_s;
     e->stage_backward_s = x->stage_backward_s;
-    e->compute_s = x->compute_s;
     e->tp_comm_s = x->comm_s;
     e->pp_comm_s = fmax(0, pipeline_s - free_s);
+    e->compute_s = fmin(x->compute_s, pipeline_s - e->pp_comm_s); /* less where pairs fill the host's waits */
     e->bubble_s = fmax(0, pipeline_s - e->compute_s - e->tp_comm_s - e->pp_comm_s);
     /* transfers that overlapped pairs hide are not exposed */
     e->tp_comm_s = fmin(e->tp_comm_s, fmax(0, pipeline_s - e->compute_s - e->pp_comm_s));

@@ -21,7 +21,10 @@ uint32_t means_of(const struct job *job, enum target_row row)
 
 uint32_t means_setting(const struct job *job, enum target_row row)
 {
-    return job->wishes.settings ? job->wishes.settings[row].bit : 0;
+    const struct wishes *w = &job->wishes;
+    uint32_t bit = w->settings ? w->settings[row].bit : 0;
+    bool asked = row == TARGET_async_tp && w->overlap & OVERLAP_TP && w->target && w->target->has[row];
+    return bit || !asked ? bit : target_bit(row, "yes"); /* `overlap tp with compute` is that stack's switch */
 }
 
 uint32_t means_in_force(const struct job *job, enum target_row row)
@@ -146,6 +149,8 @@ void means_set(const struct job *job, struct profile *p)
 {
     uint32_t needs[TARGET_ROWS] = {0};
     needs_of_job(job, needs);
+    for (enum target_row row = TARGET_SETTINGS; row < TARGET_ROWS; row++)
+        needs[row] = means_in_force(job, row);
     if (job->wishes.target)
         target_set(job->wishes.target, needs, p);
 }

@@ -14,7 +14,7 @@ enum means_order means_order(const struct decision *d);
 uint32_t means_of(const struct job *job, enum target_row row);
 /* the bit of the word that the plan block chooses of a setting, 0: none */
 uint32_t means_setting(const struct job *job, enum target_row row);
-/* the same, or where it chooses none that which the target's numbers are of */
+/* the same, or where it chooses none that which is usual in the target */
 uint32_t means_in_force(const struct job *job, enum target_row row);
 /* changes the numbers of the target's profile as the job's settings do */
 void means_set(const struct job *job, struct profile *p);

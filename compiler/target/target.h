@@ -51,7 +51,7 @@ struct target {
     bool everything;                 /* has every word of every row but settings, together with any other */
     uint32_t has[TARGET_ROWS];       /* bits by word, in the row's order */
     const char *source[TARGET_ROWS]; /* "" where the file names none */
-    uint32_t usual[TARGET_ROWS];     /* of settings: the word that the profile's numbers are of, 0: none is named */
+    uint32_t usual[TARGET_ROWS];     /* of settings: the word that is in force where none is chosen, 0: none is named */
     uint32_t nclashes;
     struct target_clash clashes[TARGET_CLASHES];
     uint32_t nnumbers;

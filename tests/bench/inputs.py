@@ -157,7 +157,8 @@ def pipeline(run, words, pp, vpp):
     if pp == 1:
         return []
     said = words.get("schedule", "")
-    schedule = ("interleaved" if said == "interleaved" or vpp > 1 else said if said.startswith("zb_")
+    schedule = ("combined_1f1b" if "overlap_ep" in words and vpp > 1
+                else "interleaved" if said == "interleaved" or vpp > 1 else said if said.startswith("zb_")
                 else "1f1b" if said or "vpp" in words else "in [1f1b, interleaved]")
     layout = stages(run, words, pp, vpp, schedule)
     found = ["schedule " + schedule] + (['layout "%s"' % layout] if layout else [])
@@ -176,8 +177,8 @@ def overlaps(run, words, degree):
                 found.append("overlap %s with compute" % axis)
             elif axis in words.get("never", "").split(","):
                 found.append("never overlap [%s]" % axis)
-    if "overlap_ep" in words and words.degree("ep") > 1:
-        found.append("overlap all_to_all with compute")
+    if "overlap_ep" in words and words.degree("ep") > 1 and degree["pp"] == 1: # with a pipeline by its schedule
+        found.append("adjust ep_together = 1")
     return found
 
 
