@@ -235,6 +235,13 @@ static void learn(struct fitting *f, struct candidate *x, uint64_t placed, const
     f->nearest = x;
 }
 
+/* What the programs' arena may take.  Of another stack they are a model: its own bytes, which the search holds to the
+ * memory, are the cost model's. */
+static uint64_t arena_limit(const struct job *job, const struct topo *topo, const struct decision *d)
+{
+    return job_is_modelled(job) ? INT64_MAX : decision_memory_bytes(job, topo, d);
+}
+
 struct plan *fit_decision(struct arena *a, struct job *job, struct topo *topo, const struct decision *decision,
                           const struct compile_options *o, uint64_t *placed, const char **why)
 {
@@ -242,7 +249,7 @@ struct plan *fit_decision(struct arena *a, struct job *job, struct topo *topo, c
     struct decision roomy = *decision;
     roomy.room = usual_room(job, topo, &roomy);
     bool bounds = has_room(job, decision);
-    uint64_t limit = decision_memory_bytes(job, topo, &roomy);
+    uint64_t limit = arena_limit(job, topo, &roomy);
     struct plan *p = NULL;
     *why = NULL;
     *placed = bounds ? (uint64_t)peak_of_room(a, job, topo, decision, roomy.room, FILL, o) : 0;
@@ -264,7 +271,7 @@ static struct plan *fit_candidate(struct fitting *f, struct candidate *x)
     const char *why;
     uint64_t placed;
     struct plan *p = fit_decision(f->arena, f->job, f->topo, &x->decision, f->options, &placed, &why);
-    f->limit = decision_memory_bytes(f->job, f->topo, &x->decision);
+    f->limit = arena_limit(f->job, f->topo, &x->decision);
     f->stuck = why != NULL;
     if (f->stuck)
         diag_error(f->diag, (struct span){0}, "bug", "the lowered step gets stuck: %s", why);
