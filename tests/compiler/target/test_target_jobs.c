@@ -4,12 +4,14 @@
  *
  * TARGET_JOBS=N draws so many jobs for each target. */
 
+#include "compiler/cost/cost_private.h"
 #include "compiler/export/export.h"
 #include "compiler/inspect/estimate.h"
 #include "compiler/inspect/explain.h"
 #include "compiler/inspect/forecast.h"
 #include "compiler/inspect/show.h"
 #include "compiler/model/sema.h"
+#include "compiler/simulate/predict.h"
 #include "compiler/support/strbuf.h"
 #include "compiler/target/target.h"
 #include "tests/compiler/random_plan.h"
@@ -18,6 +20,7 @@
 
 #include <CUnit/Basic.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -364,6 +367,23 @@ static bool untold(struct arena *a, const struct drawn *x, struct topo *topo, st
     return true;
 }
 
+/* Of another stack's plan the simulated programs take what the search's estimate says; so the plan is not slower than what
+ * that has next. */
+static void check_time(struct arena *a, uint64_t seed, struct job *job, struct topo *topo, const struct forecast *f)
+{
+    enum { FAR = 11 }; /* %, as the worst of suite estimates */
+    struct estimate model = {0};
+    double step_s = f->found->candidates[0].estimate.step_time_s;
+    predict(a, cost_new(a, job, topo, &f->plan->decision), &model);
+    double off = step_s / model.step_time_s - 1;
+    double next = f->found->ncandidates > 1 ? step_s / f->found->candidates[1].estimate.step_time_s - 1 : 0;
+    bool fine = fabs(off) <= 0.01 * FAR && next <= 0.01 * FAR;
+    CU_ASSERT(fine);
+    if (!fine)
+        printf("\n    job %llu: %g s, by the estimate %g s; the next one %+.1f %%", (unsigned long long)seed, step_s,
+               model.step_time_s, -100 * next);
+}
+
 /* Every second job is searched for what can be estimated, the others are planned as `llmc plan` does it. */
 static void check_job(struct arena *a, uint64_t seed, const struct stack *stack, struct drawn *x, struct topo *topo,
                       struct tally *t)
@@ -385,6 +405,8 @@ static void check_job(struct arena *a, uint64_t seed, const struct stack *stack,
     t->candidates += f.found->ncandidates;
     if (f.plan) {
         check_views(a, x->job, topo, &f, stack->target);
+        if (job_is_modelled(x->job))
+            check_time(a, seed, x->job, topo, &f);
         plan_close(f.plan);
         t->plans++;
     }
