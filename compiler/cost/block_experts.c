@@ -208,7 +208,7 @@ static double wait_s(const struct cost *c)
 {
     const struct profile *p = c->profile;
     double within_us = p->moe_wait_us * p->graph_wait,
-           between_us = p->ep_once_per_node > 0.5 ? p->once_wait_us : p->moe_wait_us;
+           between_us = p->moe_wait_us * (p->ep_once_per_node > 0.5 ? p->once_wait : 1);
     double wait_us = c->ep.level == COST_FLOOR ? fmin(within_us, between_us) : c->ep.level > 0 ? between_us : within_us;
     return c->type->scale_up.span > 1 ? 0 : 1e-6 * wait_us * (cost_together(c) ? p->pair_wait : 1);
 }
