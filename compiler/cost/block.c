@@ -400,16 +400,20 @@ static void expose(struct block *b, const struct walk_strand strand[NPASSES], bo
     out->apart_input_s = fmin(out->apart_backward_s, out->input_comm_s);
 }
 
-/* Seconds that one more block in a row of blocks takes, where forward and backward passes of two microbatches run
- * together. */
-static double together_s(struct arena *a, const struct block *b, const struct walk_strand strand[NPASSES])
+/* The share of its transfers that one more block in a row of blocks hides, where forward and backward passes of two
+ * microbatches run together. */
+static double hidden_share(struct arena *a, const struct block *b, const struct walk_strand strand[NPASSES])
 {
     const struct cost_block *o = &b->out;
+    double both_s = o->forward_comm_s + o->backward_comm_s,
+           whole_s = both_s + o->forward_s + o->backward_s - o->forward_idle_s - o->backward_idle_s;
     struct walk_strand forward = walk_strand_join(a, &strand[PASS_F], 1, cost_paired_s(o, false));
     struct walk_strand backward = walk_strand_join(a, &strand[PASS_B], 1, cost_paired_s(o, true));
     double one_s, two_s;
+    if (both_s <= 0)
+        return 0;
     walk_rows_together(&forward, &backward, true, &one_s, &two_s);
-    return two_s - one_s;
+    return cost_smaller(1, cost_larger(0, whole_s - (two_s - one_s)) / both_s);
 }
 
 /* Schedules in pairs run the transfers of one microbatch beside the kernels of another, which are slower then, and
@@ -418,18 +422,11 @@ static double together_s(struct arena *a, const struct block *b, const struct wa
 static void hide(struct arena *a, struct block *b, const struct walk_strand strand[NPASSES])
 {
     struct cost_block *o = &b->out;
-    double both_s = o->forward_comm_s + o->backward_comm_s, idle_s = o->forward_idle_s + o->backward_idle_s,
-           whole_s = both_s + o->forward_s + o->backward_s;
-    o->forward_hidden_s = o->forward_idle_s;
-    o->backward_hidden_s = o->backward_idle_s;
-    if (both_s <= 0)
-        return;
-    double most = cost_larger(0, whole_s - together_s(a, b, strand) - idle_s) / both_s;
-    double lost = (1 - pair_hides(b->c)) * cost_smaller(1, most);
+    double hidden = hidden_share(a, b, strand), lost = (1 - pair_hides(b->c)) * hidden;
     o->forward_lost_s = lost * o->forward_comm_s;
     o->backward_lost_s = lost * o->backward_comm_s;
-    double hidden = lost > 0 ? cost_larger(0, whole_s - together_s(a, b, strand) - idle_s) / both_s : most;
-    hidden = cost_smaller(1, hidden);
+    if (lost > 0)
+        hidden = hidden_share(a, b, strand);
     o->forward_hidden_s = hidden * o->forward_comm_s + o->forward_idle_s;
     o->backward_hidden_s = hidden * o->backward_comm_s + o->backward_idle_s;
 }

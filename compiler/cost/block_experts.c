@@ -149,12 +149,9 @@ static void add_backward(struct block *b, const struct experts *x, enum walk_que
 static void add_steps(struct block *b, const struct experts *x)
 {
     bool nodes = x->from.far_s > 0, others = b->d->cp > 1 || b->d->sp;
-    enum walk_queue far = x->turns ? WALK_COMPUTE
-                          : nodes  ? WALK_DP
-                                   : WALK_TP,
-                    near = x->turns           ? WALK_COMPUTE
-                           : !nodes && others ? WALK_DP
-                                              : WALK_TP;
+    enum walk_queue far = nodes ? WALK_DP : WALK_TP, near = !nodes && others ? WALK_DP : WALK_TP;
+    if (x->turns)
+        far = near = WALK_COMPUTE;
     add_forward(b, x, far, near);
     add_backward(b, x, far, near);
 }

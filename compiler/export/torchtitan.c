@@ -46,7 +46,7 @@ static bool compiles(const struct export *x)
 
 static bool overlaps_tp(const struct export *x)
 {
-    return x->plan->decision.tp > 1 && (x->job->wishes.overlap & OVERLAP_TP || switched(x, TARGET_async_tp, "yes"));
+    return x->plan->decision.tp > 1 && switched(x, TARGET_async_tp, "yes");
 }
 
 static const char *truth(bool yes)

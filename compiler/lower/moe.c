@@ -113,8 +113,6 @@ static struct mat row_numbers(struct lower *l, const char *name, const struct mo
 static enum queue exchange_queue(const struct lower *l)
 {
     bool others = l->d->cp > 1 || l->sp;
-    if (decision_rows_turn(l->job, l->d))
-        return QUEUE_COMPUTE;
     return others && !l->evaluation && decision_exchanges_apart(l->job, l->d) ? QUEUE_DP : QUEUE_TP;
 }
 
@@ -135,7 +133,9 @@ static enum queue far_queue(const struct lower *l)
 
 static enum queue near_queue(const struct lower *l)
 {
-    return over_nodes(l) && !decision_rows_turn(l->job, l->d) ? QUEUE_TP : exchange_queue(l);
+    if (decision_rows_turn(l->job, l->d))
+        return QUEUE_COMPUTE;
+    return over_nodes(l) ? QUEUE_TP : exchange_queue(l);
 }
 
 /* Sends blocks x, one per expert-parallel rank, to those ranks (y), and then to all that share an expert over etp.

@@ -32,7 +32,7 @@ static uint64_t part_bytes(const struct buffer *b)
     return b->scattered ? b->stride : b->bytes;
 }
 
-/* programs of another stack's plan are a model of its step: what that needs is its own */
+/* The arena of another stack's plan is a model's: what that stack needs is a figure of its own. */
 static void check_limits(struct arena *a, const struct plan *p, const struct program *q, struct site at,
                          struct verdict *v)
 {

@@ -10,8 +10,8 @@
 
 struct pair {
     const char *name, *target, *model, *cluster, *plan, *off, *on, *missed, *source; /* "" where the table has "-" */
-    bool speed;         /* what was measured is a speed, not seconds: */
-    bool tokens;        /* tokens/s per GPU */
+    bool speed;         /* what was measured is a speed, not seconds */
+    bool tokens;        /* and that in tokens/s per GPU */
     double measured[2]; /* without the switch, with it */
 };
 
