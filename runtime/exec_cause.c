@@ -160,6 +160,38 @@ static void follow(struct sentence *w, const struct exec *e, struct place at)
         say_end(w, e, &at);
 }
 
+/* where a rank stands: inside of an instruction, else before the first that waits for nothing on the rank itself */
+static struct place stand_of(const struct exec *e, uint32_t rank)
+{
+    const struct program *p = exec_program_of(e, rank);
+    struct place stand = {rank, 0, NONE}, unused;
+    for (uint32_t q = 0; p && q < NQUEUES; q++) {
+        struct place at = head_of(e, rank, q);
+        if (at.insn >= p->ninsns)
+            continue;
+        if (atomic_load(&e->s.world->ranks[rank].running) == at.insn)
+            return at;
+        if (stand.insn == NONE && !own_wait(e, &at, &unused))
+            stand = at;
+    }
+    return stand;
+}
+
+/* A rank whose process does not run is the cause, whatever others happen to stand at: on a busy machine some have not
+ * yet come as far as they could.  false: there is none. */
+static bool say_troubled(struct sentence *w, const struct exec *e)
+{
+    for (uint32_t r = 0; r < e->s.world->nranks; r++) {
+        bool ended = atomic_load(&e->s.world->ranks[r].state) == RANK_ENDED;
+        if (ended || !exec_program_of(e, r) || !*world_trouble(e->s.world, r))
+            continue;
+        struct place at = stand_of(e, r);
+        say_end(w, e, &at);
+        return true;
+    }
+    return false;
+}
+
 void exec_cause(const struct exec *e, char *out, size_t size)
 {
     const struct world *w = e->s.world;
@@ -167,7 +199,7 @@ void exec_cause(const struct exec *e, char *out, size_t size)
     *out = 0;
     if (w->remote && w->rank) /* only rank 0 knows of the others */
         return;
-    if (w->mpi && mpi_ranks_silent(w->mpi, out, size))
+    if ((w->mpi && mpi_ranks_silent(w->mpi, out, size)) || say_troubled(&words, e))
         return;
     for (uint32_t r = 0; r < w->nranks; r++)
         for (uint32_t q = 0; q < NQUEUES; q++) {
