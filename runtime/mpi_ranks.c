@@ -85,6 +85,18 @@ static double patience(const struct mpi_ranks *m)
     return steps ? m->step_patience_s + (w->rank ? 5 : 0) : m->patience_s;
 }
 
+/* how long nothing is heard of a rank before it counts as silent; a pulse comes twice a second */
+static double silence_s(const struct mpi_ranks *m)
+{
+    double half_s = m->step_patience_s / 2, least_s = 2.5 * PULSE_NS * 1e-9;
+    return half_s < least_s ? least_s : half_s > 10 ? 10 : half_s;
+}
+
+static bool is_silent(const struct mpi_ranks *m, const struct peer *p, int64_t now)
+{
+    return p->heard_ns && (double)(now - p->heard_ns) * 1e-9 > silence_s(m);
+}
+
 static enum status late(struct mpi_ranks *m, uint32_t peer, double patience_s, struct error *error)
 {
     char words[400];
@@ -95,6 +107,15 @@ static enum status late(struct mpi_ranks *m, uint32_t peer, double patience_s, s
 
 static void look(void *context, const struct world *w);
 
+/* Is its time up for `peer`?  Then the next pulse decides whether it is late, or not heard of any more. */
+static bool is_late(const struct mpi_ranks *m, uint32_t peer, int64_t end)
+{
+    int64_t now = world_now_ns();
+    const struct peer *p = m->world ? &m->pulses->peers[m->place.rank ? 0 : peer - 1] : NULL;
+    bool open = p && p->heard_ns && p->heard_ns < end && !is_silent(m, p, now);
+    return now > end && !open;
+}
+
 /* a message to or from `peer`, on its way, until it is done */
 static enum status finish(struct mpi_ranks *m, enum mpi_state state, struct mpi_request *request, uint32_t peer,
                           size_t *bytes, double patience_s, struct error *error)
@@ -104,7 +125,7 @@ static enum status finish(struct mpi_ranks *m, enum mpi_state state, struct mpi_
         state = m->plugin->test(m->context, request, bytes);
         if (state == MESSAGE_OPEN && m->world && polls >= 100)
             look(m, m->world); /* who waits is not silent, and hears who is */
-        if (state == MESSAGE_OPEN && world_now_ns() > end)
+        if (state == MESSAGE_OPEN && is_late(m, peer, end))
             return late(m, peer, patience_s, error);
         if (state == MESSAGE_OPEN && polls < 100)
             sched_yield();
@@ -371,15 +392,6 @@ static void stop_pulses(struct mpi_ranks *m)
 }
 
 /* ---- silence ---- */
-
-/* Has nothing been heard of it for long?  A pulse comes twice a second. */
-static bool is_silent(const struct mpi_ranks *m, const struct peer *p, int64_t now)
-{
-    double half_s = m->step_patience_s / 2, most_s = half_s < 2.5 * PULSE_NS * 1e-9 ? 2.5 * PULSE_NS * 1e-9
-                                                     : half_s > 10                  ? 10
-                                                                                    : half_s;
-    return p->heard_ns && (double)(now - p->heard_ns) * 1e-9 > most_s;
-}
 
 /* ranks of a host of which nothing is heard, and of which something is, rank 0 among these */
 static void count_host(const struct mpi_ranks *m, const char *host, int64_t now, uint32_t *silent, uint32_t *heard)

@@ -30,7 +30,7 @@ static int prepare(void)
                                    "$R $D/p --data $D/t.bin --steps 60 --quiet --save $D/whole --log $D/whole.jsonl");
 }
 
-/* $A: data and length; same: the run has left what the undisturbed one leaves; blow: signal $1 to rank $2 - 2 of run $P, as soon as
+/* $A: data and length; same: the run has left what the undisturbed one leaves; blow: signal $1 to rank $2 - 1 of run $P, as soon as
  * it is there */
 #define WORDS                                                                                                           \
     "A=\"--data $D/t.bin --steps 60 --quiet\"; C=\"--checkpoint $D/c --every 4\"; rm -rf $D/c $D/end $D/end.jsonl; "       \
@@ -63,8 +63,14 @@ static bool expect(const char *script, int code, const char *says)
     }
     CU_ASSERT_EQUAL(ended, code);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, says));
-    if (ended != code || !strstr(text, says))
+    if (ended != code || !strstr(text, says)) {
         printf("\n    %s\n    exit %d, wanted %d and: %s\n    said: %.3000s\n", script, ended, code, says, text);
+        snprintf(path, sizeof path, "%s/stdout", dir);
+        e2e_read_text(path, text, sizeof text);
+        printf("    printed: %.3000s\n    said before: ", text);
+        e2e_read_text(before, text, sizeof text);
+        printf("%.3000s\n", text);
+    }
     return true;
 }
 
