@@ -44,9 +44,10 @@ static bool compiles(const struct export *x)
     return may_compile(&x->plan->decision) && !switched(x, TARGET_compile, "no");
 }
 
+/* a plan for another target has no such switch, and may say `overlap tp with compute` */
 static bool overlaps_tp(const struct export *x)
 {
-    return x->plan->decision.tp > 1 && switched(x, TARGET_async_tp, "yes");
+    return x->plan->decision.tp > 1 && (x->job->wishes.overlap & OVERLAP_TP || switched(x, TARGET_async_tp, "yes"));
 }
 
 static const char *truth(bool yes)
