@@ -5,10 +5,10 @@
 # fewer than ten feel is not fitted but has its default.
 # Set by hand: full recomputation and stages as in Megatron-Core's sources; tokens once per node as DeepEP and HybridEP send them;
 # each chunk's gradients as they are whole (overlap_grad_reduce).  Of Qwen3-30B-A3B on 16 H100, with experts over both nodes
-# (Megatron-Bridge, skills/nemo-mbridge-perf-moe-comm-overlap and -expert-parallel-overlap): once_wait, since HybridEP's metadata took
-# 3.109 s of 64 microbatches' 48 layers, or 506 us of a pass; pair_wait, since beside another microbatch they took 0.670 s; with
-# these, 41.25 and 31.31 s with all-to-all and 24.71 and 20.99 s with HybridEP both leave pair_hides, a third of the transfers (the
-# profile printed there says 37 %).  Qwen3-235B-A22B on 256 H100, 19.7 and 17.6 s, confirms them (bench-pairs).
+# (Megatron-Bridge, skills/nemo-mbridge-perf-moe-comm-overlap and -expert-parallel-overlap): pair_wait, since HybridEP's metadata,
+# 3.109 s of 64 microbatches' 48 layers, took 0.670 s beside another microbatch; with it and what the target sets of dispatchers,
+# 41.25 and 31.31 s with all-to-all and 24.71 and 20.99 s with HybridEP both leave pair_hides, a third of the transfers (the profile
+# printed there says 37 %).  Qwen3-235B-A22B on 256 H100, 19.7 and 17.6 s, confirms them (bench-pairs).
 # Memory, by hand: the loss in fp32, the head's gradient whole in half precision, and one tensor of each weight's shape, as
 # Transformer Engine keeps; reserved above allocated as in 36 runs on B200 where both are known.
 matmul_sm90              0.975
@@ -24,7 +24,6 @@ recompute_whole          1
 host_op_us               44
 moe_layer_us             114
 moe_wait_us              1.01e+03
-once_wait                0.501
 step_overhead_ms         23.5
 straggle                 0.0029
 tp_shown                 0.782

@@ -152,7 +152,8 @@ def plan(row):
     for word, yes in (("overlap", True), ("never", False)):
         said = [a for a in ("tp", "dp", "pp") if c.get(a + "_overlap") is not None and bool(c[a + "_overlap"]) == yes]
         put(word, ",".join(said) or None)
-    put("dispatcher", c.get("dispatcher") and c["dispatcher"].lower())
+    dispatcher = c.get("dispatcher") and c["dispatcher"].lower()
+    put("dispatcher", "alltoall" if dispatcher == "a2a" else dispatcher)
     if c.get("ep_overlap"):
         words.append("overlap_ep")
     put("offload", c.get("offload"))

@@ -218,8 +218,8 @@ def plan(run, words):
     found += pipeline(run, words, degree["pp"], vpp)
     if re.search("expert|moe", str(words.get("offload", ""))): # a number of layers, as others have, is not in the language
         found.append("offload [activations]")
-    if words.get("dispatcher") == "a2a" and words.degree("ep") > 1:
-        found.append("adjust ep_once_per_node = 0")
+    if "dispatcher" in words and words.degree("ep") > 1 and run.stack["profile"] == "megatron-core":
+        found += ["adjust %s = %s" % x for x in parameters.switch("megatron-core", "dispatcher", words["dispatcher"]).items()]
     return found + ["adjust %s = %s" % (k[7:], v) for k, v in words.items() if k.startswith("adjust.")]
 
 
