@@ -8,9 +8,10 @@ usage: accuracy.py [--build DIR] [--measured DIR] [--work DIR] [--rows SOURCE] [
 Scored are rows whose source prints a speed (or figures and the formula that lead to it), of the newest release of
 their configuration.  Ranking takes every row with a speed.  Rows off by more than a quarter are listed: those with
 a cause that can be checked (measured/quirks.json) and the others, which count against a goal.  --readme: only
-whether that file has every line of figures and counts.  Exit status 1 if a goal, or a line, is missed.
+whether that file has every line of figures and counts, and the README at the top says the same.  Exit status 1 if a
+goal, or a line, is missed.
 """
-import collections, copy, json, math, statistics, sys
+import collections, copy, json, math, os, statistics, sys
 import inputs, memory, parameters, rows
 from rows import Predictor, SINGLE, quantile
 
@@ -95,6 +96,17 @@ def figure_lines(found):
         lines.append("| %s | %d%s | %.1f %% | %.1f %% | %d |" % (text, len(a), more, 100 * statistics.median(a),
                                                                100 * quantile(a, 0.9), sum(x > 0.25 for x in a)))
     return lines
+
+
+def told(found, claimed):
+    """what the README at the top says of these figures, and of the line without each source"""
+    absolute = {text: [abs(e) for e in errors_ if e is not None] for text, errors_ in found}
+    median = lambda text: 100 * statistics.median(absolute[text])
+    cited = LEVELS[-1][1]
+    without = [line.split("|")[3].strip() for line in claimed if line.startswith("| each source predicted by a fit without it")]
+    return ["an error of %.1f %% in the median and %.1f %% at the 90th percentile" % (median(cited), 100 * quantile(absolute[cited], 0.9)),
+            "%.1f %% for dense models, %.1f %% for those with experts" % (median("dense models"), median("models with experts"))] + [
+            "Each source predicted by a fit without it: " + figure for figure in without]
 
 
 def error_of(run):
@@ -213,12 +225,19 @@ def check_readme(o, runs):
     """are the figures that the file claims these, and was every input accepted?"""
     by_level = predict_levels(o, runs)
     pairs, _ = memory.compared(runs)
-    lines = count_lines(runs) + figure_lines(figures(runs, by_level)) + memory.summary(pairs) + parameters.lines(runs)
+    found = figures(runs, by_level)
+    lines = count_lines(runs) + figure_lines(found) + memory.summary(pairs) + parameters.lines(runs)
     with open(o.readme) as f:
-        claimed = set(f.read().splitlines())
+        claimed = f.read().splitlines()
     missing = [line for line in lines if line not in claimed]
     for line in missing:
         print("%s lacks the line: %s" % (o.readme, line))
+    with open(os.path.join(rows.HERE, "../../README.md")) as f:
+        tour = " ".join(f.read().split())
+    unsaid = [words for words in told(found, claimed) if words not in tour]
+    for words in unsaid:
+        print("README.md does not say: " + words)
+    missing += unsaid
     refused = [r.id for r in runs if r.status == 3]
     for name in refused:
         print("the compiler refuses the input of " + name)
