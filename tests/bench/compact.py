@@ -241,7 +241,8 @@ MICRO = {
     "flash_attention": "gpu impl pass=pass_ head=head_dim causal seq tflops", "mla": "gpu seq fwd=tflops_fwd bwd=tflops_bwd",
     "nccl": "gpu op gpus=n_gpus nodes bytes=size_bytes busbw=busbw_GBps setup source",
     "comm_fit": "gpu link op peak=peak_GBps efficiency latency=latency_us fixed=fixed_latency_us",
-    "moe_dispatch": "gpu op ep tokens hidden latency=latency_us", "ring_attention": "gpu impl efficiency", "moe_layer": "gpu case ep",
+    "moe_dispatch": "gpu op ep tokens hidden latency=latency_us", "ring_attention": "gpu impl efficiency",
+    "moe_layer": "gpu case ep forward=forward_ms backward=backward_ms",
 }
 
 
@@ -249,7 +250,8 @@ def micro_line(row, columns):
     notes, source = row.get("notes") or "", row["source"]
     row["setup"] = "efa" if "EFA" in notes else "ring" if "ring (NVLS off)" in notes else None
     row["source"] = "vTrain" if "vTrain" in source else "stas00"
-    row.update(row["shape"] if isinstance(row.get("shape"), dict) else {})
+    for inner in ("shape", "values"):
+        row.update(row[inner] if isinstance(row.get(inner), dict) else {})
     values = (row.get(c.partition("=")[2] or c) for c in columns)
     return "\t".join(str(v).lower() if isinstance(v, bool) else short(v) for v in values)
 
@@ -263,7 +265,8 @@ def micro(folder, out):
     with open(os.path.join(out, "micro.tsv"), "w") as f:
         f.write("# Published microbenchmarks: blocks of one kind, each under a line with its kind and columns.  Sources: simumax (gemm,\n"
                 "# grouped_gemm, sdp_*, comm_fit), mamf (gemm_peak), flash2 and flash3 (flash_attention), stas00 and vtrain-trace (nccl),\n"
-                "# mcore-moe-micro (mla, moe_dispatch); sources.tsv has what they stand for.  TFLOP/s, GB/s, microseconds.\n")
+                "# mcore-moe-micro (mla, moe_dispatch), mcore-ci (moe_layer, in milliseconds); sources.tsv has what they stand for.  TFLOP/s,\n"
+                "# GB/s, microseconds.\n")
         for kind, lines in blocks.items():
             f.write("@%s\t%s\n" % (kind, "\t".join(c.partition("=")[0] for c in MICRO[kind].split())))
             f.writelines(line + "\n" for line in lines)
