@@ -1,5 +1,5 @@
-/* What tests/bench/README.md claims of predictions, and what that rests on: the tables of published runs are sound, runs
- * of every software stack are accepted by the compiler, and every figure of it is the one that the
+/* What tests/bench/README.md and README.md claim of predictions, and what that rests on: the tables of published runs
+ * are sound, runs of every software stack are accepted by the compiler, and every figure of theirs is the one that the
  * tables and this compiler give. Scripts of tests/bench/ do it and print what is wrong; quick runs, which may
  * be slow builds, leave the figures out. */
 
