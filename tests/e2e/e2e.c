@@ -68,11 +68,17 @@ void e2e_read_text(const char *path, char *text, size_t size)
     fclose(f);
 }
 
+#define FUNCTIONS                                                                                                        \
+    "child() { cut -d' ' -f$1 /proc/$P/task/$P/children; }; "                                                           \
+    "gone() { for i in $(seq 500); do left=; for k; do "                                                                \
+    "! grep -q '^State:[[:space:]]*[^Z[:space:]]' /proc/$k/status 2>/dev/null || left=$k; done; "                       \
+    "test -n \"$left\" || return 0; sleep 0.01; done; return 1; }; "
+
 int e2e_shell(const char *dir, const char *script)
 {
     char whole[8192];
-    snprintf(whole, sizeof whole, "L=%s/llmc R=%s/llmrun D='%s'; { %s\n} >'%s/stdout' 2>'%s/stderr' </dev/null", e2e_build(),
-             e2e_build(), dir, script, dir, dir);
+    snprintf(whole, sizeof whole, "L=%s/llmc R=%s/llmrun D='%s'; " FUNCTIONS "{ %s\n} >'%s/stdout' 2>'%s/stderr' </dev/null",
+             e2e_build(), e2e_build(), dir, script, dir, dir);
     int status = system(whole);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

@@ -57,12 +57,12 @@ static void test_disturbed(void)
     e2e_expect(dir,
            "$R $D/a $D/ab $D/b --at 100000 --data $D/t.bin --steps 200000 --log $D/l --quiet 2>$D/said & P=$!; "
            "for i in $(seq 500); do grep -q loss $D/l 2>/dev/null && break; sleep 0.01; done; "
-           "kill -9 $(cut -d' ' -f4 /proc/$P/task/$P/children); wait $P",
+           "kill -9 $(child 4); wait $P",
            4, "llmrun: rank 3 was killed by signal 9 (Killed) ");
     e2e_expect(dir,
            "rm -f $D/l; $R $D/a $D/ab $D/b --at 2 --data $D/t.bin --steps 200000 --log $D/l --quiet 2>$D/said & P=$!; "
            "for i in $(seq 500); do grep -q '\"step\": 3,' $D/l 2>/dev/null && break; sleep 0.01; done; "
-           "kill -9 $(cut -d' ' -f1 /proc/$P/task/$P/children); wait $P",
+           "kill -9 $(child 1); wait $P",
            4, "llmrun: rank 0 was killed by signal 9 (Killed) ");
     /* asked to stop before, and after */
     static const char *const at[] = {"100000", "2"};

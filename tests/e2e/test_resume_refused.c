@@ -59,22 +59,24 @@ static void test_length(void)
 #define LONG                                                                                                             \
     "rm -rf $D/c; $R $D/p --data $D/t.bin --steps 1000000 --checkpoint $D/c --every 10 --restarts 3 --quiet 2>$D/long & P=$!; " \
     "for i in $(seq 1000); do test -d $D/c/step-10 && break; sleep 0.01; done; "
+/* kills what started the run, and waits until its ranks have ended, which is soon after */
+#define KILL "K=$(child 1-); kill -KILL $P; gone $K"
 
 static void test_one_at_a_time(void)
 {
     static const char another[] = "llmrun: another run that has not ended writes its checkpoints into ";
     char dir[E2E_PATH];
     make_folder(dir, "one");
-    e2e_expect(dir, LONG RESUME("p") "$D/t.bin; code=$?; kill -KILL $P; exit $code", 4, another);
+    e2e_expect(dir, LONG RESUME("p") "$D/t.bin; code=$?; " KILL " && exit $code", 4, another);
     /* one that has not begun, too */
     e2e_expect(dir, LONG "$R $D/p --data $D/t.bin --steps 6 --checkpoint $D/c 2>$D/said; code=$?; kill -TERM $P; wait $P; exit $code", 4, another);
     /* it keeps the folder where its ranks are started again */
     e2e_expect(dir,
-           LONG "kill -KILL $(cut -d' ' -f2 /proc/$P/task/$P/children); for i in $(seq 1000); do grep -q again $D/long && break; sleep 0.01; done; "
+           LONG "kill -KILL $(child 2); for i in $(seq 1000); do grep -q again $D/long && break; sleep 0.01; done; "
                 "sleep 0.5; kill -0 $P && " RESUME("p") "$D/t.bin; code=$?; kill -TERM $P; wait $P; exit $code",
            4, another);
     /* a run that was killed has ended, as soon as its ranks have */
-    e2e_expect(dir, LONG "kill -KILL $P; sleep 2; $R $D/p --data $D/t.bin --steps 1 --checkpoint $D/c --resume 2>$D/said", 2,
+    e2e_expect(dir, LONG KILL " && $R $D/p --data $D/t.bin --steps 1 --checkpoint $D/c --resume 2>$D/said", 2,
            ": the run has only 1 steps");
     e2e_expect(dir, "rm -rf $D/c; mkdir -p $D/c/.lock; $R $D/p --data $D/t.bin --steps 6 --checkpoint $D/c 2>$D/said", 4,
            "/c/.lock: it is a folder, not a file");

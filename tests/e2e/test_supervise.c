@@ -39,8 +39,7 @@ static void make_folder(char *dir, const char *name)
     "rm -rf $D/c; $R $D/p --data $D/t.bin --steps 60 --checkpoint $D/c --every 4 --restarts 9 --save $D/end "             \
     "--log $D/end.jsonl %s 2>$D/said & P=$!; last=; "                                                                    \
     "newer() { for i in $(seq 400); do now=$(ls -t $D/c 2>/dev/null | grep -v -e tmp -e fail | head -n 1); "                        \
-    "test -n \"$now\" && test \"$now\" != \"$last\" && break; sleep 0.01; done; last=$now; }; "                          \
-    "child() { cut -d' ' -f$1 /proc/$P/task/$P/children; }; "
+    "test -n \"$now\" && test \"$now\" != \"$last\" && break; sleep 0.01; done; last=$now; }; "
 
 static void test_deaths(void)
 {
@@ -76,7 +75,7 @@ static void test_asked_to_stop(void)
     for (int rank = 0; rank < 2; rank++) { /* the whole run is asked, or one of its ranks */
         snprintf(script, sizeof script, begin, "");
         snprintf(script + strlen(script), sizeof script - strlen(script), "kill -TERM %s; wait $P",
-                 rank ? "$(cut -d' ' -f2 /proc/$P/task/$P/children)" : "$P");
+                 rank ? "$(child 2)" : "$P");
         e2e_expect(dir, script, 75, ", as a signal asked; --resume goes on from there");
         e2e_expect(dir,
                "test $(ls $D/c | wc -l) = 1 && test ! -e $D/end/model.safetensors && $R $D/p --data $D/t.bin --steps 60 --checkpoint $D/c "
@@ -177,7 +176,7 @@ static void test_soak(void)
              "--save $D/end --log $D/end.jsonl 2>$D/said & P=$!; sleep 1; k=0; last=; while kill -0 $P 2>/dev/null; do "
              "k=$((k + 1)); while test $((k %% 5)) = 0 && kill -0 $P 2>/dev/null; do now=$(ls -t $D/c | grep -v -e tmp -e fail | head -n 1); "
              "test \"$now\" != \"$last\" && last=$now && break; sleep 0.05; done; "
-             "sleep 0.$(shuf -i 100-600 -n 1); C=$(cut -d' ' -f$(shuf -i 1-4 -n 1) /proc/$P/task/$P/children 2>/dev/null); "
+             "sleep 0.$(shuf -i 100-600 -n 1); C=$(child $(shuf -i 1-4 -n 1) 2>/dev/null); "
              "case $(shuf -i 1-10 -n 1) in 1) kill -STOP $C;; 2) kill -SEGV $C;; 3) kill -ABRT $C;; *) kill -9 $C;; esac "
              "2>/dev/null; test $(grep -c 'starting again' $D/said) -ge $N && break; done; wait $P && " SAME
              " && tail -n 1 $D/said >$D/last && test $(cut -d' ' -f2 $D/last) -ge $N && cp $D/last $D/said",

@@ -241,7 +241,7 @@ static void test_death(void)
     e2e_expect(dir,
                "rm -rf $D/c; $R $D/p --data $D/t.bin --steps 300 --watch --checkpoint $D/c --every 20 --restarts 3 2>$D/said & P=$!; "
                "for i in $(seq 400); do test -e $D/c/step-40 && break; sleep 0.01; done; "
-               "kill -9 $(cut -d' ' -f3 /proc/$P/task/$P/children); wait $P && "
+               "kill -9 $(child 3); wait $P && "
                "test $(grep -c '^step 300/300  ' $D/said) = 1",
                0, "llmrun: rank 2 was killed by signal 9 (Killed) ");
 }
