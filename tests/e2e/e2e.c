@@ -70,9 +70,9 @@ void e2e_read_text(const char *path, char *text, size_t size)
 
 #define FUNCTIONS                                                                                                        \
     "child() { cut -d' ' -f$1 /proc/$P/task/$P/children; }; "                                                           \
-    "gone() { for i in $(seq 500); do left=; for k; do "                                                                \
-    "! grep -q '^State:[[:space:]]*[^Z[:space:]]' /proc/$k/status 2>/dev/null || left=$k; done; "                       \
-    "test -n \"$left\" || return 0; sleep 0.01; done; return 1; }; "
+    "gone() { end=$(($(date +%%s) + 5)); while left=; for k; do "                                                       \
+    "grep -q '^State:[[:space:]]*[^Z[:space:]]' /proc/$k/status 2>/dev/null && left=$k; done; "                         \
+    "test -n \"$left\"; do test $(date +%%s) -le $end || return 1; sleep 0.01; done; test $# -gt 0; }; "
 
 int e2e_shell(const char *dir, const char *script)
 {

@@ -38,7 +38,7 @@ void e2e_read_text(const char *path, char *text, size_t size);
 /* A shell script with L and R for llmc and llmrun and D for the folder, where its output goes to stdout and stderr; its exit
  * code, 128 + the signal that ended it.  `child N` prints the N-th child of process $P, as cut counts: children stand in the
  * order in which they were made, so that it is rank N - 1 of a run.  `gone PROCESS...` waits until all of them have ended, and
- * fails after five seconds. */
+ * fails after five seconds, and where none is named. */
 int e2e_shell(const char *dir, const char *script);
 /* Asserts that it ends with this code, and that the file `said` of the folder then says this. */
 void e2e_expect(const char *dir, const char *script, int code, const char *says);

@@ -88,7 +88,7 @@ static void test_node_killed(void)
 static void test_stopped(void)
 {
     expect("$R $D/p $A $C --restarts 1 --watchdog 1 --save $D/end & P=$!; newer; S=$(child 2); kill -STOP $S; wait $P && same && "
-           "gone $S",
+           "! kill -0 $S",
            0, ", but its process is stopped");
     /* between instructions, or while a checkpoint is written */
     expect("grep -q 'no rank has made progress for 1 s: all wait for rank 1, .*, but its process is stopped; see\\|"
